@@ -1,0 +1,1 @@
+"""One file per strategy: Profile, Cluster -> Plan."""

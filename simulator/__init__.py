@@ -1,0 +1,1 @@
+"""The nouns, the lowering, the engine, the metrics and the command line."""

@@ -1,0 +1,219 @@
+"""What a network is trained on: Devices joined by directed Links over a networkx graph."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import exp, inf, log
+from typing import Literal
+
+import networkx as nx
+
+from simulator.errors import InputError, UnknownNameError, require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Measured (bytes, seconds) points, interpolated log-log.
+
+    Below the first point the first time holds (latency); beyond the last the last segment's bandwidth holds.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.points) >= 2, "points", len(self.points), "a curve has at least 2 (bytes, seconds) points")
+        require(all(b > 0 and t > 0 for b, t in self.points), "points", self.points, "bytes and seconds are positive")
+        sizes = [b for b, _ in self.points]
+        require(sizes == sorted(set(sizes)), "points", sizes, "sizes are strictly increasing")
+
+    def seconds(self, size_bytes: float) -> float:
+        """Time of a message of `size_bytes`."""
+        (b_last, t_last), (b_prev, t_prev) = self.points[-1], self.points[-2]
+        if size_bytes <= self.points[0][0]:
+            return self.points[0][1]
+        if size_bytes >= b_last:
+            slope = (t_last - t_prev) / (b_last - b_prev)
+            return t_last + max(slope, t_last / b_last if slope <= 0 else 0.0) * (size_bytes - b_last)
+        i = bisect_left(self.points, (size_bytes, -inf))
+        (b0, t0), (b1, t1) = self.points[i - 1], self.points[i]
+        return exp(log(t0) + log(t1 / t0) * log(size_bytes / b0) / log(b1 / b0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Something that computes. `speed` is relative to the device that the profile was captured on.
+
+    `kind` names the product; `role` "server" marks a parameter server, which holds no layers. Devices
+    of a `host` share its cores when the cluster lists them.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    name: str
+    host: str
+    kind: str = ""
+    memory_bytes: int | None = None
+    speed: float = 1.0
+    role: Literal["worker", "server"] = "worker"
+    dollars_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"device {self.name!r}: "
+        require(0 < self.speed < inf, where + "speed", self.speed, "it is positive")
+        if self.memory_bytes is not None:
+            require(self.memory_bytes > 0, where + "memory_bytes", self.memory_bytes, "it is positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A directed link from `source` to `target` (devices, hosts or switches).
+
+    `tier` groups links of one kind ("intra", "inter", ...), so that one option can change them all.
+    A `curve` of measured times of an uncontended message over this link replaces latency + bytes / bandwidth.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    source: str
+    target: str
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+    tier: str = "link"
+    curve: Curve | None = None
+
+    def __post_init__(self) -> None:
+        where = f"link {self.name}: "
+        require(self.bandwidth_bytes_per_s > 0, where + "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "positive")
+        require(0 <= self.latency_s < inf, where + "latency_s", self.latency_s, "it is finite and at least 0")
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Devices, workers before servers, and the links that join them.
+
+    host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core);
+    hosts that are absent never limit their devices. overlap_slowdown (>= 1): a device's compute takes that
+    many times longer while a transfer from or to it is in flight. collectives: measured curves by name, as
+    {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
+    Raises InputError on duplicate names, unjoined devices or links that name nothing.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    host_cores: Mapping[str, float] = field(default_factory=dict)
+    overlap_slowdown: float = 1.0
+    collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
+        require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        roles = [device.role for device in self.devices]
+        require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")
+        require("worker" in roles, "devices", roles, "at least one is a worker")
+        for what, names in (("device", [d.name for d in self.devices]), ("link", [x.name for x in self.links])):
+            twice = sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ())
+            require(not twice, f"{what}s", ", ".join(twice), f"{what} names are unique")
+        for host, cores in self.host_cores.items():
+            require(cores > 0, f"host_cores of {host!r}", cores, "it is positive")
+            if host not in {device.host for device in self.devices}:
+                raise UnknownNameError.of("host in host_cores", host, {device.host for device in self.devices})
+
+    @property
+    def workers(self) -> int:
+        """How many devices compute layers; they are devices 0 to workers - 1."""
+        return sum(device.role == "worker" for device in self.devices)
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """Indices of the parameter servers."""
+        return tuple(range(self.workers, len(self.devices)))
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        return tuple(device.speed for device in self.devices)
+
+    @cached_property
+    def _graph(self) -> nx.DiGraph[str]:
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(device.name for device in self.devices)
+        for i, link in enumerate(self.links):
+            graph.add_edge(link.source, link.target, index=i)
+        return graph
+
+    @cached_property
+    def _routes(self) -> dict[int, Mapping[str, list[str]]]:
+        return {}
+
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """Indices of the links from device `source` to device `target`: the fewest hops, none on one device.
+
+        Raises InputError when they are not joined.
+        """
+        if source == target:
+            return ()
+        names = self.devices[source].name, self.devices[target].name
+        if source not in self._routes:
+            self._routes[source] = nx.single_source_shortest_path(self._graph, names[0])
+        path = self._routes[source].get(names[1])
+        if path is None:
+            raise InputError(f"links: no route from device {names[0]!r} to {names[1]!r}; add the missing link")
+        edges = self._graph.edges
+        return tuple(edges[a, b]["index"] for a, b in zip(path, path[1:], strict=False))
+
+    def latency_s(self, source: int, target: int) -> float:
+        """Sum of the latencies on the route."""
+        return sum(self.links[i].latency_s for i in self.route(source, target))
+
+    def bandwidth_bytes_per_s(self, source: int, target: int) -> float:
+        """Bandwidth of the narrowest link on the route; infinite on one device."""
+        return min((self.links[i].bandwidth_bytes_per_s for i in self.route(source, target)), default=inf)
+
+    def transfer_s(self, source: int, target: int, size_bytes: float) -> float:
+        """Time of one uncontended message: the slowest measured curve on the route, or latency + bytes / bandwidth.
+
+        A route of which only some links carry curves takes the larger of the two answers.
+        """
+        if source == target:
+            return 0.0
+        route = [self.links[i] for i in self.route(source, target)]
+        bare = [link for link in route if link.curve is None]
+        measured = max((link.curve.seconds(size_bytes) for link in route if link.curve), default=0.0)
+        narrowest = min((link.bandwidth_bytes_per_s for link in bare), default=inf)
+        formula = sum(link.latency_s for link in bare) + size_bytes / narrowest if bare else 0.0
+        return max(measured, formula)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The tiers that links name, in order of appearance."""
+        return tuple(dict.fromkeys(link.tier for link in self.links))
+
+    def with_tier(
+        self, tier: str, *, bandwidth_bytes_per_s: float | None = None, latency_s: float | None = None
+    ) -> Cluster:
+        """This cluster with another bandwidth or latency on every link of `tier`; measured curves there lapse."""
+        if tier not in self.tiers:
+            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
+        changes: dict[str, float] = {}
+        if bandwidth_bytes_per_s is not None:
+            changes["bandwidth_bytes_per_s"] = bandwidth_bytes_per_s
+        if latency_s is not None:
+            changes["latency_s"] = latency_s
+        links = tuple(replace(x, curve=None, **changes) if x.tier == tier else x for x in self.links)
+        return replace(self, links=links, collectives={})
+
+    def with_speed(self, factor: float) -> Cluster:
+        """This cluster with every device's speed multiplied by `factor`."""
+        return replace(self, devices=tuple(replace(d, speed=d.speed * factor) for d in self.devices))

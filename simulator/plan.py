@@ -1,0 +1,139 @@
+"""Who computes which shard: a Plan gives every layer a Placement, and the step a schedule.
+
+The notation is OptCNN's (Jia et al., ICML 2018, section 4: a layer's parallelization configuration by
+sample, channel, height, width) with an arbitrary map in place of "shard i on device i".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.cluster import Cluster
+from simulator.errors import InputError, nearest, require
+from simulator.workload import Profile
+
+Degrees = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How one layer is split and where its shards live.
+
+    degrees: parts by (sample, channel, height, width). devices: the device of each shard, flattened in
+    row-major order of the degrees.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    degrees: Degrees = (1, 1, 1, 1)
+    devices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require(min(self.degrees) >= 1, "degrees", self.degrees, "each is at least 1")
+        rule = f"degrees {self.degrees} make {prod(self.degrees)} shards, one device each"
+        require(len(self.devices) == prod(self.degrees), "devices", f"{len(self.devices)} long", rule)
+        require(min(self.devices) >= 0, "devices", self.devices, "device numbers are at least 0")
+
+    @property
+    def array(self) -> npt.NDArray[np.int64]:
+        """Devices as an array of shape `degrees`."""
+        return np.array(self.devices, dtype=np.int64).reshape(self.degrees)
+
+    @property
+    def device_set(self) -> tuple[int, ...]:
+        """The distinct devices, ascending."""
+        return tuple(sorted(set(self.devices)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synchronisation:
+    """How replicas of a parameter agree on its gradient.
+
+    collective: a name in `simulator.collectives`. Gradients that become ready one after another on the same
+    devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). With `overlap` a
+    bucket leaves as soon as it is full, without it when the whole backward pass has ended.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    collective: str = "ring"
+    bucket_bytes: int = 25 * 2**20
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A placement for every layer (by name), micro-batches, schedule and gradient synchronisation.
+
+    batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
+    `simulator.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
+    1 momentum, 2 Adam). `strategy` says who made the plan.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    model: str
+    batch_size: int
+    placements: Mapping[str, Placement]
+    microbatches: int = 1
+    schedule: str = "dataflow"
+    synchronisation: Synchronisation = Synchronisation()
+    optimizer_state: float = 1.0
+    strategy: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        require(self.microbatches >= 1, "microbatches", self.microbatches, "it is at least 1")
+        if self.batch_size % self.microbatches:
+            fits = self.batch_size // self.microbatches * self.microbatches or self.microbatches
+            raise InputError(
+                f"batch_size {self.batch_size} does not divide into {self.microbatches} micro-batches: they are "
+                f"equal; use a batch size of {fits} or {fits + self.microbatches}, or another number of micro-batches"
+            )
+        require(self.optimizer_state >= 0, "optimizer_state", self.optimizer_state, "it is at least 0")
+
+    @property
+    def microbatch_size(self) -> int:
+        """Samples of one micro-batch."""
+        return self.batch_size // self.microbatches
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that hold a shard, ascending."""
+        return tuple(sorted({d for placement in self.placements.values() for d in placement.devices}))
+
+    def check(self, profile: Profile, cluster: Cluster) -> None:
+        """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
+        for name in self.placements:
+            if name not in profile.index:
+                near = nearest(name, profile.index)
+                hint = f"; the nearest layer is {near!r}" if near else ""
+                raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
+        for layer in profile.layers:
+            placement = self.placements.get(layer.name)
+            if placement is None:
+                raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
+            if max(placement.devices) >= cluster.workers:
+                raise InputError(
+                    f"placements: layer {layer.name!r} is on device {max(placement.devices)}, but cluster "
+                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
+                )
+            extents = (self.microbatch_size, *layer.output_shape)
+            for what, degree, extent in zip(
+                ("sample", "channel", "height", "width"), placement.degrees, extents, strict=True
+            ):
+                if degree > extent:
+                    raise InputError(
+                        f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "
+                        f"only {extent} there; use a degree of at most {extent}"
+                        + (" or a larger batch" if what == "sample" else "")
+                    )

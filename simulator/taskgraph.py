@@ -1,0 +1,108 @@
+"""What has to be done in one step: compute and transfer tasks with their dependencies, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Kind(IntEnum):
+    """What a task does. Kinds from ACTIVATION on are transfers."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    UPDATE = 2
+    ACTIVATION = 3
+    GRADIENT = 4
+    SYNCHRONISATION = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The (source, target) device pairs that a transfer uses, all at one pace.
+
+    A message has one pair. A ring all-reduce has one per neighbour: each pair carries the task's bytes, in
+    `rounds` rounds, each of which waits once for the slowest pair's latency.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    rounds: int = 1
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices touched, ascending."""
+        return tuple(sorted({d for pair in self.pairs for d in pair}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGraph:
+    """Columns of equal length, one entry per task; task i is entry i.
+
+    kind: a Kind. device: where a compute task runs; for a message, its receiver; -1 for a collective.
+    route: index into `routes` for a transfer, -1 for compute. seconds: a compute task's duration (device
+    speed applied), or a transfer's where it was measured and does not contend. bytes: what a transfer
+    carries over each of its route's pairs. layer, microbatch, shard: the owner, -1 where it has none.
+    priority: a device runs its ready task of the smallest (priority, index). allocated_bytes: memory taken on
+    `device` when the task starts; freed_bytes: given back when it ends. The predecessors of task i are
+    dependencies[dependency_start[i] : dependency_start[i + 1]].
+
+    static_bytes: per device, what stays allocated: parameters, gradients, optimizer state.
+    layer_names: names for the `layer` column.
+    """
+
+    kind: npt.NDArray[np.int8]
+    device: Ints
+    route: Ints
+    seconds: Floats
+    bytes: Floats
+    layer: Ints
+    microbatch: Ints
+    shard: Ints
+    priority: Ints
+    allocated_bytes: Floats
+    freed_bytes: Floats
+    dependency_start: Ints
+    dependencies: Ints
+    routes: tuple[Route, ...]
+    static_bytes: Floats
+    layer_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def is_transfer(self) -> npt.NDArray[np.bool_]:
+        return self.kind >= Kind.ACTIVATION
+
+    def predecessors(self, task: int) -> Ints:
+        """Tasks that must end before `task` starts."""
+        return self.dependencies[self.dependency_start[task] : self.dependency_start[task + 1]]
+
+    def successors(self) -> tuple[Ints, Ints]:
+        """The dependencies turned round, in CSR form: (start, tasks)."""
+        order = np.argsort(self.dependencies, kind="stable")
+        owner = np.repeat(np.arange(len(self)), np.diff(self.dependency_start))
+        start = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.dependencies, minlength=len(self)), out=start[1:])
+        return start, owner[order]
+
+    def describe(self, task: int) -> str:
+        """One task in words, e.g. "backward of conv1, micro-batch 2, shard 0 on device 1"."""
+        kind, layer = Kind(self.kind[task]), int(self.layer[task])
+        words = kind.name.lower() + (f" of {self.layer_names[layer]}" if layer >= 0 else "")
+        if self.microbatch[task] >= 0:
+            words += f", micro-batch {self.microbatch[task]}"
+        if self.shard[task] >= 0:
+            words += f", shard {self.shard[task]}"
+        if self.route[task] < 0:
+            return f"{words} on device {self.device[task]}"
+        route = self.routes[self.route[task]]
+        if len(route.pairs) == 1:
+            return f"{words} from device {route.pairs[0][0]} to {route.pairs[0][1]}"
+        return f"{words} among devices {', '.join(map(str, route.devices))}"

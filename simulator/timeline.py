@@ -1,0 +1,20 @@
+"""When every task of a graph ran, simulated or for real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.taskgraph import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One span per task: task i ran from start_s[i] to end_s[i] seconds after the step began."""
+
+    start_s: Floats
+    end_s: Floats
+
+    @property
+    def step_s(self) -> float:
+        """When the last task ended."""
+        return float(self.end_s.max(initial=0.0))

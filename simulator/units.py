@@ -1,0 +1,84 @@
+"""Reading and printing quantities. Inside the project only seconds, bytes, FLOP and ratios exist.
+
+>>> parse_bandwidth("10Gbps"), parse_bandwidth("1GB/s"), parse_time("5us"), parse_bytes("25MiB")
+(1250000000.0, 1000000000.0, 5e-06, 26214400)
+>>> format_bytes(4423680000), format_time(0.0123)
+('4.12 GiB', '12.3 ms')
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from simulator.errors import InputError
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
+_BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]i?)?(bit/s|bps|B/s|Bps)?\s*$")
+_BYTES = re.compile(_NUMBER + r"([kKMGT]i?)?B?\s*$")
+_TIME = re.compile(_NUMBER + r"(ns|us|µs|ms|s)?\s*$")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second from `10Gbps`, `10Gbit/s`, `1.25GB/s` or a plain number of bytes per second.
+
+    Raises InputError when `text` is none of these or is not positive.
+    """
+    match = _BANDWIDTH.match(text)
+    if not match or float(match[1]) <= 0:
+        raise InputError(f"bandwidth {text!r}: write a positive number with a unit, e.g. 10Gbps or 1.25GB/s")
+    value = float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""]
+    return value / 8 if match[3] in ("bit/s", "bps") else value
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from `25MiB`, `16GB` or a plain number. Raises InputError on anything else."""
+    match = _BYTES.match(text)
+    if not match:
+        raise InputError(f"size {text!r}: write a number with a unit, e.g. 25MiB or 16GB")
+    return round(float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""])
+
+
+def parse_time(text: str) -> float:
+    """Seconds from `5us`, `1.5ms`, `2s` or a plain number of seconds. Raises InputError on anything else."""
+    match = _TIME.match(text)
+    if not match:
+        raise InputError(f"time {text!r}: write a number with a unit, e.g. 5us or 1.5ms")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def format_bytes(count: float) -> str:
+    """`count` bytes for a person, in binary units with three significant digits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{_three(count)} {unit}"
+        count /= 1024
+    return f"{_three(count)} TiB"
+
+
+def format_time(seconds: float) -> str:
+    """`seconds` for a person, with three significant digits."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if abs(seconds) * factor >= 1 or (seconds == 0 and unit == "s"):
+            return f"{_three(seconds * factor)} {unit}"
+    return f"{_three(seconds * 1e9)} ns"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """`bytes_per_s` for a person, in bits per second as network engineers write it."""
+    bits = bytes_per_s * 8
+    for unit in ("bit/s", "kbit/s", "Mbit/s", "Gbit/s"):
+        if bits < 1000 or unit == "Gbit/s":
+            return f"{_three(bits)} {unit}"
+        bits /= 1000
+    raise AssertionError("unreachable")
+
+
+def _three(value: float) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{max(digits, 0)}f}"

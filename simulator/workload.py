@@ -1,0 +1,177 @@
+"""What is to be trained: a Profile is a network measured layer by layer on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+from simulator.errors import InputError, nearest, require, require_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """What part of a layer's input one part of its output depends on.
+
+    kernel, stride, padding, dilation are (height, width). `kernel` None means that every output position
+    needs the whole input plane (attention, global pooling, a fully connected layer over an image).
+    `mixes_channels` says whether an output channel needs all input channels of its group, as in a
+    convolution or fully connected layer, or only its own, as in an activation, pooling or batch norm.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    kernel: tuple[int, int] | None = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    mixes_channels: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kernel is not None:
+            require(min(self.kernel) >= 1, "kernel", self.kernel, "each side is at least 1")
+        require(min(self.stride) >= 1, "stride", self.stride, "each side is at least 1")
+        require(min(self.padding) >= 0, "padding", self.padding, "each side is at least 0")
+        require(min(self.dilation) >= 1, "dilation", self.dilation, "each side is at least 1")
+        require(self.groups >= 1, "groups", self.groups, "it is at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """Measured times of a layer at another batch size or at a fraction of its output channels."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    batch_size: int
+    channel_fraction: float = 1.0
+    forward_s: float
+    backward_s: float
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        require(0 < self.channel_fraction <= 1, "channel_fraction", self.channel_fraction, "it is in (0, 1]")
+        for name in ("forward_s", "backward_s"):
+            require_time(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer, measured at the profile's batch size.
+
+    output_shape is (channels, height, width) of one sample; a sequence's length stands as its height,
+    and what a layer lacks is 1. Times are medians in seconds; the spreads are interquartile ranges.
+    saved_bytes counts the storage that this layer's forward newly keeps for backward. All bytes and flops
+    (of the forward pass) are for the whole batch. `inputs` names the producers; empty means that the layer
+    reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
+    (channels, height and width become channels) carry meaning for a split; the rest is for people.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...] = ()
+    output_shape: tuple[int, int, int]
+    forward_s: float
+    backward_s: float
+    update_s: float = 0.0
+    forward_spread_s: float = 0.0
+    backward_spread_s: float = 0.0
+    parameter_bytes: int = 0
+    output_bytes: int
+    saved_bytes: int = 0
+    flops: float = 0.0
+    geometry: Geometry = Geometry()
+    scaling: tuple[ScalingPoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"layer {self.name!r}: "
+        for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "flops"):
+            require_time(where + name, getattr(self, name))
+        for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
+            require(getattr(self, name) >= 0, where + name, getattr(self, name), "it is at least 0")
+        require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
+
+    @property
+    def channels(self) -> int:
+        return self.output_shape[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A network measured on one device. `layers` are in topological order (sorted here if they are not).
+
+    step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
+    was not measured; layers_to_step is the sum of the layers over it, as found when captured.
+    Raises InputError on duplicate or unknown names, a cycle, or no layers.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    model: str
+    device: str
+    batch_size: int
+    dtype: str = "float32"
+    step_s: float | None = None
+    step_spread_s: float = 0.0
+    layers_to_step: float | None = None
+    software: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    date: str = ""
+    notes: str = ""
+    layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        if self.step_s is not None:
+            require_time("step_s", self.step_s)
+        require(len(self.layers) > 0, "layers", "[]", "a profile has at least one layer")
+        object.__setattr__(self, "layers", _topological(self.layers))
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Position of each layer by name."""
+        return {layer.name: i for i, layer in enumerate(self.layers)}
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For each layer, the positions of the layers that read its output."""
+        found: list[list[int]] = [[] for _ in self.layers]
+        for i, layer in enumerate(self.layers):
+            for name in dict.fromkeys(layer.inputs):
+                found[self.index[name]].append(i)
+        return tuple(map(tuple, found))
+
+    @property
+    def layers_s(self) -> float:
+        """Sum over layers of forward, backward and update seconds."""
+        return sum(layer.forward_s + layer.backward_s + layer.update_s for layer in self.layers)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return sum(layer.parameter_bytes for layer in self.layers)
+
+
+def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """`layers` in topological order; those that already are come back unchanged."""
+    by_name: dict[str, Layer] = {}
+    for layer in layers:
+        require(layer.name not in by_name, "layers", layer.name, "names are unique; rename one of the two")
+        by_name[layer.name] = layer
+    for layer in layers:
+        for name in layer.inputs:
+            if name not in by_name:
+                near = nearest(name, by_name)
+                hint = f" (nearest: {near!r})" if near else ""
+                raise InputError(f"layer {layer.name!r}: inputs names {name!r}, which is no layer{hint}")
+    position = {layer.name: i for i, layer in enumerate(layers)}
+    if all(position[name] < i for i, layer in enumerate(layers) for name in layer.inputs):
+        return layers
+    try:
+        order = TopologicalSorter({layer.name: layer.inputs for layer in layers}).static_order()
+        return tuple(by_name[name] for name in order)
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1])
+        raise InputError(f"layers: the graph has a cycle, {cycle}; a network's layers form a DAG") from None

@@ -1,0 +1,19 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of measurements made by others; tests that need it skip where it is absent."""
+    folder = (ROOT / os.environ.get("SHARDSCOPE_DATA", "../shared/data")).resolve()
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}; set SHARDSCOPE_DATA to run this test")
+    return folder

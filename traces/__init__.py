@@ -1,0 +1,1 @@
+"""Everything that touches real hardware, and the library of captured profiles."""
