@@ -206,12 +206,13 @@ class Cluster:
         """This cluster with another bandwidth or latency on every link of `tier`; measured curves there lapse."""
         if tier not in self.tiers:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
-        changes: dict[str, float] = {}
-        if bandwidth_bytes_per_s is not None:
-            changes["bandwidth_bytes_per_s"] = bandwidth_bytes_per_s
-        if latency_s is not None:
-            changes["latency_s"] = latency_s
-        links = tuple(replace(x, curve=None, **changes) if x.tier == tier else x for x in self.links)
+
+        def changed(link: Link) -> Link:
+            bandwidth = link.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
+            latency = link.latency_s if latency_s is None else latency_s
+            return replace(link, curve=None, bandwidth_bytes_per_s=bandwidth, latency_s=latency)
+
+        links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         return replace(self, links=links, collectives={})
 
     def with_speed(self, factor: float) -> Cluster:

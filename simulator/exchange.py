@@ -1,0 +1,165 @@
+"""Which shard reads which, and what therefore crosses between devices.
+
+One description serves the lowering, a plan's communication volume and the hypergraph, so that the three agree
+to the byte. A piece of a shard's output crosses to a device once, however many of that device's shards
+read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.plan import Placement, Plan
+from simulator.regions import Interval, channel_bytes, reads, shards, split
+from simulator.taskgraph import Floats, Ints
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """Who reads the output of one layer, one entry per (producing shard, reading shard) pair.
+
+    producer: shard of the layer. consumer: layer index of the reader; shard: its shard. low, high: the
+    half-open region read, shape (entries, 4), in samples, channels, rows, columns of the output.
+    """
+
+    producer: Ints
+    consumer: Ints
+    shard: Ints
+    low: Ints
+    high: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossings:
+    """What of one layer's output crosses between devices, one entry per (shard, device) pair.
+
+    shard is the producing shard, device the reader, elements how many output elements cross. `entry` maps
+    each of the `Reads` to its crossing, -1 where it stays on its device.
+    """
+
+    shard: Ints
+    device: Ints
+    elements: Ints
+    entry: Ints
+
+
+def reads_of(profile: Profile, placements: Mapping[str, Placement], samples: int, position: int) -> Reads:
+    """Every (producing shard, reading shard) pair of the layer at `position`, for `samples` samples."""
+    producer = profile.layers[position]
+    source = placements[producer.name].degrees
+    own = shards(producer, samples, source)
+    parts: list[tuple[npt.NDArray[np.int64], ...]] = []
+    for consumer in profile.consumers[position]:
+        layer = profile.layers[consumer]
+        target = placements[layer.name].degrees
+        needed = reads(profile, layer, producer, shards(layer, samples, target))
+        axes = [_overlaps(a, b) for a, b in zip(own, needed, strict=True)]
+        shape = tuple(len(axis) for axis in axes)
+        grid = [axis.reshape([-1 if i == j else 1 for j in range(4)] + [4]) for i, axis in enumerate(axes)]
+        columns = [[np.broadcast_to(g[..., c], shape).ravel() for g in grid] for c in range(4)]
+        producers = np.ravel_multi_index(columns[0], source)
+        consumers = np.ravel_multi_index(columns[1], target)
+        low, high = np.stack(columns[2], axis=1), np.stack(columns[3], axis=1)
+        parts.append((producers, np.full(len(producers), consumer), consumers, low, high))
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return Reads(producer=none, consumer=none, shard=none, low=none.reshape(0, 4), high=none.reshape(0, 4))
+    merged = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Reads(producer=merged[0], consumer=merged[1], shard=merged[2], low=merged[3], high=merged[4])
+
+
+def _overlaps(own: list[Interval], needed: list[Interval]) -> Ints:
+    """Rows (producer interval, consumer interval, low, high) of every non-empty overlap."""
+    a, b = np.array(own), np.array(needed)
+    low = np.maximum(a[:, None, 0], b[None, :, 0])
+    high = np.minimum(a[:, None, 1], b[None, :, 1])
+    i, j = np.nonzero(low < high)
+    return np.stack([i, j, low[i, j], high[i, j]], axis=1)
+
+
+def crossings_of(found: Reads, source: Ints, target: Ints) -> Crossings:
+    """What crosses, given the device of each read's producer (`source`) and reader (`target`)."""
+    away = np.nonzero(source != target)[0]
+    entry = np.full(len(source), -1, dtype=np.int64)
+    if not len(away):
+        none = np.zeros(0, dtype=np.int64)
+        return Crossings(shard=none, device=none, elements=none, entry=entry)
+    pairs, inverse = np.unique(np.stack([found.producer[away], target[away]], axis=1), axis=0, return_inverse=True)
+    entry[away] = inverse.ravel()
+    elements = _union_sizes(entry[away], found.low[away], found.high[away], len(pairs))
+    return Crossings(shard=pairs[:, 0], device=pairs[:, 1], elements=elements, entry=entry)
+
+
+def _union_sizes(group: Ints, low: Ints, high: Ints, groups: int) -> Ints:
+    """Elements in the union of the boxes of each group."""
+    rows = np.unique(np.concatenate([group[:, None], low, high], axis=1), axis=0)
+    group, low, high = rows[:, 0], rows[:, 1:5], rows[:, 5:9]
+    sizes = (high - low).prod(axis=1)
+    total = np.bincount(group, weights=sizes, minlength=groups).astype(np.int64)
+    for g in np.nonzero(np.bincount(group, minlength=groups) > 1)[0]:
+        mine = group == g
+        total[g] = _union(low[mine], high[mine])
+    return total
+
+
+def _union(low: Ints, high: Ints) -> int:
+    """Elements in the union of boxes, counted on the grid that their edges draw."""
+    edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]
+    covered = np.zeros([len(e) - 1 for e in edges], dtype=bool)
+    for a, b in zip(low, high, strict=True):
+        covered[
+            tuple(slice(*np.searchsorted(e, (first, last))) for e, first, last in zip(edges, a, b, strict=True))
+        ] = True
+    volume = np.ones((), dtype=np.int64)
+    for e in edges:
+        volume = np.multiply.outer(volume, np.diff(e))
+    return int(volume[covered].sum())
+
+
+def element_bytes(profile: Profile, position: int) -> float:
+    """Bytes of one output element of a layer."""
+    layer = profile.layers[position]
+    channels, height, width = layer.output_shape
+    return layer.output_bytes / (profile.batch_size * channels * height * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The devices that hold copies of one parameter piece of a layer, and its bytes."""
+
+    layer: int
+    slot: int
+    parameter_bytes: int
+    devices: tuple[int, ...]
+
+
+def replicas_of(profile: Profile, plan: Plan) -> list[Replicas]:
+    """Every parameter piece (layer, channel slot) with the devices that use it."""
+    found = []
+    for position, layer in enumerate(profile.layers):
+        if not layer.parameter_bytes:
+            continue
+        placement = plan.placements[layer.name]
+        devices = placement.array
+        for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
+            holders = tuple(sorted(set(devices[:, slot].ravel().tolist())))
+            size = channel_bytes(layer.parameter_bytes, layer.channels, interval)
+            found.append(Replicas(layer=position, slot=slot, parameter_bytes=size, devices=holders))
+    return found
+
+
+def shard_elements(profile: Profile, placement: Placement, position: int, samples: int) -> Floats:
+    """Output elements of each shard of a layer."""
+    sizes = [
+        np.array([b - a for a, b in axis])
+        for axis in shards(profile.layers[position], samples, placement.degrees)
+    ]
+    product = np.ones((), dtype=np.float64)
+    for size in sizes:
+        product = np.multiply.outer(product, size)
+    return product.ravel()
