@@ -1,0 +1,122 @@
+"""The presets: named machines, one YAML file each in `presets/`, with the source of every number.
+
+A preset describes a node and how nodes join. `build` takes as many devices as asked, filling nodes in order and
+adding nodes as needed. The folder is the registry: a new file is a new preset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+
+from simulator.cluster import Cluster, Device
+from simulator.errors import UnknownNameError, require
+from simulator.topologies import Wire, flat_switch, two_tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """How points of a tier are joined: a wire and where its numbers come from.
+
+    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    what: str
+    wires: int = 1
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    sources: Mapping[str, str]
+
+    def wire(self, tier: str) -> Wire:
+        """The wire, named as links of `tier`."""
+        total = self.wires * self.bandwidth_bytes_per_s
+        return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine: how many devices it has and what they are. dollars_per_hour is for the whole node.
+
+    cores: CPU cores that its devices share; left out where the devices do not compute on them.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    devices: int
+    kind: str
+    memory_bytes: int | None = None
+    cores: float | None = None
+    dollars_per_hour: float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.devices >= 1, "devices", self.devices, "a node has at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A node, what joins its devices (`intra`, absent when it has but one) and what joins nodes (`inter`)."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    name: str
+    title: str
+    default_devices: int
+    node: Node
+    intra: Join | None = None
+    inter: Join
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.default_devices >= 1, "default_devices", self.default_devices, "it is at least 1")
+        rule = "a node of several devices says what joins them"
+        require(self.intra is not None or self.node.devices == 1, "intra", self.intra, rule)
+
+    def build(self, devices: int | None = None, *, servers: int = 0) -> Cluster:
+        """A cluster of `devices` workers (None: the preset's default) and `servers` parameter servers."""
+        count = self.default_devices if devices is None else devices
+        node, inter = self.node, self.inter.wire("inter")
+        price = None if node.dollars_per_hour is None else node.dollars_per_hour / node.devices
+        device = Device(name="gpu", host="", kind=node.kind, memory_bytes=node.memory_bytes, dollars_per_hour=price)
+        if self.intra is None:
+            cluster = flat_switch(count, inter, servers=servers, device=device, name=self.name)
+            cores = {d.host: node.cores for d in cluster.devices[:count]} if node.cores else {}
+            return replace(cluster, host_cores=cores, sources=self.sources)
+        cluster = two_tier(
+            count,
+            node.devices,
+            self.intra.wire("intra"),
+            inter,
+            cores_per_node=node.cores,
+            servers=servers,
+            device=device,
+            name=self.name,
+        )
+        return replace(cluster, sources=self.sources)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where each number comes from, as "node.memory_bytes: ..."."""
+        parts = {"node": self.node.sources, "inter": self.inter.sources}
+        if self.intra is not None:
+            parts["intra"] = self.intra.sources
+        return tuple(f"{part}.{key}: {text}" for part, told in parts.items() for key, text in told.items())
+
+
+def presets() -> tuple[str, ...]:
+    """Names of all presets, sorted."""
+    names = (entry.name for entry in (resources.files("simulator") / "presets").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def read_preset(name: str) -> Preset:
+    """The preset called `name`. Raises UnknownNameError when there is none."""
+    from simulator import files
+
+    if name not in presets():
+        raise UnknownNameError.of("cluster (and no such file)", name, presets())
+    return files.read_yaml(Path(str(resources.files("simulator") / "presets" / f"{name}.yaml")), Preset)

@@ -1,0 +1,296 @@
+"""Every file format that Shardscope reads and writes: JSON profiles and plans, YAML clusters and presets.
+
+Each file carries `"schema": 1` and the fields of one dataclass, under the same names; fields that hold their
+default may be left out. Reading is strict: an unknown, missing, repeated or mistyped key is one InputError that
+names the file, the place, the value and the rule. Writing goes to a temporary name in the same folder and is
+renamed, so that no reader ever sees half a file.
+
+Only the standard library is imported here, so that a machine with torch alone can write the profiles it captures;
+pydantic and yaml load when a file is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from simulator.errors import InputError, UnknownNameError, nearest
+from simulator.workload import Profile
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+
+SCHEMA = 1
+T = TypeVar("T")
+
+
+def read_profile(source: str | Path) -> Profile:
+    """The profile in a JSON file, or in the library under a name such as "vgg16".
+
+    Raises InputError when its content breaks a rule, UnknownNameError when there is neither file nor name,
+    OSError when the file cannot be read.
+    """
+    if not _is_path(source):
+        if str(source) not in library():
+            raise UnknownNameError.of("profile (and no such file)", str(source), library())
+        source = Path(str(_library_folder() / f"{source}.json"))
+    return _read_json(Path(source), Profile)
+
+
+def library() -> tuple[str, ...]:
+    """Names of the profiles that come with Shardscope, sorted."""
+    folder = _library_folder()
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+def write_profile(profile: Profile, path: str | Path) -> None:
+    """Write `profile` as JSON, one layer per line."""
+    write_text_atomic(path, _json_text(profile))
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The plan in a JSON file. Raises InputError when its content breaks a rule, OSError when unreadable."""
+    from simulator.plan import Plan
+
+    return _read_json(Path(path), Plan)
+
+
+def write_plan(plan: Plan, path: str | Path) -> None:
+    """Write `plan` as JSON, one layer's placement per line."""
+    write_text_atomic(path, _json_text(plan))
+
+
+def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
+    """The cluster in a YAML file, or built from the preset of that name.
+
+    devices: how many workers to take, in order; None takes all of a file, or a preset's own default. servers:
+    parameter servers to add to a preset; a file lists its own. Raises InputError when a rule is broken,
+    UnknownNameError when there is neither file nor preset, OSError when the file cannot be read.
+    """
+    from simulator import catalogue, topologies
+    from simulator.cluster import Cluster
+
+    if not _is_path(source):
+        return catalogue.read_preset(str(source)).build(devices, servers=servers)
+    cluster = read_yaml(Path(source), Cluster)
+    if servers:
+        raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
+    return cluster if devices is None else topologies.take(cluster, devices)
+
+
+def write_cluster(cluster: Cluster, path: str | Path) -> None:
+    """Write `cluster` as YAML, one device or link per line."""
+    import yaml
+
+    plain = {"schema": SCHEMA, **_plain(cluster)}
+    write_text_atomic(path, yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=1000))
+
+
+def read_yaml(path: Path, kind: type[T]) -> T:
+    """The `kind` (a dataclass) that a YAML file holds. Raises InputError or OSError."""
+    import yaml
+
+    try:
+        content = yaml.load(_read_text(path), Loader=_yaml_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise InputError(f"{path}: {where}not valid YAML, {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML, {' '.join(str(error).split())}") from None
+    return _validated(path, content, kind)
+
+
+def write_text_atomic(path: str | Path, text: str) -> None:
+    """Write `text` to `path` whole or not at all. Raises OSError.
+
+    Something that exists and is no regular file, such as /dev/null or a pipe, is written to as it stands.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_path(source: str | Path) -> bool:
+    """Whether `source` is a file's path; a bare word that names no file is looked up as a name."""
+    return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix != "" or os.sep in source
+
+
+def _library_folder() -> resources.abc.Traversable:
+    return resources.files("traces") / "library"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
+
+
+def _read_json(path: Path, kind: type[T]) -> T:
+    text = _read_text(path)
+    try:
+        content = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        cut = "; the file ends too early" if error.pos >= len(text.rstrip()) else ""
+        raise InputError(
+            f"{path}: line {error.lineno}, column {error.colno}: not valid JSON, {error.msg}{cut}"
+        ) from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return _validated(path, content, kind)
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"key {twice!r} stands twice in one object; keep one")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise InputError(f"{name} is no number: quantities are finite")
+
+
+@functools.cache
+def _yaml_loader() -> type[Any]:
+    """A safe YAML loader that reads 25e9 as a number and refuses repeated keys, as YAML 1.2 does."""
+    import re
+
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for i, key in enumerate(keys):
+                if key in keys[:i]:
+                    mark = node.value[i][0].start_mark
+                    raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice; keep one", mark)
+            return super().construct_mapping(node, deep)
+
+    number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return Loader
+
+
+def _validated(path: Path, content: object, kind: type[T]) -> T:
+    """`content` as a `kind`, its schema number checked and taken off."""
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path}: holds {_shown(content)}: a {kind.__name__.lower()} file is a mapping of keys to values"
+        )
+    if "schema" not in content:
+        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {kind.__name__.lower()} file?")
+    fields = dict(content)
+    schema = fields.pop("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise InputError(f"{path}: schema is {_shown(schema)}: this version reads schema {SCHEMA}")
+    return _dataclass_of(path, fields, kind)
+
+
+def _dataclass_of(path: Path, fields: dict[str, Any], kind: type[T]) -> T:
+    import pydantic
+
+    try:
+        # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
+        return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {_explained(dict(first), kind)}") from None
+
+
+def _explained(error: dict[str, Any], kind: type) -> str:
+    """One pydantic error as "where: field is value: rule"."""
+    *parents, last = error["loc"] or ("",)
+    if error["type"] == "value_error":
+        return ": ".join(filter(None, (_place(error["loc"]), str(error["ctx"]["error"]))))
+    where = f" in {_place(parents)}" if parents else ""
+    if error["type"] == "unexpected_keyword_argument":
+        known = _keys(kind, parents)
+        near = nearest(str(last), known)
+        hint = f"; did you mean {near!r}?" if near else ""
+        return f"unknown key {last!r}{where}{hint} known: {', '.join(known)}"
+    if error["type"].startswith("missing"):
+        return f"{_place([last])} is missing{where}: it is required"
+    rule = error["msg"].removeprefix("Input should be ")
+    return f"{_place([last])} is {_shown(error['input'])}{where}: it is {rule}"
+
+
+def _place(loc: Iterable[object]) -> str:
+    """A location as layers[3].scaling[0].forward_s."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return text.removeprefix(".")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _keys(kind: type, loc: Iterable[object]) -> list[str]:
+    """Names of the fields of the dataclass that stands at `loc` inside `kind`."""
+    found: Any = kind
+    for part in loc:
+        if dataclasses.is_dataclass(found):
+            found = typing.get_type_hints(found)[str(part)]
+        else:  # tuple[X, ...] or Mapping[str, X]
+            arguments = typing.get_args(found)
+            found = arguments[0] if typing.get_origin(found) is tuple else arguments[-1]
+        if typing.get_origin(found) in (Union, types.UnionType):
+            found = next(arm for arm in typing.get_args(found) if arm is not type(None))
+    return sorted(field.name for field in dataclasses.fields(found))
+
+
+def _plain(value: Any) -> Any:
+    """`value` in dicts, lists and scalars; dataclass fields that hold their default are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(part) for name, part in _told(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def _told(value: Any) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if part != default:
+            yield field.name, part
+
+
+def _json_text(value: Any) -> str:
+    """JSON with one top-level key per line, and one entry per line of those that hold objects."""
+    plain = {"schema": SCHEMA, **_plain(value)}
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_block(part)}" for key, part in plain.items()) + "\n}\n"
+
+
+def _block(part: Any) -> str:
+    entries = list(part.values() if isinstance(part, dict) else part) if isinstance(part, dict | list) else []
+    if not entries or not isinstance(entries[0], dict):
+        return _line(part)
+    if isinstance(part, dict):
+        return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_line(entry)}" for key, entry in part.items()) + "\n}"
+    return "[\n" + ",\n".join(f"  {_line(entry)}" for entry in part) + "\n]"
+
+
+def _line(part: Any) -> str:
+    return json.dumps(part, ensure_ascii=False, allow_nan=False)
