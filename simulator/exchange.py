@@ -156,8 +156,7 @@ def replicas_of(profile: Profile, plan: Plan) -> list[Replicas]:
 def shard_elements(profile: Profile, placement: Placement, position: int, samples: int) -> Floats:
     """Output elements of each shard of a layer."""
     sizes = [
-        np.array([b - a for a, b in axis])
-        for axis in shards(profile.layers[position], samples, placement.degrees)
+        np.array([b - a for a, b in axis]) for axis in shards(profile.layers[position], samples, placement.degrees)
     ]
     product = np.ones((), dtype=np.float64)
     for size in sizes:

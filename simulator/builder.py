@@ -1,0 +1,107 @@
+"""Making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
+
+_DEFAULTS: dict[str, tuple[type, Any]] = {
+    "kind": (np.int8, 0),
+    "device": (np.int64, -1),
+    "route": (np.int64, -1),
+    "seconds": (np.float64, 0.0),
+    "bytes": (np.float64, 0.0),
+    "layer": (np.int64, -1),
+    "microbatch": (np.int64, -1),
+    "shard": (np.int64, -1),
+    "priority": (np.int64, 0),
+    "allocated_bytes": (np.float64, 0.0),
+    "freed_bytes": (np.float64, 0.0),
+}
+
+
+class GraphBuilder:
+    """Collects the columns of a TaskGraph."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DEFAULTS}
+        self._edges: list[tuple[Ints, Ints]] = []
+        self._routes: dict[Route, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, kind: Kind, count: int, **columns: npt.ArrayLike) -> Ints:
+        """Append `count` tasks; each column is an array of that length or one value. Returns their indices."""
+        columns["kind"] = int(kind)
+        for name, (dtype, default) in _DEFAULTS.items():
+            value: npt.NDArray[Any] = np.asarray(columns.pop(name, default), dtype=dtype)
+            self._blocks[name].append(np.array(np.broadcast_to(value, (count,))))
+        if columns:
+            raise TypeError(f"unknown columns {sorted(columns)}")
+        self._count += count
+        return np.arange(self._count - count, self._count)
+
+    def depend(self, tasks: npt.ArrayLike, on: npt.ArrayLike) -> None:
+        """Task by task, `tasks` start only after `on` have ended; one of the two may be a single index."""
+        later, earlier = np.broadcast_arrays(np.asarray(tasks, dtype=np.int64), np.asarray(on, dtype=np.int64))
+        if later.size:
+            self._edges.append((later.ravel(), earlier.ravel()))
+
+    def route(self, route: Route) -> int:
+        """The number of `route`, registered once."""
+        return self._routes.setdefault(route, len(self._routes))
+
+    def message_routes(self, sources: Ints, targets: Ints) -> Ints:
+        """Route numbers of messages between pairs of devices."""
+        pairs = zip(sources.tolist(), targets.tolist(), strict=True)
+        return np.array([self.route(Route((pair,))) for pair in pairs], dtype=np.int64)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column as it stands, as one array that may be changed in place."""
+        blocks = self._blocks[name]
+        if len(blocks) != 1:
+            blocks[:] = [np.concatenate(blocks) if blocks else np.zeros(0, dtype=_DEFAULTS[name][0])]
+        return blocks[0]
+
+    def repeat(self, times: int, priority_step: int) -> None:
+        """Make what stands micro-batch 0 and add micro-batches 1 to times - 1 as copies of it.
+
+        Task t of micro-batch m gets index m * len + t and a priority greater by m * priority_step.
+        """
+        count, later, earlier = self._count, *self._edge_arrays()
+        for name in _DEFAULTS:
+            self._blocks[name] = [np.tile(self.column(name), times)]
+        microbatch = np.repeat(np.arange(times), count)
+        self._blocks["microbatch"] = [microbatch]
+        self._blocks["priority"] = [self.column("priority") + microbatch * priority_step]
+        offsets = np.repeat(np.arange(times) * count, len(later))
+        self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
+        self._count = count * times
+
+    def _edge_arrays(self) -> tuple[Ints, Ints]:
+        none = np.zeros(0, dtype=np.int64)
+        later = np.concatenate([none, *(edge[0] for edge in self._edges)])
+        earlier = np.concatenate([none, *(edge[1] for edge in self._edges)])
+        return later, earlier
+
+    def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
+        """The finished graph."""
+        later, earlier = self._edge_arrays()
+        order = np.lexsort((earlier, later))
+        start = np.zeros(self._count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
+        return TaskGraph(
+            **{name: self.column(name) for name in _DEFAULTS},
+            dependency_start=start,
+            dependencies=earlier[order],
+            routes=tuple(self._routes),
+            static_bytes=static_bytes,
+            layer_names=tuple(layer_names),
+        )

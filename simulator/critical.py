@@ -1,0 +1,98 @@
+"""What a step waits for: its longest chain, by dependencies alone and as it really came to pass."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.taskgraph import TaskGraph
+from simulator.timeline import Timeline
+from simulator.transfers import link_weights, uncontended_s
+
+
+def critical_path_s(graph: TaskGraph, cluster: Cluster) -> float:
+    """Seconds of the longest dependency chain if nothing ever waited for a device or shared a link."""
+    duration = uncontended_s(graph, cluster)
+    starts, successors = graph.successors()
+    first, following = starts.tolist(), successors.tolist()
+    waits = np.diff(graph.dependency_start).tolist()
+    begin = [0.0] * len(graph)
+    ready = deque(task for task in range(len(graph)) if not waits[task])
+    longest = 0.0
+    while ready:
+        task = ready.popleft()
+        end = begin[task] + duration[task]
+        longest = max(longest, end)
+        for successor in following[first[task] : first[task + 1]]:
+            begin[successor] = max(begin[successor], end)
+            waits[successor] -= 1
+            if not waits[successor]:
+                ready.append(successor)
+    return longest
+
+
+def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:
+    """Tasks, first to last, each of which began when the one before ended; together they last the whole step.
+
+    A task is preceded by the dependency that ended last, or, if it still had to wait for its device, by the
+    task that the device ran before.
+    """
+    if not len(graph):
+        return []
+    start, end = timeline.start_s, timeline.end_s
+    before = _previous_on_device(graph, timeline)
+    chain = [int(np.argmax(end))]
+    while len(chain) <= len(graph):
+        task = chain[-1]
+        waited = graph.predecessors(task)
+        last = int(waited[np.argmax(end[waited])]) if len(waited) else -1
+        other = before[task]
+        if other >= 0 and (last < 0 or end[other] > end[last]):
+            last = other
+        if last < 0 or start[task] <= 0:
+            break
+        chain.append(last)
+    return chain[::-1]
+
+
+def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
+    """For each compute task the one that its device ran before it, -1 for none and for transfers."""
+    before = np.full(len(graph), -1, dtype=np.int64)
+    compute = np.flatnonzero(~graph.is_transfer)
+    order = compute[np.lexsort((timeline.end_s[compute], timeline.start_s[compute], graph.device[compute]))]
+    same = graph.device[order[1:]] == graph.device[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    found: list[int] = before.tolist()
+    return found
+
+
+def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:
+    """Seconds of the binding chain by resource: ("compute", device name) or (link tier, link name).
+
+    A transfer counts for the link that is narrowest for it.
+    """
+    shares: dict[tuple[str, str], float] = {}
+    narrowest: dict[int, tuple[str, str]] = {}
+    for task in binding_chain(graph, timeline):
+        route = int(graph.route[task])
+        if route < 0:
+            resource = ("compute", cluster.devices[graph.device[task]].name)
+        else:
+            if route not in narrowest:
+                narrowest[route] = _narrowest(graph, cluster, route)
+            resource = narrowest[route]
+        spent = float(timeline.end_s[task] - timeline.start_s[task])
+        shares[resource] = shares.get(resource, 0.0) + spent
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _narrowest(graph: TaskGraph, cluster: Cluster, route: int) -> tuple[str, str]:
+    slowest, name = inf, ("local", "")
+    for number, weight in link_weights(graph.routes[route], cluster).items():
+        link = cluster.links[number]
+        if link.bandwidth_bytes_per_s / weight < slowest:
+            slowest, name = link.bandwidth_bytes_per_s / weight, (link.tier, link.name)
+    return name

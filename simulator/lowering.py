@@ -1,0 +1,196 @@
+"""Profile, Cluster, Plan -> TaskGraph.
+
+One micro-batch is lowered, then repeated: every micro-batch has the same shards. The schedule adds the order
+in which each device runs its passes, and the synchronisation adds collectives and updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.builder import GraphBuilder
+from simulator.cluster import Cluster
+from simulator.costs import shard_seconds
+from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elements
+from simulator.gradients import add_synchronisation, static_bytes
+from simulator.plan import Placement, Plan
+from simulator.regions import shards
+from simulator.schedules import schedule, stages
+from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from simulator.workload import Profile
+
+
+def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
+    """The tasks of one training step of `profile` on `cluster` under `plan`.
+
+    Raises InputError when the plan does not fit the profile, the cluster or its own schedule.
+    """
+    plan.check(profile, cluster)
+    builder = GraphBuilder()
+    passes = _add_passes(builder, profile, cluster, plan)
+    for position in range(len(profile.layers)):
+        _add_exchange(builder, profile, plan, passes, position)
+    per_microbatch = len(builder)
+    builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
+    starts = np.arange(plan.microbatches) * per_microbatch
+    _add_order(builder, profile, plan, passes, starts)
+
+    def backwards(layer: int, slot: int, device: int) -> Ints:
+        placement = plan.placements[profile.layers[layer].name]
+        mine = np.flatnonzero(_slots(placement, slot) == device)
+        return np.add.outer(starts, passes.backward(layer)[_flat_slots(placement, slot)[mine]]).ravel()
+
+    whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
+    add_synchronisation(builder, profile, cluster, plan, backwards, whole)
+    names = [layer.name for layer in profile.layers]
+    return builder.build(static_bytes(profile, cluster, plan), names)
+
+
+def _slots(placement: Placement, slot: int) -> Ints:
+    """Devices of the shards of one channel slot."""
+    return placement.array[:, slot].ravel()
+
+
+def _flat_slots(placement: Placement, slot: int) -> Ints:
+    """Flat shard numbers of one channel slot."""
+    return np.arange(len(placement.devices)).reshape(placement.degrees)[:, slot].ravel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passes:
+    """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard."""
+
+    first: Ints
+    device: Ints
+    total: int
+
+    def forward(self, layer: int) -> Ints:
+        return np.arange(self.first[layer], self.first[layer + 1])
+
+    def backward(self, layer: int) -> Ints:
+        return self.forward(layer) + self.total
+
+    def backwards_on(self, device: int) -> Ints:
+        return np.flatnonzero(self.device == device) + self.total
+
+
+def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> _Passes:
+    """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
+    placements = [plan.placements[layer.name] for layer in profile.layers]
+    device = np.concatenate([np.array(placement.devices, dtype=np.int64) for placement in placements])
+    sizes = [len(placement.devices) for placement in placements]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    layer = np.repeat(np.arange(len(sizes)), sizes)
+    shard = np.concatenate([np.arange(size) for size in sizes])
+    seconds = np.concatenate([_pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
+    seconds = seconds / np.array(cluster.speeds)[device]
+    saved, output = _pass_bytes(profile, plan)
+    columns = {"device": device, "layer": layer, "shard": shard}
+    forward = builder.add(
+        Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
+    )
+    backward = builder.add(
+        Kind.BACKWARD,
+        len(device),
+        seconds=seconds[1],
+        priority=2 * len(sizes) - 1 - layer,
+        allocated_bytes=output,
+        freed_bytes=saved + output,
+        **columns,
+    )
+    builder.depend(backward, forward)
+    return _Passes(first=first, device=device, total=len(device))
+
+
+def _pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
+    """(forward, backward) seconds of each shard of a layer at speed 1, shape (2, shards)."""
+    layer = profile.layers[position]
+    placement = plan.placements[layer.name]
+    sample, channel, height, width = (
+        np.array([b - a for a, b in axis]) for axis in shards(layer, plan.microbatch_size, placement.degrees)
+    )
+    area = np.multiply.outer(height, width).ravel()
+    plane = layer.output_shape[1] * layer.output_shape[2]
+    unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
+    table = np.array(
+        [
+            [
+                [shard_seconds(profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
+                for c in unique[1][0]
+            ]
+            for n in unique[0][0]
+        ]
+    )
+    chosen = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]
+    return chosen.reshape(-1, 2).T
+
+
+def _pass_bytes(profile: Profile, plan: Plan) -> tuple[Floats, Floats]:
+    """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
+    saved, output = [], []
+    for position, layer in enumerate(profile.layers):
+        elements = shard_elements(profile, plan.placements[layer.name], position, plan.microbatch_size)
+        bytes_each = element_bytes(profile, position)
+        output.append(elements * bytes_each)
+        saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
+    return np.concatenate(saved), np.concatenate(output)
+
+
+def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, position: int) -> None:
+    """Join a layer to its readers: directly on one device, through an activation and a gradient across two.
+
+    A received activation stays for the backward pass of its first reader there; a received gradient until
+    its producer's backward has used it. Partial gradients are summed before they are sent.
+    """
+    found = reads_of(profile, plan.placements, plan.microbatch_size, position)
+    if not len(found.producer):
+        return
+    producer = passes.first[position] + found.producer
+    reader = passes.first[found.consumer] + found.shard
+    source, target = passes.device[producer], passes.device[reader]
+    crossing = crossings_of(found, source, target)
+    local, away = crossing.entry < 0, crossing.entry >= 0
+    builder.depend(reader[local], producer[local])
+    builder.depend(producer[local] + passes.total, reader[local] + passes.total)
+    if not len(crossing.shard):
+        return
+    sender = passes.first[position] + crossing.shard
+    count, size = len(sender), crossing.elements * element_bytes(profile, position)
+    columns: dict[str, npt.ArrayLike] = {
+        "layer": position,
+        "shard": crossing.shard,
+        "bytes": size,
+        "allocated_bytes": size,
+    }
+    home = passes.device[sender]
+    there, back = builder.message_routes(home, crossing.device), builder.message_routes(crossing.device, home)
+    activation = builder.add(Kind.ACTIVATION, count, device=crossing.device, route=there, **columns)
+    gradient = builder.add(Kind.GRADIENT, count, device=home, route=back, **columns)
+    builder.depend(activation, sender)
+    builder.depend(reader[away], activation[crossing.entry[away]])
+    builder.depend(gradient[crossing.entry[away]], reader[away] + passes.total)
+    builder.depend(sender + passes.total, gradient)
+    keeper = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(keeper, crossing.entry[away], reader[away])
+    freed = builder.column("freed_bytes")
+    np.add.at(freed, keeper + passes.total, size)
+    np.add.at(freed, sender + passes.total, size)
+
+
+def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints) -> None:
+    """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free."""
+    instructions = schedule(plan.schedule)
+    if instructions is None:
+        return
+    found = stages(profile, plan)
+    for number, layers in enumerate(found):
+        tasks = np.concatenate([passes.forward(layer) for layer in layers])
+        for device in plan.placements[profile.layers[layers[0]].name].device_set:
+            forward = tasks[passes.device[tasks] == device]
+            passes_of = {Kind.FORWARD: forward, Kind.BACKWARD: forward[::-1] + passes.total}
+            order = [passes_of[kind] + starts[m] for kind, m in instructions(len(found), number, plan.microbatches)]
+            chain = np.concatenate(order)
+            builder.depend(chain[1:], chain[:-1])

@@ -1,0 +1,40 @@
+"""How much memory each device needs during a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.taskgraph import Floats, TaskGraph
+from simulator.timeline import Timeline
+from simulator.units import format_bytes
+
+
+def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Floats]:
+    """(times in s, bytes allocated from then on) of one device; what is freed at a moment can be taken again then."""
+    mine = np.flatnonzero((graph.device == device) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
+    times = np.concatenate([timeline.end_s[mine], timeline.start_s[mine]])
+    change = np.concatenate([-graph.freed_bytes[mine], graph.allocated_bytes[mine]])
+    order = np.argsort(times, kind="stable")
+    level = graph.static_bytes[device] + np.cumsum(change[order])
+    return np.concatenate([[0.0], times[order]]), np.concatenate([[graph.static_bytes[device]], level])
+
+
+def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
+    """The most memory that each of `devices` devices holds at a time."""
+    return np.array([usage(graph, timeline, device)[1].max() for device in range(devices)])
+
+
+def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats) -> str:
+    """Empty when everything fits, otherwise which device needs how much of what, mostly for what."""
+    worst, excess = -1, 0.0
+    for number, device in enumerate(cluster.devices):
+        if device.memory_bytes is not None and peaks[number] - device.memory_bytes > excess:
+            worst, excess = number, peaks[number] - device.memory_bytes
+    if worst < 0:
+        return ""
+    static, capacity = graph.static_bytes[worst], cluster.devices[worst].memory_bytes or 0
+    mostly = "parameters, gradients and optimizer state" if static > peaks[worst] / 2 else "saved activations"
+    return (
+        f"does not fit: device {worst} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"
+    )

@@ -1,0 +1,303 @@
+"""What a step cost: Timeline, TaskGraph -> Report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator import memory
+from simulator.cluster import Cluster
+from simulator.costs import shard_seconds
+from simulator.critical import critical_path_s, path_shares
+from simulator.gradients import buckets
+from simulator.plan import Plan
+from simulator.spans import length, union
+from simulator.taskgraph import Floats, Kind, TaskGraph
+from simulator.timeline import Timeline
+from simulator.transfers import link_weights
+from simulator.workload import Profile
+
+_PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """Bytes that cross between devices in one step; matrix[i][j] from device i to device j."""
+
+    total: float
+    forward: float
+    backward: float
+    synchronisation: float
+    matrix: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """Where one device's step went; the four times add up to the step.
+
+    exposed_communication_s: not computing while a transfer from or to the device is in flight. bubble_s: the
+    rest of the waiting of a device that computes in this step; idle_s: that of one that does not.
+    memory_bytes is the capacity, None when unlimited.
+    """
+
+    name: str
+    compute_s: float
+    exposed_communication_s: float
+    bubble_s: float
+    idle_s: float
+    utilisation: float
+    peak_memory_bytes: float
+    static_bytes: float
+    memory_bytes: int | None
+    sent_bytes: float
+    received_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Bytes over one link, and the share of what it could have carried in the step."""
+
+    name: str
+    tier: str
+    bytes: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerUse:
+    """Compute seconds of a layer over all devices, and the bytes that it sends and synchronises."""
+
+    name: str
+    compute_s: float
+    forward_bytes: float
+    backward_bytes: float
+    synchronisation_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """The kind of resource ("compute" or a link tier) with the largest share of the binding chain, and its worst one."""
+
+    resource: str
+    worst: str
+    share: float
+
+    def __str__(self) -> str:
+        what = "compute" if self.resource == "compute" else f"{self.resource} links"
+        return f"{what} ({self.share:.0%} of the step, mostly {self.worst})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One step in figures.
+
+    load_balance_ratio: most loaded worker's compute seconds / mean over all workers. bubble_ratio: bubble
+    seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
+    efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
+    contends. path_s: seconds of the step by resource along the chain that bound it. verdict: empty when the
+    step fits into memory. dollars_per_step: None without prices.
+    """
+
+    model: str
+    cluster: str
+    strategy: str
+    batch_size: int
+    microbatches: int
+    step_s: float
+    samples_per_s: float
+    speedup: float
+    efficiency: float
+    load_balance_ratio: float
+    bubble_ratio: float
+    communication_bytes: Communication
+    peak_memory_bytes: float
+    fits: bool
+    verdict: str
+    devices: tuple[DeviceUse, ...]
+    links: tuple[LinkUse, ...]
+    layers: tuple[LayerUse, ...]
+    critical_path_s: float
+    path_s: Mapping[str, float]
+    bottleneck: Bottleneck
+    dollars_per_step: float | None
+    tasks: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, numbers and strings, ready for JSON."""
+        return asdict(self)
+
+
+def measure(profile: Profile, cluster: Cluster, plan: Plan, graph: TaskGraph, timeline: Timeline) -> Report:
+    """The Report of a timeline of `graph`, which `plan` was lowered to."""
+    step_s = timeline.step_s
+    compute = _compute_seconds(graph, cluster)
+    peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))
+    verdict = memory.verdict(graph, cluster, peaks)
+    communication = _communication(graph, cluster)
+    devices = _devices(graph, cluster, timeline, compute, peaks, communication)
+    used = [device for device, seconds in zip(devices, compute, strict=True) if seconds > 0][: cluster.workers]
+    mean = compute[: cluster.workers].mean()
+    one_s = one_device_s(profile, cluster, plan.batch_size)
+    shares = path_shares(graph, cluster, timeline)
+    return Report(
+        model=profile.model,
+        cluster=cluster.name,
+        strategy=plan.strategy,
+        batch_size=plan.batch_size,
+        microbatches=plan.microbatches,
+        step_s=step_s,
+        samples_per_s=plan.batch_size / step_s if step_s else 0.0,
+        speedup=one_s / step_s if step_s else 0.0,
+        efficiency=one_s / step_s / cluster.workers if step_s else 0.0,
+        load_balance_ratio=float(compute[: cluster.workers].max() / mean) if mean else 1.0,
+        bubble_ratio=sum(device.bubble_s for device in used) / (step_s * len(used)) if used else 0.0,
+        communication_bytes=communication,
+        peak_memory_bytes=float(peaks.max()),
+        fits=not verdict,
+        verdict=verdict,
+        devices=devices,
+        links=_links(graph, cluster, step_s),
+        layers=_layers(profile, plan, graph),
+        critical_path_s=critical_path_s(graph, cluster),
+        path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
+        bottleneck=_bottleneck(shares, step_s),
+        dollars_per_step=_dollars(cluster, step_s),
+        tasks=len(graph),
+    )
+
+
+def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
+    """The whole batch on the fastest worker alone, one layer after the other, with the update."""
+    passes = sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
+    return (passes + sum(layer.update_s for layer in profile.layers)) / max(cluster.speeds[: cluster.workers])
+
+
+def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
+    mine = ~graph.is_transfer
+    seconds = np.zeros(len(cluster.devices))
+    np.add.at(seconds, graph.device[mine], graph.seconds[mine])
+    return seconds
+
+
+def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
+    count = len(cluster.devices)
+    matrix = np.zeros((count, count))
+    totals = {}
+    for phase, kind in _PHASES.items():
+        mine = graph.kind == kind
+        per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+        totals[phase] = float(sum(size * len(route.pairs) for size, route in zip(per_route, graph.routes, strict=True)))
+        for size, route in zip(per_route, graph.routes, strict=True):
+            for source, target in route.pairs if size else ():
+                matrix[source, target] += size
+    return Communication(total=sum(totals.values()), **totals, matrix=tuple(map(tuple, matrix.tolist())))
+
+
+def _devices(
+    graph: TaskGraph,
+    cluster: Cluster,
+    timeline: Timeline,
+    compute: Floats,
+    peaks: Floats,
+    communication: Communication,
+) -> tuple[DeviceUse, ...]:
+    step_s, matrix = timeline.step_s, np.array(communication.matrix)
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)
+    touched = [set(route.devices) for route in graph.routes]
+    found = []
+    for number, device in enumerate(cluster.devices):
+        routes = np.array([number in devices for devices in touched] + [False])
+        running = spans[(graph.route < 0) & (graph.device == number)]
+        busy_s = length(union(running))
+        exposed_s = length(union(np.concatenate([running, spans[routes[graph.route]]]))) - busy_s
+        waiting_s = step_s - busy_s - exposed_s
+        found.append(
+            DeviceUse(
+                name=device.name,
+                compute_s=busy_s,
+                exposed_communication_s=exposed_s,
+                bubble_s=waiting_s if compute[number] > 0 else 0.0,
+                idle_s=0.0 if compute[number] > 0 else waiting_s,
+                utilisation=busy_s / step_s if step_s else 0.0,
+                peak_memory_bytes=float(peaks[number]),
+                static_bytes=float(graph.static_bytes[number]),
+                memory_bytes=device.memory_bytes,
+                sent_bytes=float(matrix[number].sum()),
+                received_bytes=float(matrix[:, number].sum()),
+            )
+        )
+    return tuple(found)
+
+
+def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
+    """Bytes that the step puts on each link."""
+    carried = np.zeros(len(cluster.links))
+    mine = graph.is_transfer
+    per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+    for size, route in zip(per_route, graph.routes, strict=True):
+        for link, weight in link_weights(route, cluster).items():
+            carried[link] += size * weight
+    return carried
+
+
+def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, ...]:
+    return tuple(
+        LinkUse(
+            name=link.name,
+            tier=link.tier,
+            bytes=float(size),
+            utilisation=float(size) / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
+        )
+        for link, size in zip(cluster.links, link_bytes(graph, cluster), strict=True)
+    )
+
+
+def _layers(profile: Profile, plan: Plan, graph: TaskGraph) -> tuple[LayerUse, ...]:
+    """A bucket's bytes are shared out to its layers by their parameter bytes."""
+    count = len(profile.layers)
+    volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
+
+    def by_layer(kind: Kind, values: Floats) -> Floats:
+        mine = (graph.kind == kind) & (graph.layer >= 0)
+        sums = np.zeros(count)
+        np.add.at(sums, graph.layer[mine], values[mine])
+        return sums
+
+    compute = by_layer(Kind.FORWARD, graph.seconds) + by_layer(Kind.BACKWARD, graph.seconds)
+    forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
+    synchronisation = np.zeros(count)
+    mine = graph.kind == Kind.SYNCHRONISATION
+    for number, bucket in enumerate(buckets(profile, plan)):
+        size = volume[mine & (graph.shard == number)].sum()
+        for piece in bucket.pieces:
+            synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
+    columns = zip(profile.layers, compute, forward, backward, synchronisation, strict=True)
+    return tuple(
+        LayerUse(
+            name=layer.name,
+            compute_s=float(c),
+            forward_bytes=float(f),
+            backward_bytes=float(b),
+            synchronisation_bytes=float(s),
+        )
+        for layer, c, f, b, s in columns
+    )
+
+
+def _bottleneck(shares: Mapping[tuple[str, str], float], step_s: float) -> Bottleneck:
+    totals: dict[str, float] = {}
+    for (resource, _), seconds in shares.items():
+        totals[resource] = totals.get(resource, 0.0) + seconds
+    if not totals or not step_s:
+        return Bottleneck(resource="compute", worst="", share=0.0)
+    resource = max(totals, key=lambda name: totals[name])
+    worst = max((name for name in shares if name[0] == resource), key=lambda name: shares[name])
+    return Bottleneck(resource=resource, worst=worst[1], share=totals[resource] / step_s)
+
+
+def _dollars(cluster: Cluster, step_s: float) -> float | None:
+    prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
+    return sum(prices) * step_s / 3600 if prices else None

@@ -1,0 +1,36 @@
+"""From a plan to its report in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.lowering import lower
+from simulator.metrics import Report, measure
+from simulator.plan import Plan
+from simulator.taskgraph import TaskGraph
+from simulator.timeline import Timeline
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A plan's tasks, when they ran, and what that cost."""
+
+    plan: Plan
+    graph: TaskGraph
+    timeline: Timeline
+    report: Report
+
+
+def run(profile: Profile, cluster: Cluster, plan: Plan) -> Run:
+    """Lower, simulate and measure `plan`. Raises InputError when it does not fit profile or cluster."""
+    graph = lower(profile, cluster, plan)
+    timeline = simulate(graph, cluster)
+    return Run(plan=plan, graph=graph, timeline=timeline, report=measure(profile, cluster, plan, graph, timeline))
+
+
+def step_seconds(profile: Profile, cluster: Cluster, plan: Plan) -> float:
+    """The simulated step alone, for searches that judge many plans."""
+    return simulate(lower(profile, cluster, plan), cluster).step_s

@@ -1,0 +1,185 @@
+"""The design's invariants, held by random networks on random clusters under random plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
+
+from simulator.cluster import Cluster
+from simulator.critical import binding_chain, critical_path_s
+from simulator.engine import simulate
+from simulator.exchange import shard_elements
+from simulator.lowering import lower
+from simulator.metrics import link_bytes, measure
+from simulator.plan import Placement, Plan
+from simulator.run import Run, run
+from simulator.taskgraph import Kind
+from simulator.transfers import link_weights, uncontended_s
+from simulator.volume import communication_volume
+from simulator.workload import Layer, Profile
+
+CLOSE = 1e-9
+
+
+@st.composite
+def cases(draw: st.DrawFn, symmetric: bool = False) -> tuple[Profile, Cluster, Plan]:
+    profile = draw(profiles())
+    cluster = draw(clusters(max_servers=2, symmetric=symmetric))
+    return profile, cluster, draw(plans(profile, cluster))
+
+
+def runs() -> st.SearchStrategy[Run]:
+    return cases().map(lambda case: run(*case))
+
+
+@given(runs())
+def test_no_task_starts_before_its_dependencies_end(found: Run) -> None:
+    for task in range(len(found.graph)):
+        for other in found.graph.predecessors(task):
+            assert found.timeline.end_s[other] <= found.timeline.start_s[task]
+
+
+@given(runs())
+def test_a_device_runs_one_task_at_a_time(found: Run) -> None:
+    graph, timeline = found.graph, found.timeline
+    for device in set(graph.device[~graph.is_transfer].tolist()):
+        mine = np.flatnonzero(~graph.is_transfer & (graph.device == device))
+        order = mine[np.lexsort((timeline.end_s[mine], timeline.start_s[mine]))]
+        assert (timeline.end_s[order[:-1]] <= timeline.start_s[order[1:]]).all()
+        assert timeline.end_s[mine] - timeline.start_s[mine] == pytest.approx(graph.seconds[mine], abs=1e-15)
+
+
+@given(cases())
+def test_bytes_on_links_are_the_plans_volume(case: tuple[Profile, Cluster, Plan]) -> None:
+    profile, cluster, plan = case
+    found = run(profile, cluster, plan)
+    volume = communication_volume(profile, cluster, plan)
+    report = found.report.communication_bytes
+    for phase in ("total", "forward", "backward", "synchronisation"):
+        assert getattr(report, phase) == pytest.approx(getattr(volume, phase), rel=CLOSE)
+    assert np.array(report.matrix) == pytest.approx(np.array(volume.matrix), rel=CLOSE)
+    hops = [len(cluster.route(i, j)) * size for i, row in enumerate(volume.matrix) for j, size in enumerate(row)]
+    assert link_bytes(found.graph, cluster).sum() == pytest.approx(sum(hops), rel=CLOSE)
+
+
+@given(cases())
+def test_step_lies_between_the_critical_path_and_the_serial_sum(case: tuple[Profile, Cluster, Plan]) -> None:
+    _, cluster, _ = case
+    found = run(*case)
+    step_s = found.timeline.step_s
+    assert critical_path_s(found.graph, cluster) <= step_s * (1 + CLOSE)
+    assert step_s <= sum(uncontended_s(found.graph, cluster)) * (1 + CLOSE)
+
+
+@given(cases())
+def test_twice_as_slow_takes_exactly_twice_as_long(case: tuple[Profile, Cluster, Plan]) -> None:
+    profile, cluster, plan = case
+
+    def slower(layer: Layer) -> Layer:
+        points = tuple(replace(p, forward_s=2 * p.forward_s, backward_s=2 * p.backward_s) for p in layer.scaling)
+        return replace(
+            layer,
+            forward_s=2 * layer.forward_s,
+            backward_s=2 * layer.backward_s,
+            update_s=2 * layer.update_s,
+            scaling=points,
+        )
+
+    links = tuple(
+        replace(link, latency_s=2 * link.latency_s, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / 2)
+        for link in cluster.links
+    )
+    slow_profile = replace(profile, layers=tuple(map(slower, profile.layers)))
+    before = run(profile, cluster, plan).timeline
+    after = run(slow_profile, replace(cluster, links=links), plan).timeline
+    assert after.start_s.tolist() == pytest.approx((2 * before.start_s).tolist(), rel=CLOSE)
+    assert after.end_s.tolist() == pytest.approx((2 * before.end_s).tolist(), rel=CLOSE)
+
+
+@given(cases(symmetric=True), st.randoms(use_true_random=False))
+def test_renaming_devices_changes_nothing(case: tuple[Profile, Cluster, Plan], random: object) -> None:
+    profile, cluster, plan = case
+    names = list(range(cluster.workers))
+    random.shuffle(names)  # type: ignore[attr-defined]
+    renamed = {
+        name: Placement(degrees=placement.degrees, devices=tuple(names[d] for d in placement.devices))
+        for name, placement in plan.placements.items()
+    }
+    before = run(profile, cluster, plan)
+    after = run(profile, cluster, replace(plan, placements=renamed))
+    assert after.timeline.step_s == pytest.approx(before.timeline.step_s, rel=CLOSE)
+    assert after.report.load_balance_ratio == pytest.approx(before.report.load_balance_ratio, rel=CLOSE)
+    for old, new in enumerate(names):
+        a, b = before.report.devices[old], after.report.devices[new]
+        assert b.compute_s == pytest.approx(a.compute_s, rel=CLOSE)
+        assert b.peak_memory_bytes == pytest.approx(a.peak_memory_bytes, rel=1e-6)
+
+
+@given(cases())
+def test_every_sample_and_channel_is_computed_once(case: tuple[Profile, Cluster, Plan]) -> None:
+    profile, cluster, plan = case
+    graph = lower(profile, cluster, plan)
+    for kind in (Kind.FORWARD, Kind.BACKWARD):
+        for position, layer in enumerate(profile.layers):
+            mine = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
+            owners = set(zip(graph.microbatch[mine].tolist(), graph.shard[mine].tolist(), strict=True))
+            placement = plan.placements[layer.name]
+            assert len(mine) == len(owners) == plan.microbatches * len(placement.devices)
+            elements = shard_elements(profile, placement, position, plan.microbatch_size).sum() * plan.microbatches
+            channels, height, width = layer.output_shape
+            assert elements == plan.batch_size * channels * height * width
+
+
+@given(cases())
+def test_same_inputs_give_the_same_bytes(case: tuple[Profile, Cluster, Plan]) -> None:
+    profile, cluster, plan = case
+    graph = lower(profile, cluster, plan)
+    a, b = simulate(graph, cluster), simulate(lower(profile, cluster, plan), cluster)
+    assert a.start_s.tobytes() == b.start_s.tobytes()
+    assert a.end_s.tobytes() == b.end_s.tobytes()
+    assert measure(profile, cluster, plan, graph, a) == measure(profile, cluster, plan, graph, b)
+
+
+@given(runs())
+def test_a_devices_times_add_up_to_the_step(found: Run) -> None:
+    for device in found.report.devices:
+        parts = device.compute_s + device.exposed_communication_s + device.bubble_s + device.idle_s
+        assert parts == pytest.approx(found.report.step_s, rel=CLOSE, abs=1e-15)
+        assert min(device.compute_s, device.exposed_communication_s, device.bubble_s, device.idle_s) >= -1e-12
+
+
+@given(runs())
+def test_memory_is_given_back(found: Run) -> None:
+    graph = found.graph
+    for device in range(len(graph.static_bytes)):
+        mine = graph.device == device
+        assert graph.allocated_bytes[mine].sum() == pytest.approx(graph.freed_bytes[mine].sum(), rel=CLOSE, abs=1e-6)
+
+
+@given(cases())
+def test_the_binding_chain_lasts_the_whole_step(case: tuple[Profile, Cluster, Plan]) -> None:
+    found = run(*case)
+    chain, timeline = binding_chain(found.graph, found.timeline), found.timeline
+    assert timeline.start_s[chain[0]] == 0
+    assert timeline.end_s[chain[-1]] == timeline.step_s
+    for before, after in zip(chain, chain[1:], strict=False):
+        assert timeline.end_s[before] == timeline.start_s[after]
+
+
+@given(cases())
+def test_no_link_carries_more_than_its_bandwidth(case: tuple[Profile, Cluster, Plan]) -> None:
+    _, cluster, _ = case
+    found = run(*case)
+    for link in found.report.links:
+        assert link.utilisation <= 1 + CLOSE
+    for task in np.flatnonzero(found.graph.is_transfer):
+        spent = found.timeline.end_s[task] - found.timeline.start_s[task]
+        weights = link_weights(found.graph.routes[found.graph.route[task]], cluster)
+        for link, weight in weights.items():
+            bandwidth = cluster.links[link].bandwidth_bytes_per_s
+            assert found.graph.bytes[task] * weight <= bandwidth * spent * (1 + CLOSE) + 1e-9

@@ -1,0 +1,123 @@
+"""Link sharing against SimGrid's finish times and against hand-drawn cases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.builder import GraphBuilder
+from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.engine import simulate
+from simulator.taskgraph import Kind, Route
+
+
+def run_flows(cluster: Cluster, flows: list[tuple[int, int, float, float]]) -> list[float]:
+    """Finish times of flows (source, target, start_s, bytes) on `cluster`.
+
+    Each flow is released by a compute task on a device of its own, appended to the cluster.
+    """
+    hosts = len(cluster.devices)
+    clocks = tuple(Device(name=f"clock{i}", host="clock") for i in range(len(flows)))
+    extended = Cluster(
+        name=cluster.name,
+        devices=cluster.devices + clocks,
+        links=cluster.links,
+    )
+    builder = GraphBuilder()
+    messages = []
+    for i, (source, target, start_s, size) in enumerate(flows):
+        clock = builder.add(Kind.FORWARD, 1, device=hosts + i, seconds=start_s)
+        route = builder.route(Route(((source, target),)))
+        message = builder.add(Kind.ACTIVATION, 1, device=target, route=route, bytes=size)
+        builder.depend(message, clock)
+        messages.append(int(message[0]))
+    timeline = simulate(builder.build(np.zeros(len(extended.devices)), ()), extended)
+    return [float(timeline.end_s[i]) for i in messages]
+
+
+def simgrid_cluster(case: dict[str, Any]) -> tuple[Cluster, dict[str, int]]:
+    """The case's links as a Cluster: `x.up` leads from x to its switch, `x.down` back."""
+    hosts = sorted({route["src"] for route in case["routes"]} | {route["dst"] for route in case["routes"]})
+
+    def ends(name: str) -> tuple[str, str]:
+        node, direction = name.rsplit(".", 1)
+        parent = f"s{node[1:].split('.')[0]}" if node.startswith("h") else "core"
+        return (node, parent) if direction == "up" else (parent, node)
+
+    links = tuple(
+        Link(source=ends(name)[0], target=ends(name)[1], bandwidth_bytes_per_s=rate, latency_s=latency)
+        for name, (rate, latency) in case["links"].items()
+    )
+    devices = tuple(Device(name=host, host=host) for host in hosts)
+    return Cluster(name="simgrid", devices=devices, links=links), {host: i for i, host in enumerate(hosts)}
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_agrees_with_simgrid(shared_data: Path, number: int) -> None:
+    case = json.loads((shared_data / "simgrid" / f"case{number}.json").read_text())
+    cluster, index = simgrid_cluster(case)
+    flows = [(index[f["src"]], index[f["dst"]], f["start_s"], f["bytes"]) for f in case["flows"]]
+    assert run_flows(cluster, flows) == pytest.approx(case["finish_s"], rel=1e-9)
+
+
+def star(count: int, bandwidth: float = 100.0, latency_s: float = 0.0) -> Cluster:
+    """`count` devices on one switch."""
+    devices = tuple(Device(name=f"d{i}", host=f"h{i}") for i in range(count))
+    links = []
+    for device in devices:
+        for source, target in ((device.name, "switch"), ("switch", device.name)):
+            links.append(Link(source=source, target=target, bandwidth_bytes_per_s=bandwidth, latency_s=latency_s))
+    return Cluster(name="star", devices=devices, links=tuple(links))
+
+
+def test_one_flow_takes_latency_and_bandwidth() -> None:
+    assert run_flows(star(2, latency_s=0.25), [(0, 1, 1.0, 200.0)]) == [1 + 0.5 + 2]
+
+
+def test_two_flows_share_the_receiver() -> None:
+    """Both at 50 until t=4, when the first 200 are through; then 100."""
+    assert run_flows(star(3), [(0, 2, 0.0, 200.0), (1, 2, 0.0, 300.0)]) == [4.0, 5.0]
+
+
+def test_a_flow_held_up_elsewhere_leaves_its_share() -> None:
+    """0->2 and 1->2 get 50 each at device 2, so 1->3 gets the other 50 of device 1, not 100."""
+    ends = run_flows(star(4), [(0, 2, 0.0, 100.0), (1, 2, 0.0, 100.0), (1, 3, 0.0, 100.0)])
+    assert ends == pytest.approx([2.0, 2.0, 2.0])
+    slow = star(4).with_tier("link", bandwidth_bytes_per_s=100.0)
+    narrow = Cluster(
+        name="narrow",
+        devices=slow.devices,
+        links=tuple(
+            Link(source=x.source, target=x.target, bandwidth_bytes_per_s=20.0 if x.target == "d2" else 100.0)
+            for x in slow.links
+        ),
+    )
+    # 10 each into device 2 (10 s for 100 bytes); 1->3 gets the remaining 90 of device 1's link
+    assert run_flows(narrow, [(0, 2, 0.0, 100.0), (1, 2, 0.0, 100.0), (1, 3, 0.0, 90.0)]) == [10.0, 10.0, 1.0]
+
+
+def test_a_late_flow_slows_the_first() -> None:
+    """Alone until t=1 (100 bytes), then half speed for 200 bytes until t=3 each, then alone again."""
+    assert run_flows(star(3), [(0, 2, 0.0, 300.0), (1, 2, 1.0, 100.0)]) == [4.0, 3.0]
+
+
+def test_full_duplex() -> None:
+    assert run_flows(star(2), [(0, 1, 0.0, 100.0), (1, 0, 0.0, 100.0)]) == [1.0, 1.0]
+
+
+def test_zero_bytes_take_the_latency() -> None:
+    assert run_flows(star(2, latency_s=0.5), [(0, 1, 0.0, 0.0)]) == [1.0]
+
+
+def test_a_measured_curve_is_met_exactly_when_alone_and_shared_otherwise() -> None:
+    curve = Curve(points=((10.0, 1.0), (1000.0, 8.0)))
+    devices = tuple(Device(name=f"d{i}", host=f"h{i}") for i in range(2))
+    link = Link(source="d0", target="d1", bandwidth_bytes_per_s=1e9, curve=curve)
+    cluster = Cluster(name="pair", devices=devices, links=(link,))
+    alone = curve.seconds(100.0)
+    assert run_flows(cluster, [(0, 1, 0.0, 100.0)]) == [pytest.approx(alone, rel=1e-12)]
+    assert run_flows(cluster, [(0, 1, 0.0, 100.0)] * 2) == pytest.approx([2 * alone] * 2, rel=1e-12)
