@@ -1,0 +1,76 @@
+"""Schedules as pictures: one column per unit of time, digits forward, letters (a = 0) backward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_closed_forms import chain, staged, star
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.plan import Placement
+from simulator.run import Run, run
+from simulator.schedules import schedule
+from simulator.taskgraph import Kind
+
+
+def picture(found: Run, unit_s: float) -> list[str]:
+    """A row per device, a column per `unit_s`."""
+    graph, timeline = found.graph, found.timeline
+    columns = round(timeline.step_s / unit_s)
+    rows = [[" "] * columns for _ in range(len(graph.static_bytes))]
+    for task in range(len(graph)):
+        first, last = round(timeline.start_s[task] / unit_s), round(timeline.end_s[task] / unit_s)
+        if not graph.is_transfer[task] and last > first:
+            zero = ord("0") if graph.kind[task] == Kind.FORWARD else ord("a")
+            mark = chr(zero + int(graph.microbatch[task]))
+            rows[graph.device[task]][first:last] = mark * (last - first)
+    return ["".join(row).rstrip() for row in rows]
+
+
+def draw(name: str, stages: int, microbatches: int) -> list[str]:
+    profile = chain(stages, forward_s=1.0 * microbatches, backward_s=1.0 * microbatches)
+    free = star(stages, bandwidth=1e30, latency_s=0.0)
+    return picture(run(profile, free, staged(profile, stages, microbatches, name)), 1.0)
+
+
+def drawn_in_docstring(name: str) -> list[str]:
+    """The `stage N  ...` lines of a schedule's docstring."""
+    function = schedule(name)
+    assert function is not None and function.__doc__ is not None
+    lines = [line for line in function.__doc__.splitlines() if line.strip().startswith("stage ")]
+    return [line.strip()[len("stage 0  ") :] for line in lines]
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_runs_as_its_docstring_draws_it(name: str) -> None:
+    assert draw(name, stages=3, microbatches=4) == drawn_in_docstring(name)
+
+
+def test_1f1b_with_fewer_microbatches_than_stages() -> None:
+    assert draw("1f1b", stages=3, microbatches=2) == [
+        "01   a b",
+        " 01 a b",
+        "  0a1b",
+    ]
+
+
+def test_dataflow_takes_the_oldest_microbatch_and_backward_first() -> None:
+    """A device without fixed order fills its waits with forwards of younger micro-batches."""
+    assert draw("dataflow", stages=2, microbatches=3) == [
+        "012a b c",
+        " 0a1b2c",
+    ]
+
+
+def test_unknown_schedule_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown schedule '1f1', did you mean '1f1b'"):
+        schedule("1f1")
+
+
+def test_overlapping_stages_have_no_fixed_order() -> None:
+    profile = chain(2)
+    plan = staged(profile, 2, 2, "gpipe")
+    mixed = {"l0": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), "l1": plan.placements["l1"]}
+    with pytest.raises(InputError, match="device 1 is shared .* use schedule 'dataflow'"):
+        run(profile, star(2), replace(plan, placements=mixed))
