@@ -1,0 +1,223 @@
+"""The best contiguous stages, by exact dynamic programming over measured times and transfer costs.
+
+The objective is PipeDream's (Narayanan et al., SOSP 2019, section 3.1): a pipeline is as fast as the slowest
+of its stages and of the transfers between them, its *pace* in seconds per micro-batch; among stages of equal
+pace the ones with the least time in transfers win.
+
+- A stage is a run of layers in topological order, on one device or replicated over consecutive ones. It
+  takes the forward and backward seconds of its layers on its share of the micro-batch, on its slowest device.
+- Replicas sum gradients by a ring once per step, overlapped with compute: a stage's pace is the larger of its
+  compute and 1/M of the ring's time, for M micro-batches.
+- A cut carries every tensor made before and read after it, once forward and once as a gradient, between the
+  neighbouring devices on both sides; q senders and r receivers share the bytes min(q, r) ways. A tensor that
+  skips a stage counts at each cut that it crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.collectives import ring
+from simulator.costs import shard_seconds
+from simulator.errors import InputError
+from simulator.plan import Placement
+from simulator.taskgraph import Floats, Ints
+from simulator.workload import Profile
+
+
+def contiguous_stages(
+    profile: Profile, cluster: Cluster, *, microbatch_size: int, microbatches: int = 1, replicas: bool = False
+) -> Stages:
+    """The best stages over all workers of `cluster`, one device each unless `replicas` are allowed.
+
+    With replicas, the number of stages p is the one of the smallest (M + p - 1) x pace, the time of a whole step.
+    Raises InputError when there are more workers than the layers can occupy.
+    """
+    layers, devices, most_replicas = len(profile.layers), cluster.workers, microbatch_size if replicas else 1
+    if devices > layers * most_replicas:
+        raise InputError(
+            f"{devices} devices need {-(-devices // most_replicas)} stages, but {profile.model!r} has {layers} layers "
+            f"and every stage holds at least one; use at most {layers * most_replicas} devices"
+        )
+    return best_stages(
+        measured_costs(profile, cluster, microbatch_size, microbatches),
+        layers=layers,
+        devices=devices,
+        most_replicas=min(most_replicas, devices),
+        fill=1 / microbatches,
+    )
+
+
+def best_stages(costs: Costs, *, layers: int, devices: int, most_replicas: int = 1, fill: float = 0.0) -> Stages:
+    """The stages of the smallest (1 + fill x (stages - 1)) x pace that use every device.
+
+    Two passes, because the smallest maximum and the smallest sum do not share their optimal prefixes: the first
+    finds the pace, the second the least transfer time among the stages that keep it.
+    """
+    pace = _sweep(costs, np.maximum, layers, devices, most_replicas, devices)
+    paces = [min(_ends(pace, p, devices)) for p in range(1, devices + 1)]
+    stages = min(range(1, devices + 1), key=lambda p: (1 + fill * (p - 1)) * paces[p - 1])
+    limit = paces[stages - 1]
+    transfers = _sweep(costs.within(limit), np.add, layers, devices, most_replicas, stages)
+    return Stages(*_walk_back(transfers, stages, devices), pace_s=limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Stage i holds layers starts[i] to starts[i + 1] - 1, on replicas[i] devices after those of stage i - 1."""
+
+    starts: tuple[int, ...]
+    replicas: tuple[int, ...]
+    pace_s: float
+
+    def step_s(self, microbatches: int) -> float:
+        """Seconds of a step if every stage took the pace: GPipe's bubble fraction is (p - 1) / (M + p - 1)."""
+        return (microbatches + len(self.starts) - 1) * self.pace_s
+
+    def placements(self, profile: Profile) -> dict[str, Placement]:
+        """The placement of every layer of `profile`."""
+        firsts = np.cumsum((0, *self.replicas))
+        stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
+        found = {}
+        for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True):
+            count, first = self.replicas[stage], int(firsts[stage])
+            found[layer.name] = Placement(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds per micro-batch of every possible stage and cut, for L layers.
+
+    stage_s(device, r): shape (L+1, L+1), entry [i, j] a stage of layers i to j-1 on devices device to
+    device+r-1; infinite unless i < j. transfer_s(device, q, r): shape (L+1,), entry [i] the cut before layer i,
+    from q devices that end before `device` to r that begin there.
+    """
+
+    stage_s: Callable[[int, int], Floats]
+    transfer_s: Callable[[int, int, int], Floats]
+
+    def within(self, limit: float) -> Costs:
+        """The same transfers and free stages, both infinite above `limit`."""
+        return Costs(
+            lambda device, r: np.where(self.stage_s(device, r) <= limit, 0.0, np.inf),
+            lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
+        )
+
+
+def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int) -> Costs:
+    """The costs that the module's docstring states."""
+    count = len(profile.layers)
+    crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
+    parameters = _differences(np.array([layer.parameter_bytes for layer in profile.layers], dtype=np.float64))
+    empty = np.arange(count + 1)[:, None] >= np.arange(count + 1)
+
+    @cache
+    def compute_s(replicas: int) -> Floats:
+        samples = microbatch_size / replicas
+        return _differences(np.array([sum(shard_seconds(profile, layer, samples)) for layer in profile.layers]))
+
+    @cache
+    def stage_s(device: int, replicas: int) -> Floats:
+        group = range(device, device + replicas)
+        seconds = compute_s(replicas) / min(cluster.speeds[d] for d in group)
+        if replicas > 1:
+            seconds = np.maximum(seconds, _ring_s(cluster, group, parameters) / microbatches)
+        return np.where(empty, np.inf, seconds)
+
+    @cache
+    def shared_s(device: int, ways: int) -> Floats:
+        here, there = device - 1, device
+        return np.array(
+            [cluster.transfer_s(here, there, b) + cluster.transfer_s(there, here, b) for b in crossing / ways]
+        )
+
+    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r)))
+
+
+def crossing_bytes(profile: Profile) -> Floats:
+    """Shape (L+1,): bytes, for the profile's batch, of the tensors made before layer i and read by it or later."""
+    change = np.zeros(len(profile.layers) + 1)
+    for i, (layer, readers) in enumerate(zip(profile.layers, profile.consumers, strict=True)):
+        if readers:
+            change[i + 1] += layer.output_bytes
+            change[max(readers) + 1] -= layer.output_bytes
+    return np.cumsum(change)
+
+
+def _ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
+    """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
+    (step,) = ring(cluster, group, 1.0)
+    pairs = step.route.pairs if step.route else ()
+    bandwidth = min(cluster.bandwidth_bytes_per_s(a, b) for a, b in pairs)
+    latency = max(cluster.latency_s(a, b) for a, b in pairs)
+    return size_bytes * (step.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
+
+
+def _differences(values: Floats) -> Floats:
+    """Entry [i, j] is the sum of values i to j-1."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    return sums[None, :] - sums[:, None]
+
+
+def _above_is_infinite(values: Floats, limit: float) -> Floats:
+    return np.where(values <= limit, values, np.inf)
+
+
+State = tuple[int, int, int]
+"""Stages so far, devices so far, replicas of the last stage."""
+Table = dict[State, tuple[Floats, Ints, Ints]]
+"""By state, for each number of layers so far: value, layers before the last stage, replicas of the stage before."""
+
+
+def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> Table:
+    """The least value of every state of up to `stages` stages, where `join` adds a cost to a value."""
+    start = np.full(layers + 1, np.inf)
+    start[0] = 0.0
+    none = np.zeros(layers + 1, dtype=np.int64)
+    table: Table = {(0, 0, 0): (start, none, none)}
+    for p in range(1, stages + 1):
+        for used in range(p, devices + 1):
+            for r in range(1, min(most_replicas, used - p + 1) + 1):
+                before = [q for q in range(most_replicas + 1) if (p - 1, used - r, q) in table]
+                if before:
+                    entry, entry_q = _enter(costs, join, table, (p, used, r), before)
+                    value = join(entry[:, None], costs.stage_s(used - r, r))
+                    cut = value.argmin(axis=0)
+                    table[p, used, r] = value[cut, np.arange(layers + 1)], cut, entry_q[cut]
+    return table
+
+
+def _enter(costs: Costs, join: np.ufunc, table: Table, state: State, before: list[int]) -> tuple[Floats, Ints]:
+    """For each cut, the least value with which the last stage of `state` can begin, and the replicas before it."""
+    p, used, r = state
+    if p == 1:
+        return table[0, 0, 0][:2]
+    values = np.stack([join(table[p - 1, used - r, q][0], costs.transfer_s(used - r, q, r)) for q in before])
+    return values.min(axis=0), np.array(before)[values.argmin(axis=0)]
+
+
+def _ends(table: Table, stages: int, devices: int) -> list[float]:
+    """The values of `stages` stages over all layers and devices, by replicas of the last stage."""
+    return [
+        float(table[stages, devices, r][0][-1]) if (stages, devices, r) in table else np.inf
+        for r in range(1, devices + 1)
+    ]
+
+
+def _walk_back(table: Table, stages: int, devices: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The first layer and the replicas of every stage of the least value."""
+    ends = _ends(table, stages, devices)
+    r, used, end = 1 + ends.index(min(ends)), devices, -1
+    starts, replicas = [], []
+    for p in range(stages, 0, -1):
+        _, cuts, before = table[p, used, r]
+        starts.append(int(cuts[end]))
+        replicas.append(r)
+        used, r, end = used - r, int(before[end]), int(cuts[end])
+    return tuple(reversed(starts)), tuple(reversed(replicas))

@@ -1,0 +1,41 @@
+"""Longest processing time first (Graham, SIAM J. Appl. Math. 17(2), 1969): balance without a look at the network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.cluster import Cluster
+from simulator.costs import shard_seconds
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.workload import Profile
+
+
+def partition(
+    profile: Profile,
+    cluster: Cluster,
+    *,
+    batch_size: int,
+    microbatches: int = 1,
+    synchronisation: Synchronisation = Synchronisation(),
+    optimizer_state: float = 1.0,
+    seed: int = 0,
+) -> Plan:
+    """Whole layers, the slowest first, each on the worker that would be done with it first."""
+    plan = Plan(
+        model=profile.model,
+        batch_size=batch_size,
+        microbatches=microbatches,
+        placements={},
+        synchronisation=synchronisation,
+        optimizer_state=optimizer_state,
+        strategy="greedy",
+    )
+    seconds = {layer.name: sum(shard_seconds(profile, layer, plan.microbatch_size)) for layer in profile.layers}
+    load_s = [0.0] * cluster.workers
+    placements = {}
+    for name in sorted(seconds, key=lambda name: -seconds[name]):
+        ends_s = [load + seconds[name] / speed for load, speed in zip(load_s, cluster.speeds, strict=False)]
+        device = ends_s.index(min(ends_s))
+        load_s[device] = ends_s[device]
+        placements[name] = Placement(devices=(device,))
+    return replace(plan, placements={layer.name: placements[layer.name] for layer in profile.layers})
