@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A shared machine makes any deadline flaky. "ci" draws the same examples in every run; without it each run looks further.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("default")
 
 ROOT = Path(__file__).resolve().parent.parent
 

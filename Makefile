@@ -1,0 +1,42 @@
+# Everything from nothing but Python 3.11+ and make: `make run` shows what Shardscope does, `make test` proves it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/installed
+	@mkdir -p out
+	$(BIN)/shardscope compare vgg16 --cluster cpu-1g --devices 4
+	$(BIN)/shardscope simulate vgg16 --cluster cpu-1g --devices 4 --strategy pipeline --trace-out out/trace.json
+	@echo "Open out/trace.json at https://ui.perfetto.dev (Open trace file): one row per device and per link."
+
+test: $(VENV)/installed-for-test
+	$(BIN)/python -m pytest --hypothesis-profile=ci
+
+lint: $(VENV)/installed-for-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/bench.py
+
+clean:
+	rm -rf $(VENV) out
+
+# The stamps say what is installed; they are older than their prerequisites when that has to be done again.
+$(VENV)/python:
+	$(PYTHON) -c 'import sys; sys.exit("Shardscope needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/installed: $(VENV)/python pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/installed-for-test: $(VENV)/installed
+	$(INSTALL) --editable '.[test,capture]'
+	touch $@
