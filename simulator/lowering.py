@@ -85,7 +85,7 @@ def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan:
     first = np.concatenate([[0], np.cumsum(sizes)])
     layer = np.repeat(np.arange(len(sizes)), sizes)
     shard = np.concatenate([np.arange(size) for size in sizes])
-    seconds = np.concatenate([_pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
+    seconds = np.concatenate([pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
     seconds = seconds / np.array(cluster.speeds)[device]
     saved, output = _pass_bytes(profile, plan)
     columns = {"device": device, "layer": layer, "shard": shard}
@@ -105,7 +105,7 @@ def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan:
     return _Passes(first=first, device=device, total=len(device))
 
 
-def _pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
+def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
     """(forward, backward) seconds of each shard of a layer at speed 1, shape (2, shards)."""
     layer = profile.layers[position]
     placement = plan.placements[layer.name]
