@@ -16,28 +16,28 @@ from simulator.errors import InputError
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
-_BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]i?)?(bit/s|bps|B/s|Bps)?\s*$")
+_BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]i?)?(bit/s|b/s|bps|B/s|Bps)\s*$")
 _BYTES = re.compile(_NUMBER + r"([kKMGT]i?)?B?\s*$")
-_TIME = re.compile(_NUMBER + r"(ns|us|µs|ms|s)?\s*$")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+_TIME = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s)?\s*$")
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0, None: 1.0}
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second from `10Gbps`, `10Gbit/s`, `1.25GB/s` or a plain number of bytes per second.
+    """Bytes per second from `10Gbps`, `10Gbit/s`, `10Gb/s` (all bits) or `1.25GB/s` (bytes).
 
-    Raises InputError when `text` is none of these or is not positive.
+    Raises InputError when `text` is none of these, has no unit or is not positive.
     """
     match = _BANDWIDTH.match(text)
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < math.inf:
         raise InputError(f"bandwidth {text!r}: write a positive number with a unit, e.g. 10Gbps or 1.25GB/s")
     value = float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""]
-    return value / 8 if match[3] in ("bit/s", "bps") else value
+    return value if match[3] in ("B/s", "Bps") else value / 8
 
 
 def parse_bytes(text: str) -> int:
     """Bytes from `25MiB`, `16GB` or a plain number. Raises InputError on anything else."""
     match = _BYTES.match(text)
-    if not match:
+    if not match or float(match[1]) == math.inf:
         raise InputError(f"size {text!r}: write a number with a unit, e.g. 25MiB or 16GB")
     return round(float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""])
 
@@ -45,15 +45,15 @@ def parse_bytes(text: str) -> int:
 def parse_time(text: str) -> float:
     """Seconds from `5us`, `1.5ms`, `2s` or a plain number of seconds. Raises InputError on anything else."""
     match = _TIME.match(text)
-    if not match:
+    if not match or float(match[1]) == math.inf:
         raise InputError(f"time {text!r}: write a number with a unit, e.g. 5us or 1.5ms")
-    return float(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) / _PER_SECOND[match[2]]  # a division is exact where 5 * 1e-6 is not
 
 
 def format_bytes(count: float) -> str:
     """`count` bytes for a person, in binary units with three significant digits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
+        if abs(count) < 1023.5:  # what rounds to 1024 is 1.00 of the next unit
             return f"{_three(count)} {unit}"
         count /= 1024
     return f"{_three(count)} TiB"
@@ -61,24 +61,25 @@ def format_bytes(count: float) -> str:
 
 def format_time(seconds: float) -> str:
     """`seconds` for a person, with three significant digits."""
+    rounded = float(f"{seconds:.3g}")
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if abs(seconds) * factor >= 1 or (seconds == 0 and unit == "s"):
-            return f"{_three(seconds * factor)} {unit}"
-    return f"{_three(seconds * 1e9)} ns"
+        if abs(rounded) * factor >= 1 or (seconds == 0 and unit == "s"):
+            return f"{_three(rounded * factor)} {unit}"
+    return f"{_three(rounded * 1e9)} ns"
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """`bytes_per_s` for a person, in bits per second as network engineers write it."""
-    bits = bytes_per_s * 8
+    bits = float(f"{bytes_per_s * 8:.3g}")
     for unit in ("bit/s", "kbit/s", "Mbit/s", "Gbit/s"):
-        if bits < 1000 or unit == "Gbit/s":
+        if bits < 1000:
             return f"{_three(bits)} {unit}"
         bits /= 1000
-    raise AssertionError("unreachable")
+    return f"{_three(bits)} Tbit/s"
 
 
 def _three(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
-    digits = 2 - math.floor(math.log10(abs(value)))
+    digits = 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))))
     return f"{value:.{max(digits, 0)}f}"

@@ -1,0 +1,83 @@
+"""The command line: one file per command. This folder is the registry.
+
+A file that does not start with "_" is a command; its name, without a trailing underscore, is what the user types,
+and the first line of its docstring is its help. It exposes `add_arguments(parser)` and `run(args) -> int`, or, if
+it parses for itself, `main(argv) -> int`. Commands import what they need inside functions, so that help is quick.
+
+Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one line on stderr), 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from simulator.errors import ShardscopeError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (default: the process's arguments) names; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more as it exits; let that go nowhere instead of failing again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ShardscopeError, OSError) as error:
+        print(f"shardscope: {_told(error)}", file=sys.stderr)
+        return 2
+
+
+def commands() -> dict[str, ModuleType]:
+    """The command modules by the name that the user types, sorted."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return {name.rstrip("_"): importlib.import_module(f"{__name__}.{name}") for name in names}
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help shows how\n")
+
+
+def _dispatch(argv: list[str]) -> int:
+    known = commands()
+    if argv and hasattr(known.get(argv[0]), "main"):
+        return int(known[argv[0]].main(argv[1:]))
+    args = _parser(known).parse_args(argv)
+    return int(args.run(args))
+
+
+def _parser(known: dict[str, ModuleType]) -> argparse.ArgumentParser:
+    parser = _Parser(prog="shardscope", description="Simulate how a network trains on many devices.")
+    chosen = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, module in known.items():
+        text = (module.__doc__ or "").strip()
+        command = chosen.add_parser(
+            name,
+            help=text.splitlines()[0].rstrip("."),
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())

@@ -1,0 +1,156 @@
+"""Options that several commands share, and what they make: a profile, a cluster, a plan."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from simulator import files, units
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+    from simulator.workload import Profile
+
+OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """A finite number above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """TIER=VALUE, for argparse."""
+    tier, sign, value = text.partition("=")
+    if not (tier and sign and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TIER=VALUE, e.g. inter=10Gbps")
+    return tier, value
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is trained on which machine."""
+    parser.add_argument("profile", metavar="PROFILE", help="profile file, or a name that `shardscope profiles` lists")
+    machine = parser.add_argument_group("machine")
+    add_cluster(machine, "--cluster", required=True)
+    machine.add_argument(
+        "--bandwidth", metavar="TIER=VALUE", type=assignment, action="append", default=[],
+        help="bandwidth of every link of a tier, e.g. inter=10Gbps; repeatable",
+    )  # fmt: skip
+    machine.add_argument(
+        "--latency", metavar="TIER=VALUE", type=assignment, action="append", default=[],
+        help="latency of every link of a tier, e.g. inter=5us; repeatable",
+    )  # fmt: skip
+    machine.add_argument(
+        "--speed", metavar="X", type=positive, default=1.0,
+        help="devices compute X times as fast as the one that was profiled (default 1)",
+    )  # fmt: skip
+    step = parser.add_argument_group("training step")
+    step.add_argument("--batch-size", metavar="B", type=count, help="samples per step in all (default: the profile's)")
+    step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
+    step.add_argument(
+        "--sync", metavar="NAME", help="gradient synchronisation: ring (default) or ps, which adds a server if none is"
+    )
+    step.add_argument("--bucket", metavar="SIZE", help="gradients sent together (default 25MiB)")
+    step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
+    step.add_argument("--optimizer", choices=OPTIMIZERS, help="decides the state kept in memory (default momentum)")
+    step.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
+    )
+
+
+def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
+    """The options that `read_cluster` reads, the cluster itself under `name`."""
+    parser.add_argument(
+        name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **given
+    )
+    parser.add_argument(
+        "--devices", metavar="N", type=count, help="how many, filling nodes in order (default: the preset's, or all)"
+    )
+    parser.add_argument("--servers", metavar="K", type=count, help="parameter servers to add to a preset")
+
+
+def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
+    """The cluster asked for, with its overrides; `collective` ps gets a server where none is."""
+    cluster = files.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
+    if collective == "ps" and not cluster.servers:
+        cluster = files.read_cluster(args.cluster, devices=args.devices, servers=1)
+    for tier, value in args.bandwidth:
+        cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))
+    for tier, value in args.latency:
+        cluster = cluster.with_tier(tier, latency_s=units.parse_time(value))
+    return cluster if args.speed == 1 else cluster.with_speed(args.speed)
+
+
+def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **step: Any) -> Plan:
+    """The plan of `strategy`; what its partition function does not decide is set on the plan afterwards.
+
+    step: fields of the plan that the user may have given, such as microbatches; None where not.
+    """
+    import partitioners
+    from simulator.plan import Synchronisation
+
+    wanted = {
+        "batch_size": args.batch_size or profile.batch_size,
+        "synchronisation": synchronisation(args, Synchronisation()),
+        **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **step),
+    }
+    taken = {"batch_size", *partitioners.options(strategy)}
+    options = {name: value for name, value in {**wanted, "seed": args.seed}.items() if name in taken}
+    plan = partitioners.load(strategy)(profile, cluster, **options)
+    return replace(plan, **{name: value for name, value in wanted.items() if name not in taken})
+
+
+def changed(plan: Plan, args: argparse.Namespace) -> Plan:
+    """A plan from a file with what the command line says otherwise."""
+    wanted = _given(
+        batch_size=args.batch_size,
+        microbatches=args.microbatches,
+        schedule=args.schedule,
+        optimizer_state=OPTIMIZERS.get(args.optimizer),
+    )
+    return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), **wanted)
+
+
+def synchronisation(args: argparse.Namespace, given: Any) -> Any:
+    """`given` (a Synchronisation) with what the command line says otherwise."""
+    changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
+    if args.bucket is not None:
+        changes["bucket_bytes"] = units.parse_bytes(args.bucket)
+    if args.no_overlap:
+        changes["overlap"] = False
+    return replace(given, **changes)
+
+
+def device_note(profile: Profile, cluster: Cluster) -> str:
+    """A sentence when the cluster's devices are not the profiled one, otherwise nothing."""
+    kinds = dict.fromkeys(device.kind for device in cluster.devices[: cluster.workers] if device.kind)
+    other = [kind for kind in kinds if profile.device and not _models(kind) & _models(profile.device)]
+    if not other:
+        return ""
+    return f"compute times were captured on {profile.device}, not {', '.join(other)}; scale them with --speed"
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _models(device: str) -> set[str]:
+    """The words of a device's name that tell its model, e.g. {"v100", "sxm2"}."""
+    words = set(re.findall(r"[a-z0-9]+", device.lower()))
+    return {word for word in words if not re.fullmatch(r"nvidia|tesla|gpu|rtx|pcie|sxm\d?|\d+gb?|core", word)}

@@ -1,0 +1,252 @@
+"""What the commands print for people, in rich tables, and for programs, in JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from simulator.units import format_bandwidth, format_bytes, format_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from simulator.catalogue import Join, Preset
+    from simulator.cluster import Cluster
+    from simulator.metrics import Report
+    from simulator.run import Run
+    from simulator.workload import Profile
+
+PLAIN_WIDTH = 120  # columns when the output is no terminal
+MATRIX_DEVICES = 16  # a larger matrix is left to --json
+BUSIEST_LINKS = 5
+
+
+def write_trace(done: Run, cluster: Cluster, path: str) -> None:
+    """Write the run as a Chrome trace."""
+    from simulator import chrome, files
+
+    files.write_text_atomic(path, json.dumps(chrome.trace(done.graph, cluster, done.timeline), allow_nan=False))
+
+
+def print_json(value: object, note: str) -> None:
+    """`value` on stdout, the note on stderr."""
+    print(json.dumps(value, allow_nan=False))
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def print_report(done: Run, cluster: Cluster, note: str, trace: str | None) -> None:
+    """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written."""
+    console, report = _console(), done.report
+    parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
+    title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
+    console.print(f"[bold]{title}[/bold], batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
+    if note:
+        console.print(f"note: {note}")
+    figures = _table("", "", header=False)
+    for name, value in _figures(report):
+        figures.add_row(name, value)
+    console.print(figures)
+    console.print(_device_table(report))
+    if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
+        console.print(_matrix_table(report))
+    links = sorted((link for link in report.links if link.bytes), key=lambda link: -link.utilisation)
+    if links:
+        busiest = _table("busiest links", "tier", "bytes", "utilisation")
+        for link in links[:BUSIEST_LINKS]:
+            busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
+        console.print(busiest)
+    _print_trace(console, trace)
+
+
+def print_comparison(
+    profile: Profile,
+    cluster: Cluster,
+    reports: Sequence[Report],
+    failed: Mapping[str, str],
+    note: str,
+    trace: str | None,
+) -> None:
+    """One row per strategy, fastest first; then those that could not be built. `trace` is the first one's file."""
+    console = _console()
+    batch = f", batch {reports[0].batch_size}" if reports else ""
+    console.print(f"[bold]{profile.model} on {cluster.name}, {cluster.workers} devices[/bold]{batch}")
+    if note:
+        console.print(f"note: {note}")
+    columns = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
+    table = _table("strategy", *columns, last="bottleneck")
+    for report in reports:
+        table.add_row(
+            report.strategy,
+            format_time(report.step_s),
+            f"{report.samples_per_s:,.1f}",
+            f"{report.speedup:.2f}x",
+            f"{report.load_balance_ratio:.3f}",
+            format_bytes(report.communication_bytes.total),
+            format_bytes(report.peak_memory_bytes),
+            "yes" if report.fits else "[bold]no[/bold]",
+            f"{report.bubble_ratio:.1%}",
+            str(report.bottleneck),
+        )
+    for name, why in failed.items():
+        table.add_row(name, *("-" for _ in columns), _plain_text(f"cannot be built: {why}"))
+    console.print(table)
+    for report in reports:
+        if not report.fits:
+            console.print(f"{report.strategy}: {report.verdict}")
+    _print_trace(console, trace if reports else None)
+
+
+def print_profiles(profiles: Mapping[str, Profile]) -> None:
+    """The library, one row per profile."""
+    columns = ("device", "batch", "layers", "parameters", "step", "layers / step", "date")
+    table = _table("profile", *columns)
+    for name, profile in profiles.items():
+        table.add_row(
+            name,
+            profile.device,
+            str(profile.batch_size),
+            str(len(profile.layers)),
+            format_bytes(profile.parameter_bytes),
+            format_time(profile.step_s) if profile.step_s is not None else "-",
+            f"{profile.layers_to_step:.3f}" if profile.layers_to_step is not None else "-",
+            profile.date,
+        )
+    _console().print(table)
+
+
+def print_presets(presets: Iterable[Preset]) -> None:
+    """The presets, one row each."""
+    table = _table("cluster", "default", "memory", "intra", "inter", "$/h", last="what")
+    for preset in presets:
+        node = preset.node
+        table.add_row(
+            preset.name,
+            str(preset.default_devices),
+            format_bytes(node.memory_bytes) if node.memory_bytes else "-",
+            _speed(preset.intra) if preset.intra else "-",
+            _speed(preset.inter),
+            f"{node.dollars_per_hour:.2f}" if node.dollars_per_hour else "-",
+            preset.title,
+        )
+    console = _console()
+    console.print(table)
+    console.print(
+        "default: devices without --devices; intra: per device, each way; inter: per node, each way; $/h: per node"
+    )
+
+
+def print_cluster(cluster: Cluster) -> None:
+    """One cluster: its devices, its links by tier, its sources."""
+    console = _console()
+    kinds: dict[tuple[str, str], int] = {}
+    for device in cluster.devices:
+        key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
+        kinds[key] = kinds.get(key, 0) + 1
+    console.print(f"[bold]{cluster.name}[/bold]: {cluster.workers} workers, {len(cluster.servers)} servers")
+    devices = _table("devices", "number", "memory")
+    for (kind, memory), number in kinds.items():
+        devices.add_row(kind, str(number), memory)
+    tiers = _table("tier", "links", "bandwidth", "latency")
+    tally: dict[tuple[str, str, str], int] = {}
+    for link in cluster.links:
+        row = link.tier, format_bandwidth(link.bandwidth_bytes_per_s), format_time(link.latency_s)
+        tally[row] = tally.get(row, 0) + 1
+    for (tier, bandwidth, latency), number in tally.items():
+        tiers.add_row(tier, str(number), bandwidth, latency)
+    console.print(devices)
+    console.print(tiers)
+    for source in cluster.sources:
+        console.print(_plain_text(source))
+
+
+def _print_trace(console: Console, path: str | None) -> None:
+    if path:
+        console.print(f"trace: {_plain_text(path)}, opens in ui.perfetto.dev")
+
+
+def _figures(report: Report) -> list[tuple[str, str]]:
+    sent = report.communication_bytes
+    split = ", ".join(
+        f"{name} {format_bytes(size)}"
+        for name, size in (
+            ("forward", sent.forward),
+            ("backward", sent.backward),
+            ("synchronisation", sent.synchronisation),
+        )
+        if size
+    )
+    figures = [
+        ("step", format_time(report.step_s)),
+        ("throughput", f"{report.samples_per_s:,.1f} samples/s"),
+        ("speed-up", f"{report.speedup:.2f}x over one device, efficiency {report.efficiency:.0%}"),
+        ("bubble", f"{report.bubble_ratio:.1%}"),
+        ("load balance ratio", f"{report.load_balance_ratio:.3f}"),
+        ("communication", format_bytes(sent.total) + (f" ({split})" if split else "")),
+        ("peak memory", f"{format_bytes(report.peak_memory_bytes)}, {report.verdict or 'fits'}"),
+        ("bottleneck", str(report.bottleneck)),
+    ]
+    if report.dollars_per_step is not None:
+        figures.append(("cost", f"${report.dollars_per_step * 1e6 / report.batch_size:,.2f} per million samples"))
+    return figures
+
+
+def _device_table(report: Report) -> Table:
+    columns = ("compute", "exposed comm.", "bubble", "idle", "busy", "sent", "received", "peak memory")
+    table = _table("device", *columns)
+    for number, device in enumerate(report.devices):
+        capacity = f" of {format_bytes(device.memory_bytes)}" if device.memory_bytes is not None else ""
+        fits = device.memory_bytes is None or device.peak_memory_bytes <= device.memory_bytes
+        table.add_row(
+            f"{number} {device.name}",
+            format_time(device.compute_s),
+            format_time(device.exposed_communication_s),
+            format_time(device.bubble_s),
+            format_time(device.idle_s),
+            f"{device.utilisation:.1%}",
+            format_bytes(device.sent_bytes),
+            format_bytes(device.received_bytes),
+            f"{format_bytes(device.peak_memory_bytes)}{capacity}{'' if fits else ' [bold]no[/bold]'}",
+        )
+    return table
+
+
+def _matrix_table(report: Report) -> Table:
+    table = _table("from \\ to", *(str(number) for number in range(len(report.devices))))
+    for number, row in enumerate(report.communication_bytes.matrix):
+        table.add_row(str(number), *(format_bytes(size) if size else "." for size in row))
+    return table
+
+
+def _speed(join: Join) -> str:
+    return format_bandwidth(join.wires * join.bandwidth_bytes_per_s)
+
+
+def _table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
+    """A light table: the first column and `last` to the left, numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_header=header, pad_edge=False, show_edge=False)
+    table.add_column(first, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right" if header else "left", no_wrap=header)
+    if last is not None:
+        table.add_column(last)
+    return table
+
+
+def _plain_text(text: str) -> str:
+    """`text` with nothing in it read as markup."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)

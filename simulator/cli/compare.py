@@ -1,0 +1,83 @@
+"""Rank strategies by the simulated time of one training step.
+
+A strategy that cannot be built for this network and machine stands in the table with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from simulator.cli import _options
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.run import Run
+    from simulator.workload import Profile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _options.add_inputs(parser)
+    parser.add_argument(
+        "--strategies", metavar="NAMES", default="all", help="names with commas between, or all (default)"
+    )
+    parser.add_argument(
+        "--microbatches", metavar="M", type=_options.count,
+        help="equal parts of a batch, for the strategies that pipeline them",
+    )  # fmt: skip
+    parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
+    parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator import files
+    from simulator.cli import _printing
+
+    names = _named(args.strategies)
+    profile = files.read_profile(args.profile)
+    cluster = _options.read_cluster(args, args.sync)
+    done: list[Run] = []
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            done.append(_simulated(name, profile, cluster, args))
+        except InputError as error:
+            failed[name] = str(error)
+    done.sort(key=lambda one: one.report.step_s)
+    if args.trace_out and done:
+        _printing.write_trace(done[0], cluster, args.trace_out)
+    note = _options.device_note(profile, cluster)
+    if args.json:
+        rows = [{"strategy": one.plan.strategy, "report": one.report.to_dict()} for one in done]
+        _printing.print_json(rows + [{"strategy": name, "error": why} for name, why in failed.items()], note)
+    else:
+        reports = [one.report for one in done]
+        _printing.print_comparison(profile, cluster, reports, failed, note, args.trace_out)
+    return 0 if done else 2
+
+
+def _named(text: str) -> list[str]:
+    """The strategies asked for; an unknown one is an error, not a row."""
+    import partitioners
+
+    if text == "all":
+        return list(partitioners.strategies())
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        partitioners.load(name)
+    if not names:
+        raise InputError(
+            f"strategies is {text!r}: it names at least one; known: {', '.join(partitioners.strategies())}"
+        )
+    return names
+
+
+def _simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+    import partitioners
+    from simulator.run import run as simulate
+
+    # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
+    pipelined = "schedule" in partitioners.options(name)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    return simulate(profile, cluster, _options.make_plan(name, profile, cluster, args, **step))

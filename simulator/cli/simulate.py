@@ -1,0 +1,45 @@
+"""Simulate one training step under one plan and report what it costs.
+
+The plan comes from a strategy (--strategy) or from a file (--plan), in which case the other options of the
+training step override what the file says.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from simulator.cli import _options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _options.add_inputs(parser)
+    plan = parser.add_argument_group("plan").add_mutually_exclusive_group(required=True)
+    plan.add_argument("--strategy", metavar="NAME", help="who splits the network: data, model, pipeline, ...")
+    plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
+    parser.add_argument("--trace-out", metavar="FILE", help="write a trace that ui.perfetto.dev opens (JSON)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator import files
+    from simulator.cli import _printing
+    from simulator.run import run as simulate
+
+    profile = files.read_profile(args.profile)
+    given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
+    cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule}
+    plan = given or _options.make_plan(args.strategy, profile, cluster, args, **step)
+    done = simulate(profile, cluster, plan)
+    if args.plan_out:
+        files.write_plan(plan, args.plan_out)
+    if args.trace_out:
+        _printing.write_trace(done, cluster, args.trace_out)
+    note = _options.device_note(profile, cluster)
+    if args.json:
+        _printing.print_json(done.report.to_dict(), note)
+    else:
+        _printing.print_report(done, cluster, note, args.trace_out)
+    return 0
