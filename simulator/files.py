@@ -214,8 +214,9 @@ def _dataclass_of(path: Path, fields: dict[str, Any], kind: type[T]) -> T:
         # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
         return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {_explained(dict(first), kind)}") from None
+        # A misspelt key is both unknown and missing; the first says more.
+        found = sorted(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+        raise InputError(f"{path}: {_explained(dict(found[0]), kind)}") from None
 
 
 def _explained(error: dict[str, Any], kind: type) -> str:
@@ -227,8 +228,8 @@ def _explained(error: dict[str, Any], kind: type) -> str:
     if error["type"] == "unexpected_keyword_argument":
         known = _keys(kind, parents)
         near = nearest(str(last), known)
-        hint = f"; did you mean {near!r}?" if near else ""
-        return f"unknown key {last!r}{where}{hint} known: {', '.join(known)}"
+        hint = f" did you mean {near!r}?" if near else ""
+        return f"unknown key {last!r}{where};{hint} known: {', '.join(known)}"
     if error["type"].startswith("missing"):
         return f"{_place([last])} is missing{where}: it is required"
     rule = error["msg"].removeprefix("Input should be ")

@@ -1,0 +1,193 @@
+"""Topologies: who is joined to whom, and that messages take the shortest way at the right bandwidth."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import networkx as nx
+import pytest
+
+from simulator.cluster import Cluster, Device
+from simulator.errors import InputError
+from simulator.topologies import Wire, fat_tree, flat_switch, from_graph, ring, take, torus, two_tier
+
+WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-6)
+INTRA = Wire(bandwidth_bytes_per_s=100e9, latency_s=1e-6, tier="intra")
+INTER = Wire(bandwidth_bytes_per_s=1e9, latency_s=10e-6, tier="inter")
+EVERY = [
+    flat_switch(5, WIRE, servers=2),
+    two_tier(5, 2, INTRA, INTER, servers=2),
+    ring(5, WIRE, servers=2),
+    torus((2, 3), WIRE, servers=2),
+    torus((2, 2, 3), WIRE, servers=2),
+    fat_tree(4, WIRE, servers=2),
+    from_graph(nx.star_graph(["hub", "a", "b", "c", "d"]), ["a", "b"], WIRE, servers=["c", "d"]),
+]
+
+
+def path(cluster: Cluster, source: int, target: int) -> str:
+    """The way of a message, e.g. "a > switch > b"."""
+    links = [cluster.links[i] for i in cluster.route(source, target)]
+    return " > ".join([links[0].source, *(link.target for link in links)])
+
+
+@pytest.mark.parametrize("cluster", EVERY, ids=lambda cluster: cluster.name)
+def test_all_members_reach_each_other_both_ways_at_the_same_cost(cluster: Cluster) -> None:
+    assert len(cluster.servers) == 2
+    for a, b in permutations(range(len(cluster.devices)), 2):
+        assert cluster.transfer_s(a, b, 1e6) == cluster.transfer_s(b, a, 1e6) > 0
+
+
+@pytest.mark.parametrize("cluster", EVERY, ids=lambda cluster: cluster.name)
+def test_servers_have_hosts_of_their_own_and_come_last(cluster: Cluster) -> None:
+    servers = [cluster.devices[i] for i in cluster.servers]
+    workers = {device.host for device in cluster.devices[: cluster.workers]}
+    assert all(server.role == "server" for server in servers)
+    assert len({server.host for server in servers} - workers) == 2
+
+
+def test_flat_switch() -> None:
+    cluster = flat_switch(3, WIRE, servers=1)
+    assert path(cluster, 0, 2) == "host0 > switch > host2"
+    assert path(cluster, 3, 1) == "server0 > switch > host1"
+    assert cluster.latency_s(0, 2) == 2e-6
+
+
+def test_two_tier_stays_inside_a_node_where_it_can() -> None:
+    cluster = two_tier(5, 2, INTRA, INTER, servers=1)
+    assert [device.host for device in cluster.devices] == ["node0", "node0", "node1", "node1", "node2", "server0"]
+    assert path(cluster, 2, 3) == "node1/device0 > node1/switch > node1/device1"
+    assert path(cluster, 0, 3) == "node0/device0 > node0/switch > core > node1/switch > node1/device1"
+    assert path(cluster, 5, 0) == "server0 > core > node0/switch > node0/device0"
+    assert cluster.bandwidth_bytes_per_s(2, 3) == 100e9
+    assert cluster.bandwidth_bytes_per_s(0, 3) == 1e9
+    assert cluster.latency_s(0, 3) == pytest.approx(22e-6, rel=1e-12)
+
+
+def test_two_tier_shares_one_uplink_per_node() -> None:
+    cluster = two_tier(4, 2, INTRA, INTER)
+    shared = set(cluster.route(0, 2)) & set(cluster.route(1, 3))
+    assert {cluster.links[i].name for i in shared} == {"node0/switch->core", "core->node1/switch"}
+
+
+def test_two_tier_overrides_reach_one_tier_only() -> None:
+    cluster = two_tier(4, 2, INTRA, INTER).with_tier("inter", bandwidth_bytes_per_s=5e9, latency_s=0.0)
+    assert cluster.bandwidth_bytes_per_s(0, 2) == 5e9
+    assert cluster.bandwidth_bytes_per_s(0, 1) == 100e9
+    assert cluster.latency_s(0, 2) == 2e-6
+
+
+def test_cores_belong_to_nodes_with_workers() -> None:
+    cluster = two_tier(3, 2, INTRA, INTER, cores_per_node=8, servers=1)
+    assert cluster.host_cores == {"node0": 8, "node1": 8}
+
+
+def test_a_ring_is_walked_the_shorter_way_round() -> None:
+    cluster = ring(6, WIRE)
+    assert len(cluster.links) == 12
+    assert path(cluster, 0, 2) == "host0 > host1 > host2"
+    assert path(cluster, 0, 5) == "host0 > host5"
+    assert max(len(cluster.route(0, i)) for i in range(6)) == 3
+
+
+@pytest.mark.parametrize(("devices", "links"), [(1, 0), (2, 2), (3, 6)])
+def test_small_rings_have_no_double_links(devices: int, links: int) -> None:
+    assert len(ring(devices, WIRE).links) == links
+
+
+def test_a_torus_wraps_round_on_every_axis() -> None:
+    cluster = torus((4, 4), WIRE)
+    assert len(cluster.links) == 2 * 2 * 16  # two neighbours ahead per device, a link each way
+    hops = [[len(cluster.route(0, 4 * row + column)) for column in range(4)] for row in range(4)]
+    assert hops == [[0, 1, 2, 1], [1, 2, 3, 2], [2, 3, 4, 3], [1, 2, 3, 2]]
+
+
+def test_a_torus_of_three_dimensions() -> None:
+    cluster = torus((2, 3, 4), WIRE)
+    # Axes of 2, 3 and 4 give 1, 2 and 2 neighbours.
+    assert all(cluster._graph.out_degree(device.name) == 5 for device in cluster.devices)
+    assert len(cluster.route(0, 23)) == 1 + 1 + 1  # (1, 2, 3) is one step back on every axis
+    assert len(cluster.route(0, 2)) == 2
+
+
+def test_servers_are_spread_over_a_torus() -> None:
+    cluster = torus((4, 4), WIRE, servers=2)
+    assert path(cluster, 16, 0) == "server0 > host0"
+    assert path(cluster, 17, 8) == "server1 > host8"
+
+
+def test_a_fat_tree_of_four_ports() -> None:
+    cluster = fat_tree(4, WIRE)
+    assert cluster.workers == 16
+    assert path(cluster, 0, 1) == "host0 > edge0 > host1"
+    assert path(cluster, 0, 2) == "host0 > edge0 > pod0 > edge1 > host2"
+    assert path(cluster, 0, 15) == "host0 > edge0 > pod0 > core > pod3 > edge7 > host15"
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_a_fat_tree_has_full_bisection_bandwidth(k: int) -> None:
+    """Half of the hosts can send to the other half, all at full speed at once."""
+    cluster = fat_tree(k, WIRE)
+    half = cluster.workers // 2
+    load = [0.0] * len(cluster.links)
+    for i in range(half):
+        for link in cluster.route(i, half + i):
+            load[link] += WIRE.bandwidth_bytes_per_s
+    assert all(used <= link.bandwidth_bytes_per_s for used, link in zip(load, cluster.links, strict=True))
+
+
+def test_a_part_full_fat_tree_has_only_the_switches_it_needs() -> None:
+    cluster = fat_tree(4, WIRE, devices=3, servers=2)
+    assert {link.target for link in cluster.links if link.tier == "pod"} == {"edge0", "edge1", "edge2", "pod0", "pod1"}
+    assert path(cluster, 2, 3) == "host2 > edge1 > server0"
+
+
+def test_any_graph() -> None:
+    graph = nx.path_graph(["a", "x", "y", "b"])
+    graph.edges["x", "y"].update(bandwidth_bytes_per_s=5.0, latency_s=1.0, tier="slow")
+    cluster = from_graph(graph, ["a", "b"], WIRE)
+    assert path(cluster, 0, 1) == "a > x > y > b"
+    assert cluster.bandwidth_bytes_per_s(0, 1) == 5.0
+    assert cluster.tiers == ("link", "slow")
+
+
+def test_a_directed_graph_has_links_one_way() -> None:
+    cluster = from_graph(nx.DiGraph([("a", "b")]), ["a", "b"], WIRE)
+    assert path(cluster, 0, 1) == "a > b"
+    with pytest.raises(InputError, match="no route from device 'b' to 'a'"):
+        cluster.route(1, 0)
+
+
+def test_workers_look_like_the_device_given() -> None:
+    device = Device(name="gpu", host="", kind="T4", memory_bytes=16 * 2**30, speed=2.0, dollars_per_hour=1.0)
+    cluster = two_tier(3, 2, INTRA, INTER, device=device)
+    assert [d.name for d in cluster.devices] == ["node0/gpu0", "node0/gpu1", "node1/gpu0"]
+    assert {(d.kind, d.memory_bytes, d.speed, d.dollars_per_hour) for d in cluster.devices} == {
+        ("T4", 16 * 2**30, 2.0, 1.0)
+    }
+
+
+def test_take_keeps_servers() -> None:
+    cluster = take(flat_switch(4, WIRE, servers=1), 2)
+    assert [device.name for device in cluster.devices] == ["host0", "host1", "server0"]
+    assert path(cluster, 1, 2) == "host1 > switch > server0"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: flat_switch(0, WIRE), "devices is 0: a cluster has at least 1"),
+        (lambda: flat_switch(1, WIRE, servers=-1), "servers is -1: it is at least 0"),
+        (lambda: two_tier(4, 0, INTRA, INTER), "per_node is 0: a node has at least 1 device"),
+        (lambda: torus((3, 0), WIRE), r"shape is \(3, 0\): each side is at least 1"),
+        (lambda: torus((), WIRE), r"shape is \(\): each side is at least 1"),
+        (lambda: fat_tree(3, WIRE), "k is 3: it is even and at least 2"),
+        (lambda: fat_tree(2, WIRE, devices=2, servers=1), "devices is 3: a 2-ary fat tree has .* = 2 ports"),
+        (lambda: from_graph(nx.path_graph(["a", "b"]), ["a", "c"], WIRE), "'c', which is no node of the graph"),
+        (lambda: take(flat_switch(2, WIRE), 3), "devices is 3: cluster 'flat-switch' has 2 workers; use 1 to 2"),
+    ],
+)
+def test_errors(build: object, message: str) -> None:
+    assert callable(build)
+    with pytest.raises(InputError, match=message):
+        build()
