@@ -83,7 +83,8 @@ def grid_of(profile: Profile, samples: int, channels: int, *, batch_size: int, m
     """
     if samples > batch_size // microbatches:
         raise InputError(
-            f"grid: {samples} sample slots for micro-batches of {batch_size // microbatches} samples; use at most as many"
+            f"grid: {samples} sample slots for micro-batches of {batch_size // microbatches} samples; "
+            "use at most as many"
         )
     degrees: list[Degrees] = [(samples, min(channels, layer.channels), 1, 1) for layer in profile.layers]
     vertex: list[Ints] = []

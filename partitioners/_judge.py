@@ -1,0 +1,85 @@
+"""Judging plans by simulating them, within a budget of tasks so that a search takes the same path everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.lowering import lower
+from simulator.memory import peak_bytes
+from simulator.plan import Plan
+from simulator.taskgraph import TaskGraph
+from simulator.timeline import Timeline
+from simulator.units import format_time
+from simulator.volume import communication_volume
+from simulator.workload import Profile
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How good a plan is: first that it fits (bytes beyond the worst device's memory), then its cost."""
+
+    excess_bytes: float
+    cost: float
+    step_s: float
+    plan: Plan = field(repr=False)
+    graph: TaskGraph = field(repr=False)
+    timeline: Timeline = field(repr=False)
+
+    @property
+    def key(self) -> tuple[float, float, float]:
+        return self.excess_bytes, self.cost, self.step_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Judge:
+    """Simulates plans of one profile on one cluster and remembers the best.
+
+    objective "step": cost is the step in seconds; "volume": the bytes communicated. `budget` is how many tasks
+    may still be simulated; `trials` counts the plans.
+    """
+
+    profile: Profile
+    cluster: Cluster
+    objective: str = "step"
+    budget: float = inf
+    progress: Progress | None = None
+    best: Verdict | None = None
+    trials: int = 0
+
+    def consider(self, plan: Plan, label: str = "") -> Verdict:
+        """Simulate `plan` and remember it if it is the best so far."""
+        graph = lower(self.profile, self.cluster, plan)
+        timeline = simulate(graph, self.cluster)
+        self.budget -= len(graph)
+        self.trials += 1
+        verdict = Verdict(
+            excess_bytes=_excess_bytes(graph, timeline, self.cluster),
+            cost=self._cost(plan, timeline),
+            step_s=timeline.step_s,
+            plan=plan,
+            graph=graph,
+            timeline=timeline,
+        )
+        if self.best is None or verdict.key < self.best.key:
+            self.best = verdict
+        if self.progress:
+            self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
+        return verdict
+
+    def _cost(self, plan: Plan, timeline: Timeline) -> float:
+        if self.objective == "step":
+            return timeline.step_s
+        return communication_volume(self.profile, self.cluster, plan).total
+
+
+def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:
+    capacity = np.array([device.memory_bytes or inf for device in cluster.devices])
+    return float(np.maximum(peak_bytes(graph, timeline, len(capacity)) - capacity, 0.0).max())

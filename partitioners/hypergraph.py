@@ -1,0 +1,169 @@
+"""Hypergraph-partitioned model parallelism: KaHyPar cuts, judged by the simulated step, then refined.
+
+The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards
+wait for each other. So several cuts (grids, imbalances, seeds) are simulated, beside the plans of the other
+strategies, which the same notation holds; the best is kept and its border shards migrate while it gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from typing import Literal
+
+from partitioners import load
+from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
+from partitioners._judge import Judge, Progress
+from partitioners._kahypar import cut
+from partitioners._migrate import Cut, migrate
+from simulator.cluster import Cluster
+from simulator.errors import InputError, ShardscopeError, require
+from simulator.plan import Plan, Synchronisation
+from simulator.units import format_bytes
+from simulator.workload import Profile
+
+_OTHERS = ("data", "model", "pipeline", "owt", "layerwise")
+_TASKS = 500_000
+"""Tasks that may be simulated at effort 1: about 10 s."""
+_PATIENCE = 12
+
+
+def partition(
+    profile: Profile,
+    cluster: Cluster,
+    *,
+    batch_size: int,
+    microbatches: int = 1,
+    grid: tuple[int, int] | None = None,
+    imbalance: float | None = None,
+    objective: Literal["step", "volume"] = "step",
+    effort: float = 1.0,
+    others: bool = True,
+    synchronisation: Synchronisation = Synchronisation(),
+    optimizer_state: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best plan found; its `strategy` names the one that it came from, if not a cut.
+
+    grid: (sample, channel) slots of every layer, by default several are tried. imbalance: how much more than its
+    share of compute a device may get; by default several between 3 % and 30 % when the step is the objective,
+    3 % when the volume is, where only plans that keep to it count. effort: multiplies how many tasks are
+    simulated. others: also consider the plans of other strategies. A device's share follows its speed.
+    Raises InputError when the grid is too coarse, no cut keeps to a given imbalance, or nothing fits in memory.
+    """
+    require(effort > 0, "effort", effort, "it is positive")
+    require(objective in ("step", "volume"), "objective", repr(objective), "it is 'step' or 'volume'")
+    plan = Plan(
+        model=profile.model,
+        batch_size=batch_size,
+        microbatches=microbatches,
+        placements={},
+        synchronisation=synchronisation,
+        optimizer_state=optimizer_state,
+        strategy="hypergraph",
+    )
+    judge = Judge(profile=profile, cluster=cluster, objective=objective, budget=_TASKS * effort, progress=progress)
+    bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
+    if others:
+        _consider_others(judge, plan, bound)
+    best_cut = _consider_cuts(judge, plan, grid, bound, seed)
+    if best_cut is not None and bound is None:
+        migrate(judge, best_cut, patience=round(_PATIENCE * effort))
+    return _answer(judge)
+
+
+def shares(cluster: Cluster) -> list[float]:
+    """Each worker's share of the compute: its speed over the sum of speeds."""
+    speeds = cluster.speeds[: cluster.workers]
+    return [speed / sum(speeds) for speed in speeds]
+
+
+def _consider_others(judge: Judge, plan: Plan, bound: float | None) -> None:
+    """Simulate the plans of the other strategies that can be made (and are balanced, where a bound is given)."""
+    for name in _OTHERS:
+        given = {"microbatches": plan.microbatches} if plan.microbatches > 1 else {}
+        try:
+            other = load(name)(
+                judge.profile,
+                judge.cluster,
+                batch_size=plan.batch_size,
+                synchronisation=plan.synchronisation,
+                optimizer_state=plan.optimizer_state,
+                **given,
+            )
+        except ShardscopeError:
+            continue
+        if bound is None or plan_imbalance(judge.profile, judge.cluster, other) <= bound + 1e-6:
+            judge.consider(replace(other, strategy=f"hypergraph (as {name})"), name)
+
+
+def plan_imbalance(profile: Profile, cluster: Cluster, plan: Plan) -> float:
+    """Largest of (a worker's compute / its share) - 1 of any plan."""
+    weights = build(profile, exact_grid(plan, profile))
+    parts = [device for layer in profile.layers for device in plan.placements[layer.name].devices]
+    return weights.imbalance(parts, shares(cluster))
+
+
+def _consider_cuts(
+    judge: Judge, plan: Plan, grid: tuple[int, int] | None, bound: float | None, seed: int
+) -> Cut | None:
+    """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them."""
+    reserve, share = judge.budget * 0.3, shares(judge.cluster)
+    grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
+    best: Cut | None = None
+    nearest = inf
+    for shape, allowed, number in _variety(judge.cluster.workers, plan.microbatch_size, grid, bound):
+        if judge.budget < reserve and best is not None:
+            break
+        if shape not in grids:
+            made = grid_of(judge.profile, *shape, batch_size=plan.batch_size, microbatches=plan.microbatches)
+            grids[shape] = made, build(judge.profile, made)
+        made, hypergraph = grids[shape]
+        if grid is None and made.vertices < len(share):
+            continue
+        parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number)
+        found = hypergraph.imbalance(parts, share)
+        nearest = min(nearest, found)
+        if bound is None or found <= bound + 1e-6:
+            placements = made.placements(judge.profile, parts)
+            verdict = judge.consider(replace(plan, placements=placements), f"a cut of {shape[0]}x{shape[1]} shards")
+            if best is None or verdict.key < best.verdict.key:
+                best = Cut(grid=made, hypergraph=hypergraph, parts=parts, verdict=verdict)
+    if judge.best is None:
+        raise InputError(
+            f"imbalance is {bound}: no cut keeps to it; the smallest found is {nearest:.3f}, "
+            "so allow that much or take a finer grid"
+        )
+    return best
+
+
+def _variety(
+    workers: int, samples: int, grid: tuple[int, int] | None, bound: float | None
+) -> Iterator[tuple[tuple[int, int], float, int]]:
+    """(grid, imbalance, seed offset) in the order of trial."""
+    shapes = [grid] if grid is not None else _shapes(workers, samples)
+    for number in range(4):
+        for allowed in [0.03, 0.1, 0.3] if bound is None else [bound]:
+            for shape in shapes:
+                yield shape, allowed, number
+
+
+def _shapes(workers: int, samples: int) -> list[tuple[int, int]]:
+    """Grids fine enough to balance, none with more sample slots than samples."""
+    slots = 8 if workers <= 8 else workers
+    wanted = [(slots, 8), (workers, 4), (slots, 1), (2 * workers, 2), (4, 4), (1, 2 * workers)]
+    return list(dict.fromkeys((min(n, samples), c) for n, c in wanted))
+
+
+def _answer(judge: Judge) -> Plan:
+    best = judge.best
+    assert best is not None
+    if best.excess_bytes > 0:
+        limit = min(device.memory_bytes for device in judge.cluster.devices if device.memory_bytes)
+        raise InputError(
+            f"memory_bytes is {format_bytes(limit)}: no plan found fits; "
+            f"the best needs {format_bytes(limit + best.excess_bytes)} on one device"
+        )
+    return best.plan
