@@ -29,6 +29,9 @@ from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
+ROUNDING = 1e-9
+"""Paces this close (relative) are equal: the same seconds summed in another order."""
+
 
 def contiguous_stages(
     profile: Profile, cluster: Cluster, *, microbatch_size: int, microbatches: int = 1, replicas: bool = False
@@ -63,7 +66,7 @@ def best_stages(costs: Costs, *, layers: int, devices: int, most_replicas: int =
     paces = [min(_ends(pace, p, devices)) for p in range(1, devices + 1)]
     stages = min(range(1, devices + 1), key=lambda p: (1 + fill * (p - 1)) * paces[p - 1])
     limit = paces[stages - 1]
-    transfers = _sweep(costs.within(limit), np.add, layers, devices, most_replicas, stages)
+    transfers = _sweep(costs.within(limit * (1 + ROUNDING)), np.add, layers, devices, most_replicas, stages)
     return Stages(*_walk_back(transfers, stages, devices), pace_s=limit)
 
 

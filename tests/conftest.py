@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shared machine makes any deadline flaky. "ci" draws the same examples in every run; without it each run looks further.
+# On a shared machine any deadline is flaky. "ci" draws the same examples in every run, the default looks further.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("default")

@@ -1,0 +1,28 @@
+"""Spatial parallelism: how a plane is tiled."""
+
+from __future__ import annotations
+
+import pytest
+from small_networks import BATCH, layer, network, switched
+
+from partitioners import load
+from simulator.plan import Degrees
+
+
+@pytest.mark.parametrize(
+    ("plane", "workers", "degrees"),
+    [
+        ((8, 8), 4, (1, 1, 4, 1)),  # height first
+        ((2, 8), 4, (1, 1, 2, 2)),  # then width
+        ((1, 8), 4, (1, 1, 1, 4)),
+        ((3, 3), 16, (1, 1, 3, 3)),  # more workers than positions
+        ((6, 6), 7, (1, 1, 6, 1)),  # seven do not tile it
+        ((1, 1), 4, (4, 1, 1, 1)),  # no plane: by sample
+        ((1, 1), 16, (8, 1, 1, 1)),
+    ],
+)
+def test_degrees(plane: tuple[int, int], workers: int, degrees: Degrees) -> None:
+    profile = network(layer("a", shape=(2, *plane)))
+    placement = load("spatial")(profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
+    assert placement.degrees == degrees
+    assert placement.devices == tuple(range(len(placement.devices)))
