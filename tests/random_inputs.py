@@ -132,7 +132,7 @@ def _layer(
     """A layer with drawn times and, half the time, scaling points; sizes follow from the shape."""
     output_bytes = batch_size * prod(shape) * ITEM_BYTES
     times = {"forward_s": draw(SECONDS), "backward_s": draw(SECONDS)}
-    scaling = ()
+    scaling: tuple[ScalingPoint, ...] = ()
     if draw(st.booleans()):
         half = {key: value * draw(st.sampled_from((0.5, 0.8))) for key, value in times.items()}
         scaling = (ScalingPoint(batch_size=max(1, batch_size // 2), **half),) if batch_size > 1 else ()
@@ -220,16 +220,18 @@ def _linear(draw: st.DrawFn, name: str, source: Layer, layers: list[Layer], batc
 
 def _window(draw: st.DrawFn, plane: tuple[int, ...], *, mixes: bool, groups: int = 1) -> Geometry:
     """A sliding window that fits into `plane` with at least one output position, none of which sees only padding."""
-    sides = []
-    for extent in plane:
-        kernel = draw(st.integers(1, min(3, extent)))
-        dilation = draw(st.integers(1, 2)) if kernel > 1 and 2 * (kernel - 1) < extent else 1
-        padding = draw(st.sampled_from((0, dilation * (kernel - 1) // 2)))
-        sides.append((kernel, draw(st.integers(1, 2)), padding, dilation))
-    kernel, stride, padding, dilation = zip(*sides, strict=True)
+    rows, columns = (_window_side(draw, extent) for extent in plane)
+    kernel, stride, padding, dilation = ((rows[k], columns[k]) for k in range(4))
     return Geometry(
         kernel=kernel, stride=stride, padding=padding, dilation=dilation, groups=groups, mixes_channels=mixes
     )
+
+
+def _window_side(draw: st.DrawFn, extent: int) -> tuple[int, int, int, int]:
+    """Kernel, stride, padding and dilation along one side of the plane."""
+    kernel = draw(st.integers(1, min(3, extent)))
+    dilation = draw(st.integers(1, 2)) if kernel > 1 and 2 * (kernel - 1) < extent else 1
+    return kernel, draw(st.integers(1, 2)), draw(st.sampled_from((0, dilation * (kernel - 1) // 2))), dilation
 
 
 def _plane(plane: tuple[int, ...], geometry: Geometry) -> tuple[int, int]:

@@ -1,0 +1,70 @@
+"""The speed targets beside what this machine does. Usage: python benchmarks/bench.py [PROFILE]
+
+Nothing is asserted: times depend on the machine, and the targets are for 2 cores.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from partitioners import load
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.lowering import lower
+from simulator.workload import Profile
+
+CLUSTER, DEVICES, BATCH, MICROBATCHES = "p3-16xlarge", 16, 512, 32
+SHARDSCOPE = (sys.executable, "-c", "from simulator.cli import main; raise SystemExit(main())")
+
+
+def main() -> None:
+    source = sys.argv[1] if len(sys.argv) > 1 else "vgg16"
+    profile, cluster = files.read_profile(source), files.read_cluster(CLUSTER, devices=DEVICES)
+    print(f"{'what':<58} {'measured':>14}  target")
+    show("shardscope --help", f"{seconds(lambda: call('--help')):.2f} s", "0.3 s")
+    options = f"compare {source} --cluster {CLUSTER} --devices {DEVICES} --batch-size {BATCH}"
+    options += f" --microbatches {MICROBATCHES} --strategies data,model,pipeline"
+    label = f"compare data, model, pipeline: {DEVICES} devices, {MICROBATCHES} micro-batches"
+    show(label, f"{seconds(lambda: call(*options.split())):.2f} s", "5 s")
+    for strategy in ("pipeline", "data"):
+        show_engine(profile, cluster, strategy)
+    whole = seconds(lambda: load("pipeline")(profile, cluster, batch_size=BATCH))
+    show(f"pipeline stages: {len(profile.layers)} layers, micro-batches chosen", f"{whole:.2f} s", "1 s")
+    replicated = seconds(lambda: load("pipeline")(profile, cluster, batch_size=BATCH, replicas=True))
+    show("the same with replicated stages", f"{replicated:.2f} s", "5 s")
+
+
+def show_engine(profile: Profile, cluster: Cluster, strategy: str) -> None:
+    """Tasks per second of lowering and of the engine."""
+    plan = load(strategy)(profile, cluster, batch_size=BATCH, microbatches=MICROBATCHES)
+    graph = lower(profile, cluster, plan)
+    lowering_s = seconds(lambda: lower(profile, cluster, plan))
+    engine_s = seconds(lambda: simulate(graph, cluster))
+    show(f"lowering, {strategy}: {len(graph)} tasks", f"{len(graph) / lowering_s:,.0f} /s", "")
+    show(f"engine, {strategy}: {len(graph)} tasks", f"{len(graph) / engine_s:,.0f} /s", "30,000 /s")
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """The best of three runs."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def call(*options: str) -> None:
+    subprocess.run([*SHARDSCOPE, *options], check=True, stdout=subprocess.DEVNULL)
+
+
+def show(what: str, measured: str, target: str) -> None:
+    print(f"{what:<58} {measured:>14}  {target}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
