@@ -11,6 +11,7 @@ pydantic and yaml load when a file is read.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -124,8 +125,12 @@ def write_text_atomic(path: str | Path, text: str) -> None:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)
+    except OSError as error:
+        error.filename = str(path)  # the user's file, not the temporary one
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _is_path(source: str | Path) -> bool:
@@ -150,20 +155,19 @@ def _read_json(path: Path, kind: type[T]) -> T:
         content = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         cut = "; the file ends too early" if error.pos >= len(text.rstrip()) else ""
-        raise InputError(
-            f"{path}: line {error.lineno}, column {error.colno}: not valid JSON, {error.msg}{cut}"
-        ) from None
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{path}: {where}: not valid JSON, {error.msg}{cut}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return _validated(path, content, kind)
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"key {twice!r} stands twice in one object; keep one")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InputError(f"key {key!r} stands twice in one object; keep one")
+        found[key] = value
     return found
 
 
@@ -204,10 +208,6 @@ def _validated(path: Path, content: object, kind: type[T]) -> T:
     schema = fields.pop("schema")
     if schema != SCHEMA or isinstance(schema, bool):
         raise InputError(f"{path}: schema is {_shown(schema)}: this version reads schema {SCHEMA}")
-    return _dataclass_of(path, fields, kind)
-
-
-def _dataclass_of(path: Path, fields: dict[str, Any], kind: type[T]) -> T:
     import pydantic
 
     try:

@@ -151,6 +151,6 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _models(device: str) -> set[str]:
-    """The words of a device's name that tell its model, e.g. {"v100", "sxm2"}."""
+    """The words of a device's name that tell its model, e.g. {"v100"}; {..., "thread"} for one core of a CPU."""
     words = set(re.findall(r"[a-z0-9]+", device.lower()))
-    return {word for word in words if not re.fullmatch(r"nvidia|tesla|gpu|rtx|pcie|sxm\d?|\d+gb?|core", word)}
+    return {word for word in words if not re.fullmatch(r"nvidia|tesla|gpu|rtx|pcie|sxm\d?|\d+gb|\d+", word)}

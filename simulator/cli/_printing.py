@@ -43,22 +43,21 @@ def print_report(done: Run, cluster: Cluster, note: str, trace: str | None) -> N
     console, report = _console(), done.report
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
-    console.print(f"[bold]{title}[/bold], batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
+    _say(console, f"{title}, batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
     if note:
-        console.print(f"note: {note}")
+        _say(console, f"note: {note}")
     figures = _table("", "", header=False)
     for name, value in _figures(report):
         figures.add_row(name, value)
-    console.print(figures)
-    console.print(_device_table(report))
+    console.print(figures, _device_table(report), sep="\n\n")
     if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
-        console.print(_matrix_table(report))
+        console.print("", _matrix_table(report), sep="\n")
     links = sorted((link for link in report.links if link.bytes), key=lambda link: -link.utilisation)
     if links:
         busiest = _table("busiest links", "tier", "bytes", "utilisation")
         for link in links[:BUSIEST_LINKS]:
             busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
-        console.print(busiest)
+        console.print("", busiest, sep="\n")
     _print_trace(console, trace)
 
 
@@ -73,9 +72,9 @@ def print_comparison(
     """One row per strategy, fastest first; then those that could not be built. `trace` is the first one's file."""
     console = _console()
     batch = f", batch {reports[0].batch_size}" if reports else ""
-    console.print(f"[bold]{profile.model} on {cluster.name}, {cluster.workers} devices[/bold]{batch}")
+    _say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
     if note:
-        console.print(f"note: {note}")
+        _say(console, f"note: {note}")
     columns = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
     table = _table("strategy", *columns, last="bottleneck")
     for report in reports:
@@ -87,16 +86,18 @@ def print_comparison(
             f"{report.load_balance_ratio:.3f}",
             format_bytes(report.communication_bytes.total),
             format_bytes(report.peak_memory_bytes),
-            "yes" if report.fits else "[bold]no[/bold]",
+            "yes" if report.fits else "no",
             f"{report.bubble_ratio:.1%}",
-            str(report.bottleneck),
+            f"{report.bottleneck.resource} {report.bottleneck.share:.0%}",
         )
-    for name, why in failed.items():
-        table.add_row(name, *("-" for _ in columns), _plain_text(f"cannot be built: {why}"))
+    for name in failed:
+        table.add_row(name, *("-" for _ in columns), "cannot be built, see below")
     console.print(table)
+    for name, why in failed.items():
+        _say(console, f"{name}: {why}")
     for report in reports:
         if not report.fits:
-            console.print(f"{report.strategy}: {report.verdict}")
+            _say(console, f"{report.strategy}: {report.verdict}")
     _print_trace(console, trace if reports else None)
 
 
@@ -134,8 +135,9 @@ def print_presets(presets: Iterable[Preset]) -> None:
         )
     console = _console()
     console.print(table)
-    console.print(
-        "default: devices without --devices; intra: per device, each way; inter: per node, each way; $/h: per node"
+    _say(
+        console,
+        "default: devices without --devices; intra: per device, each way; inter: per node, each way; $/h: per node",
     )
 
 
@@ -146,7 +148,7 @@ def print_cluster(cluster: Cluster) -> None:
     for device in cluster.devices:
         key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
         kinds[key] = kinds.get(key, 0) + 1
-    console.print(f"[bold]{cluster.name}[/bold]: {cluster.workers} workers, {len(cluster.servers)} servers")
+    _say(console, f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
     devices = _table("devices", "number", "memory")
     for (kind, memory), number in kinds.items():
         devices.add_row(kind, str(number), memory)
@@ -160,12 +162,12 @@ def print_cluster(cluster: Cluster) -> None:
     console.print(devices)
     console.print(tiers)
     for source in cluster.sources:
-        console.print(_plain_text(source))
+        _say(console, source)
 
 
 def _print_trace(console: Console, path: str | None) -> None:
     if path:
-        console.print(f"trace: {_plain_text(path)}, opens in ui.perfetto.dev")
+        _say(console, f"trace: {path}, opens in ui.perfetto.dev")
 
 
 def _figures(report: Report) -> list[tuple[str, str]]:
@@ -209,7 +211,7 @@ def _device_table(report: Report) -> Table:
             f"{device.utilisation:.1%}",
             format_bytes(device.sent_bytes),
             format_bytes(device.received_bytes),
-            f"{format_bytes(device.peak_memory_bytes)}{capacity}{'' if fits else ' [bold]no[/bold]'}",
+            f"{format_bytes(device.peak_memory_bytes)}{capacity}{'' if fits else ' no'}",
         )
     return table
 
@@ -230,7 +232,7 @@ def _table(first: str, *columns: str, last: str | None = None, header: bool = Tr
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_header=header, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_header=header, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right" if header else "left", no_wrap=header)
@@ -239,14 +241,12 @@ def _table(first: str, *columns: str, last: str | None = None, header: bool = Tr
     return table
 
 
-def _plain_text(text: str) -> str:
-    """`text` with nothing in it read as markup."""
-    from rich.markup import escape
-
-    return escape(text)
+def _say(console: Console, text: str) -> None:
+    """A line as it is: a reader of the output finds it whole, however long."""
+    console.print(text, soft_wrap=True)
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, markup=False)

@@ -37,22 +37,22 @@ def run(args: argparse.Namespace) -> int:
     names = _named(args.strategies)
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    done: list[Run] = []
+    done: dict[str, Run] = {}
     failed: dict[str, str] = {}
     for name in names:
         try:
-            done.append(_simulated(name, profile, cluster, args))
+            done[name] = _simulated(name, profile, cluster, args)
         except InputError as error:
             failed[name] = str(error)
-    done.sort(key=lambda one: one.report.step_s)
-    if args.trace_out and done:
-        _printing.write_trace(done[0], cluster, args.trace_out)
+    ranked = sorted(done, key=lambda name: done[name].report.step_s)
+    if args.trace_out and ranked:
+        _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     note = _options.device_note(profile, cluster)
     if args.json:
-        rows = [{"strategy": one.plan.strategy, "report": one.report.to_dict()} for one in done]
+        rows: list[dict[str, object]] = [{"strategy": name, "report": done[name].report.to_dict()} for name in ranked]
         _printing.print_json(rows + [{"strategy": name, "error": why} for name, why in failed.items()], note)
     else:
-        reports = [one.report for one in done]
+        reports = [done[name].report for name in ranked]
         _printing.print_comparison(profile, cluster, reports, failed, note, args.trace_out)
     return 0 if done else 2
 

@@ -1,0 +1,401 @@
+"""The command line: what it prints, what it changes, and one clear line for wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from simulator import catalogue, cli, files
+from simulator.cli import compare
+from simulator.workload import Layer, Profile
+
+MB = 10**6
+HEAVY = ("torch", "dash", "plotly", "pydantic", "kahypar", "numpy", "networkx", "rich", "yaml", "simpy")
+KEYS = {
+    "step_s",
+    "samples_per_s",
+    "load_balance_ratio",
+    "bubble_ratio",
+    "communication_bytes",
+    "peak_memory_bytes",
+    "devices",
+    "bottleneck",
+}
+
+
+def _layer(name: str, *inputs: str) -> Layer:
+    return Layer(
+        name=name,
+        kind="linear",
+        inputs=inputs,
+        output_shape=(8, 1, 1),
+        forward_s=4e-3,
+        backward_s=8e-3,
+        update_s=1e-3,
+        parameter_bytes=MB,
+        output_bytes=8 * MB,
+        saved_bytes=8 * MB,
+    )
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    """The path of a chain of four equal layers, 26 ms each on one device at batch 8."""
+    layers = (_layer("a"), _layer("b", "a"), _layer("c", "b"), _layer("d", "c"))
+    path = tmp_path / "tiny.json"
+    files.write_profile(Profile(model="tiny", device="Acme CPU, 1 thread", batch_size=8, layers=layers), path)
+    return str(path)
+
+
+def shardscope(*arguments: object) -> int:
+    """The exit code of a command line, run here."""
+    try:
+        return cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:  # argparse, for help and for arguments that it refuses
+        assert isinstance(stop.code, int)
+        return stop.code
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    """What a command prints with --json."""
+    assert shardscope(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# Help.
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom simulator.cli import main\n"
+        f"try: main(['--help'])\nfinally: print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(cli.commands()) == ["capture", "clusters", "compare", "import", "profiles", "simulate"]
+    assert shardscope("--help") == 0
+    text = capsys.readouterr().out
+    for name, module in cli.commands().items():
+        assert re.search(rf"^    {name} ", text, re.MULTILINE)
+        assert hasattr(module, "main") or (module.add_arguments and module.run)
+
+
+@pytest.mark.parametrize("name", [name for name, module in cli.commands().items() if hasattr(module, "run")])
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope(name, "--help") == 0
+    assert (cli.commands()[name].__doc__ or "").splitlines()[0] in capsys.readouterr().out
+
+
+# simulate.
+
+
+def test_one_device_takes_the_sum_of_the_layers(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
+    assert found.keys() >= KEYS
+    assert found["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
+    assert found["communication_bytes"].keys() == {"total", "forward", "backward", "synchronisation", "matrix"}
+    assert found["communication_bytes"]["total"] == 0
+
+
+def test_speed_divides_compute_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data", "--speed", 4)
+    assert report(capsys, *command)["step_s"] == pytest.approx(13e-3, rel=1e-9)
+
+
+def test_overrides_of_bandwidth_and_latency_change_the_step_as_the_ring_formula_says(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data", "--no-overlap")
+
+    def step(*more: str) -> float:
+        return float(report(capsys, *command, *more)["step_s"])
+
+    usual = step()  # 1 Gb/s: 2 (N-1)/N x 4 MB over it, N = 2
+    assert step("--bandwidth", "inter=2Gbps") - usual == pytest.approx(4 * MB / 250e6 - 4 * MB / 125e6, rel=1e-9)
+    # 2 (N-1) rounds over two links each, of 25 us before and 125 us now.
+    assert step("--latency", "inter=125us") - usual == pytest.approx(2 * 2 * 100e-6, rel=1e-9)
+
+
+def test_a_parameter_server_is_added_when_there_is_none(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--sync", "ps")
+    found = report(capsys, *command)
+    assert [device["name"] for device in found["devices"]] == ["host0", "host1", "host2", "host3", "server0"]
+    assert found["communication_bytes"]["synchronisation"] == 2 * 4 * 4 * MB  # 2 m |w|
+    assert len(report(capsys, *command, "--servers", 2)["devices"]) == 6
+
+
+def test_the_optimizer_decides_memory(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data", "--optimizer")
+    peak = {name: report(capsys, *command, name)["peak_memory_bytes"] for name in ("sgd", "momentum", "adam")}
+    assert peak["momentum"] - peak["sgd"] == 4 * MB
+    assert peak["adam"] - peak["sgd"] == 8 * MB
+
+
+def test_bucket_zero_sends_each_layer_alone(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data", "--bucket")
+    tasks = {size: report(capsys, *command, size)["tasks"] for size in ("25MiB", "0")}
+    assert tasks["0"] > tasks["25MiB"]
+
+
+def test_a_plan_that_was_written_gives_the_same_report(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2)
+    planned = ("--strategy", "pipeline", "--microbatches", 4, "--schedule", "gpipe")
+    first = report(capsys, *command, *planned, "--plan-out", tmp_path / "plan.json")
+    plan = files.read_plan(tmp_path / "plan.json")
+    assert (plan.strategy, plan.microbatches, plan.schedule) == ("pipeline", 4, "gpipe")
+    assert report(capsys, *command, "--plan", tmp_path / "plan.json") == first
+    changed = report(capsys, *command, "--plan", tmp_path / "plan.json", "--microbatches", 2)
+    assert changed["microbatches"] == 2
+
+
+def test_the_same_command_prints_the_same_bytes(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("simulate", tiny, "--cluster", "p3-8xlarge", "--strategy", "pipeline", "--microbatches", 4)
+    assert shardscope(*command) == shardscope(*command) == 0
+    text = capsys.readouterr().out
+    assert text[: len(text) // 2] == text[len(text) // 2 :]
+
+
+def test_the_report_names_what_a_person_looks_for(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.json"
+    assert shardscope("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--trace-out", trace) == 0
+    text = capsys.readouterr().out
+    for word in ("step", "samples/s", "bubble", "load balance ratio", "synchronisation", "peak memory", "bottleneck"):
+        assert word in text
+    assert "0 host0" in text and "host0->switch" in text
+    assert f"trace: {trace}" in text
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(("cluster", "noted"), [("cpu-1g", False), ("dgx-h100", True)])
+def test_a_note_says_when_times_come_from_another_device(
+    cluster: str, noted: bool, tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shardscope("simulate", tiny, "--cluster", cluster, "--strategy", "data") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    note = "compute times were captured on Acme CPU, 1 thread, not NVIDIA H100 80GB SXM5; scale them with --speed"
+    assert (note in text) == noted
+    assert shardscope("simulate", tiny, "--cluster", cluster, "--strategy", "data", "--json") == 0
+    told = capsys.readouterr()
+    assert (note in told.err) == noted
+    assert json.loads(told.out)["model"] == "tiny"
+
+
+# compare.
+
+
+def test_compare_ranks_by_step_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "model,data,pipeline")
+    steps = [row["report"]["step_s"] for row in rows]
+    assert steps == sorted(steps)
+    assert {row["strategy"] for row in rows} == {"data", "model", "pipeline"}
+    assert all(row["report"].keys() >= KEYS for row in rows)
+
+
+def test_compare_gives_micro_batches_to_pipelines_only(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model,pipeline", "--microbatches", 8)
+    rows = report(capsys, *command)
+    parts = {row["strategy"]: row["report"]["microbatches"] for row in rows}
+    assert parts == {"data": 1, "model": 1, "pipeline": 8}
+
+
+def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("compare", tiny, "--cluster", "cpu-1g", "--devices", 6, "--strategies", "data,model")
+    rows = report(capsys, *command)
+    assert [row["strategy"] for row in rows] == ["data", "model"]
+    assert "4 layers" in rows[1]["error"]
+    assert shardscope(*command) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^model .* cannot be built", text, re.MULTILINE)
+    assert re.search(r"^model: .*4 layers", text, re.MULTILINE)
+
+
+def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("compare", tiny, "--cluster", "cpu-1g", "--devices", 6, "--strategies", "model") == 2
+    assert "cannot be built" in capsys.readouterr().out
+
+
+def test_compare_takes_every_strategy_of_the_folder(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import partitioners
+
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--devices", 2)
+    assert {row["strategy"] for row in rows} == set(partitioners.strategies())
+
+
+def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "best.json"
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)
+    events = json.loads(trace.read_text())["traceEvents"]
+    last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+    assert last * 1e-6 == pytest.approx(rows[0]["report"]["step_s"], rel=1e-5)
+
+
+def test_what_does_not_fit_is_said(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("compare", tiny, "--cluster", "t4-g4dn", "--batch-size", 2**17, "--strategies", "data")
+    assert shardscope(*command) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "data: does not fit: device 0 needs " in text
+
+
+# Lists.
+
+
+def test_clusters_lists_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("clusters") == 0
+    text = capsys.readouterr().out
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z0-9]+-[a-z0-9]+", line)] == list(
+        catalogue.presets()
+    )
+
+
+def test_a_cluster_can_be_written_changed_and_read(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    assert shardscope("clusters", "dgx-a100", "--devices", 2, "--output", mine) == 0
+    assert "intra.bandwidth_bytes_per_s: NVIDIA A100 data sheet" in " ".join(capsys.readouterr().out.split())
+    plan = ("--strategy", "data")
+    expected = report(capsys, "simulate", tiny, "--cluster", "dgx-a100", "--devices", 2, *plan)
+    assert report(capsys, "simulate", tiny, "--cluster", mine, *plan) == expected
+    mine.write_text(mine.read_text().replace("300000000000.0", "3e3"))
+    assert report(capsys, "simulate", tiny, "--cluster", mine, *plan)["step_s"] > 100 * expected["step_s"]
+
+
+def test_profiles_lists_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("profiles") == 0
+    text = capsys.readouterr().out
+    for name in files.library():
+        assert re.search(rf"^{name} ", text, re.MULTILINE)
+
+
+def test_import_writes_a_profile(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (graph,) = (shared_data / "pipedream").rglob("*vgg16*.txt")
+    output = tmp_path / "vgg16.json"
+    assert shardscope("import", graph, "--batch-size", 128, "--output", output) == 0
+    profile = files.read_profile(output)
+    assert profile.batch_size == 128
+    assert str(len(profile.layers)) in capsys.readouterr().out
+
+
+def test_capture_without_torch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "traces"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert shardscope("capture", "vgg16", "--batch-size", 1, "--device", "cpu", "--output", "x.json") == 2
+    assert "pip install 'shardscope[capture]'" in capsys.readouterr().err
+
+
+# Wrong input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("simulat TINY", "invalid choice: 'simulat'"),
+        ("simulate TINY", "the following arguments are required: --cluster"),
+        ("simulate TINY --cluster cpu-1g", "one of the arguments --strategy --plan is required"),
+        ("simulate nothing --cluster cpu-1g --strategy data", "unknown profile (and no such file) 'nothing'"),
+        ("simulate no.json --cluster cpu-1g --strategy data", "no.json: No such file or directory"),
+        ("simulate CUT --cluster cpu-1g --strategy data", "column 1: not valid JSON"),
+        ("simulate TINY --cluster cpu-2g --strategy data", "'cpu-2g', did you mean 'cpu-1g'?"),
+        ("simulate TINY --cluster cpu-1g --strategy dat", "unknown strategy 'dat', did you mean 'data'?"),
+        ("simulate TINY --cluster cpu-1g --strategy data --sync rang", "did you mean 'ring'?"),
+        ("simulate TINY --cluster cpu-1g --strategy data --schedule 1f2b", "did you mean '1f1b'?"),
+        ("simulate TINY --cluster cpu-1g --strategy data --devices 0", "'0' is not a whole number of at least 1"),
+        ("simulate TINY --cluster cpu-1g --strategy data --speed -1", "'-1' is not a number above 0"),
+        ("simulate TINY --cluster cpu-1g --strategy data --speed fast", "'fast' is not a number above 0"),
+        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth 3Gbps", "'3Gbps' is not TIER=VALUE"),
+        (
+            "simulate TINY --cluster cpu-1g --strategy data --bandwidth inter=3",
+            "bandwidth '3': write a positive number",
+        ),
+        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth outer=3Gbps", "'outer', did you mean 'inter'?"),
+        ("simulate TINY --cluster cpu-1g --strategy data --latency inter=-3us", "time '-3us': write a number"),
+        ("simulate TINY --cluster cpu-1g --strategy data --bucket big", "size 'big': write a number with a unit"),
+        ("simulate TINY --cluster cpu-1g --strategy data --devices 9", "batch_size 8 in 1 micro-batch"),
+        ("simulate TINY --cluster cpu-1g --strategy pipeline --devices 5", "'tiny' has 4 layers"),
+        ("simulate TINY --cluster cpu-1g --strategy pipeline --microbatches 3", "does not divide into 3 micro-batches"),
+        (
+            "simulate TINY --cluster cpu-1g --devices 1 --plan PLAN",
+            "on device 3, but cluster 'cpu-1g' has workers 0 to 0",
+        ),
+        ("simulate TINY --cluster cpu-1g --plan TINY", "unknown key "),
+        ("simulate TINY --cluster MINE --strategy data --servers 1", "is a file; list its servers there"),
+        ("compare TINY --cluster cpu-1g --strategies data,dat", "unknown strategy 'dat'"),
+        ("compare TINY --cluster cpu-1g --strategies ,", "it names at least one"),
+        ("clusters --output mine.yaml", "name the cluster to write"),
+        ("import TINY --output x.json", "the following arguments are required: --batch-size"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(
+    arguments: str, told: str, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    places = {
+        "TINY": tiny,
+        "CUT": tmp_path / "cut.json",
+        "PLAN": tmp_path / "plan.json",
+        "MINE": tmp_path / "mine.yaml",
+    }
+    (tmp_path / "cut.json").write_text('{\n"schema": 1,\n')
+    assert shardscope("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--plan-out", places["PLAN"]) == 0
+    assert shardscope("clusters", "cpu-1g", "--output", places["MINE"]) == 0
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    capsys.readouterr()
+    outputs = ["--plan-out", "p.json", "--trace-out", "t.json"] if arguments.startswith("simulate ") else []
+    assert shardscope(*(places.get(word, word) for word in arguments.split()), *outputs) == 2
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("shardscope")
+    assert printed.out == ""
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_is_not_there_is_named_as_the_user_wrote_it(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--plan-out", "/no/where/plan.json")
+    assert shardscope(*command) == 2
+    assert capsys.readouterr().err == "shardscope: /no/where/plan.json: No such file or directory\n"
+
+
+# Interruptions.
+
+
+def test_ctrl_c_is_quiet(tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "_simulated", interrupt)
+    assert shardscope("compare", tiny, "--cluster", "cpu-1g") == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("arguments", [["clusters"], ["clusters", "dgx-h100"], ["--help"]])
+def test_a_reader_that_went_away_is_no_error(arguments: list[str]) -> None:
+    script = "import sys; from simulator.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
