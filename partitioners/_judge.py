@@ -20,6 +20,7 @@ from simulator.volume import communication_volume
 from simulator.workload import Profile
 
 Progress = Callable[[str], None]
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +34,13 @@ class Verdict:
     graph: TaskGraph = field(repr=False)
     timeline: Timeline = field(repr=False)
 
-    @property
-    def key(self) -> tuple[float, float, float]:
-        return self.excess_bytes, self.cost, self.step_s
+    def beats(self, other: Verdict | None) -> bool:
+        """Better by more than rounding; between plans that cost the same the earlier one stays."""
+        if other is None or self.excess_bytes != other.excess_bytes:
+            return other is None or self.excess_bytes < other.excess_bytes
+        if abs(self.cost - other.cost) > _ROUNDING * other.cost:
+            return self.cost < other.cost
+        return self.step_s < other.step_s * (1 - _ROUNDING)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,9 +73,9 @@ class Judge:
             graph=graph,
             timeline=timeline,
         )
-        if self.best is None or verdict.key < self.best.key:
+        if verdict.beats(self.best):
             self.best = verdict
-        if self.progress:
+        if self.progress and self.best is not None:
             self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
         return verdict
 

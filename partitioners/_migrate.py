@@ -44,7 +44,7 @@ def migrate(judge: Judge, start: Cut, patience: int) -> None:
         parts[list(move[0])] = move[1]
         placements = here.grid.placements(judge.profile, parts)
         verdict = judge.consider(replace(here.verdict.plan, placements=placements), "a migration")
-        if verdict.key < here.verdict.key:
+        if verdict.beats(here.verdict):
             here, failures = replace(here, parts=parts, verdict=verdict), 0
             moves = _moves(here, nets)
         else:

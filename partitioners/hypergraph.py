@@ -26,6 +26,8 @@ from simulator.workload import Profile
 _OTHERS = ("data", "model", "pipeline", "owt", "layerwise")
 _TASKS = 500_000
 """Tasks that may be simulated at effort 1: about 10 s."""
+_TASKS_PER_VERTEX = 10
+"""A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
 
 
@@ -124,12 +126,13 @@ def _consider_cuts(
         if grid is None and made.vertices < len(share):
             continue
         parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number)
+        judge.budget -= _TASKS_PER_VERTEX * made.vertices
         found = hypergraph.imbalance(parts, share)
         nearest = min(nearest, found)
         if bound is None or found <= bound + 1e-6:
             placements = made.placements(judge.profile, parts)
             verdict = judge.consider(replace(plan, placements=placements), f"a cut of {shape[0]}x{shape[1]} shards")
-            if best is None or verdict.key < best.verdict.key:
+            if best is None or verdict.beats(best.verdict):
                 best = Cut(grid=made, hypergraph=hypergraph, parts=parts, verdict=verdict)
     if judge.best is None:
         raise InputError(
@@ -152,8 +155,8 @@ def _variety(
 
 def _shapes(workers: int, samples: int) -> list[tuple[int, int]]:
     """Grids fine enough to balance, none with more sample slots than samples."""
-    slots = 8 if workers <= 8 else workers
-    wanted = [(slots, 8), (workers, 4), (slots, 1), (2 * workers, 2), (4, 4), (1, 2 * workers)]
+    wanted = [(8, 8), (4, 4), (8, 1)] if workers <= 8 else []
+    wanted += [(workers, 4), (workers, 1), (2 * workers, 2), (1, 2 * workers)]
     return list(dict.fromkeys((min(n, samples), c) for n, c in wanted))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
+from partitioners._hmetis import from_hgr, to_hgr
 from partitioners._hypergraph import Hypergraph, build, exact_grid, grid_of
 from partitioners._kahypar import cut
 from simulator.cluster import Cluster
@@ -68,7 +70,8 @@ def test_nets_of_a_small_chain_by_hand() -> None:
     profile = replace(profile, layers=mixing)
     hypergraph = build(profile, grid_of(profile, 2, 2, batch_size=4))
     start = hypergraph.net_start.tolist()
-    nets = {tuple(hypergraph.pins[a:b].tolist()): w for a, b, w in zip(start, start[1:], hypergraph.net_weights)}
+    weights = hypergraph.net_weights.tolist()
+    nets = {tuple(hypergraph.pins[a:b].tolist()): w for (a, b), w in zip(pairwise(start), weights, strict=True)}
     piece = 2 * 4 * 4  # samples x channels x bytes
     assert nets == {
         (0, 4, 5): 2 * piece,  # sample slot 0, channels 0-3: read by both channel slots of the next layer
@@ -138,10 +141,35 @@ def test_without_nets_longest_first() -> None:
 
 def test_more_devices_than_shards_says_so() -> None:
     hypergraph = build(chain(2), grid_of(chain(2), 1, 2, batch_size=48))
-    with pytest.raises(InputError, match="4 devices but only 2 shards.*finer grid or 2 devices"):
+    with pytest.raises(InputError, match=r"4 devices but only 2 shards.*finer grid or 2 devices"):
         cut(hypergraph, [0.25] * 4)
 
 
 def test_more_sample_slots_than_samples_says_so() -> None:
     with pytest.raises(InputError, match="8 sample slots for micro-batches of 4 samples"):
         grid_of(chain(2), 8, 1, batch_size=4)
+
+
+def test_hgr_round_trip() -> None:
+    """Times of whole nanoseconds and whole bytes come back exactly; the text is hMETIS's."""
+    hypergraph = build(chain(3), grid_of(chain(3), 2, 2, batch_size=48))
+    text = to_hgr(hypergraph)
+    assert text.splitlines()[0] == f"{len(hypergraph.net_weights)} {len(hypergraph.vertex_weights)} 11"
+    back = from_hgr(text)
+    for name in ("vertex_weights", "net_weights", "net_start", "pins"):
+        assert getattr(back, name).tolist() == pytest.approx(getattr(hypergraph, name).tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("2 3\n1 2\n", "a header is 'nets vertices 11'"),
+        ("1 2 11\n5 1 2\n7\n", "as many lines follow"),
+        ("1 2 11\n5 1 x\n7\n7\n", "line 2 is '5 1 x'"),
+        ("1 2 11\n5 1 3\n7\n7\n", "names vertex 3, but vertices are 1 to 2"),
+        ("", "a header is"),
+    ],
+)
+def test_bad_hgr_says_where(text: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        from_hgr(text)

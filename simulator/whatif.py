@@ -1,0 +1,53 @@
+"""What would make a step faster: the same plan simulated again with one resource twice as fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from simulator.cluster import Cluster, Curve, Link
+from simulator.plan import Plan
+from simulator.run import step_seconds
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """`change` (in words) of a resource ("compute" or a link tier) makes the step `speedup` times faster."""
+
+    change: str
+    resource: str
+    speedup: float
+
+
+def gains(profile: Profile, cluster: Cluster, plan: Plan) -> list[Gain]:
+    """Every resource doubled by itself, the largest gain first. Measured collectives stay as they are."""
+    before_s = step_seconds(profile, cluster, plan)
+    found = []
+    for change, resource, faster in _doubled(cluster):
+        after_s = step_seconds(profile, faster, plan)
+        found.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
+    return sorted(found, key=lambda gain: -gain.speedup)
+
+
+def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
+    """(change in words, resource, the changed cluster)."""
+    yield "devices twice as fast", "compute", cluster.with_speed(2.0)
+    for tier in cluster.tiers:
+        mine = [link.tier == tier for link in cluster.links]
+        wide = tuple(_widened(x) if m else x for x, m in zip(cluster.links, mine, strict=True))
+        yield f"{tier} links with twice the bandwidth", tier, replace(cluster, links=wide)
+        if any(link.latency_s > 0 for link, m in zip(cluster.links, mine, strict=True) if m):
+            quick = tuple(
+                replace(x, latency_s=x.latency_s / 2) if m else x for x, m in zip(cluster.links, mine, strict=True)
+            )
+            yield f"{tier} links with half the latency", tier, replace(cluster, links=quick)
+
+
+def _widened(link: Link) -> Link:
+    """Twice the bandwidth; a measured curve takes half as long, but no less than its shortest message did."""
+    curve = link.curve
+    if curve is not None:
+        floor_s = curve.points[0][1]
+        curve = Curve(points=tuple((size, max(seconds / 2, min(seconds, floor_s))) for size, seconds in curve.points))
+    return replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s, curve=curve)

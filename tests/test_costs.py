@@ -1,0 +1,70 @@
+"""Interpolation between measured points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_closed_forms import chain
+
+from simulator.costs import shard_seconds
+from simulator.workload import Profile, ScalingPoint
+
+
+def profile_with(*points: ScalingPoint) -> Profile:
+    """One layer, 10 ms forward and 20 ms backward at batch 48, with `points`."""
+    return replace(chain(1), layers=(replace(chain(1).layers[0], scaling=points),))
+
+
+def seconds(profile: Profile, samples: float, channels: float = 1.0, area: float = 1.0) -> tuple[float, float]:
+    return shard_seconds(profile, profile.layers[0], samples, channels, area)
+
+
+def test_without_points_time_is_proportional() -> None:
+    profile = profile_with()
+    assert seconds(profile, 48) == (0.01, 0.02)
+    assert seconds(profile, 12) == pytest.approx((0.0025, 0.005))
+    assert seconds(profile, 96, 0.5) == pytest.approx((0.01, 0.02))
+    assert seconds(profile, 48, 1.0, 0.25) == pytest.approx((0.0025, 0.005))
+
+
+def test_between_batch_sizes_time_is_linear() -> None:
+    profile = profile_with(ScalingPoint(batch_size=16, forward_s=0.006, backward_s=0.02))
+    assert seconds(profile, 16) == pytest.approx((0.006, 0.02))
+    assert seconds(profile, 32) == pytest.approx((0.008, 0.02))
+
+
+def test_beyond_the_points_a_fixed_cost_stays_fixed() -> None:
+    """0.004 s + 0.000125 s a sample through (16, 0.006) and (48, 0.010); a constant backward stays constant."""
+    profile = profile_with(ScalingPoint(batch_size=16, forward_s=0.006, backward_s=0.02))
+    assert seconds(profile, 8) == pytest.approx((0.005, 0.02))
+    assert seconds(profile, 64) == pytest.approx((0.012, 0.02))
+
+
+def test_below_the_points_time_is_at_most_proportional() -> None:
+    """Points that curve the other way would go below zero; proportionality is the limit."""
+    profile = profile_with(ScalingPoint(batch_size=24, forward_s=0.001, backward_s=0.002))
+    assert seconds(profile, 12) == pytest.approx((0.0005, 0.001))
+
+
+def test_channel_fractions_are_measured_factors() -> None:
+    profile = profile_with(
+        ScalingPoint(batch_size=48, channel_fraction=0.5, forward_s=0.008, backward_s=0.01),
+        ScalingPoint(batch_size=24, forward_s=0.005, backward_s=0.01),
+    )
+    assert seconds(profile, 48, 0.5) == pytest.approx((0.008, 0.01))
+    assert seconds(profile, 48, 0.75) == pytest.approx((0.009, 0.015))
+    assert seconds(profile, 24, 0.5) == pytest.approx((0.004, 0.005))
+
+
+@given(st.integers(1, 96), st.sampled_from((0.25, 0.5, 1.0)), st.floats(0.01, 1.0))
+def test_never_negative_and_never_faster_for_more(samples: int, channels: float, area: float) -> None:
+    profile = profile_with(
+        ScalingPoint(batch_size=1, forward_s=0.001, backward_s=0.003),
+        ScalingPoint(batch_size=24, forward_s=0.004, backward_s=0.009),
+        ScalingPoint(batch_size=48, channel_fraction=0.5, forward_s=0.006, backward_s=0.01),
+    )
+    less, more = seconds(profile, samples, channels, area), seconds(profile, samples + 1, channels, area)
+    assert all(0 < a <= b for a, b in zip(less, more, strict=True))

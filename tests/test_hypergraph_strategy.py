@@ -1,0 +1,109 @@
+"""The hypergraph strategy: never worse than what it can copy, clear about what cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_closed_forms import chain, star
+
+from partitioners import load
+from partitioners.hypergraph import partition, plan_imbalance
+from simulator.cluster import Cluster
+from simulator.errors import InputError, ShardscopeError
+from simulator.run import step_seconds
+from simulator.volume import communication_volume
+from simulator.workload import Geometry, Profile
+
+OTHERS = ("data", "model", "pipeline", "owt")
+
+
+def network(parameter_bytes: int = 4 * 10**7) -> Profile:
+    """Convolution-like layers of few parameters, then two fully connected ones that hold nearly all."""
+    profile = chain(6, parameter_bytes=10**5, batch=64)
+    layers = [replace(layer, geometry=Geometry(mixes_channels=True), kind="conv") for layer in profile.layers]
+    for i in (4, 5):
+        layers[i] = replace(
+            layers[i], kind="linear", parameter_bytes=parameter_bytes, forward_s=0.002, backward_s=0.004
+        )
+    return replace(profile, layers=tuple(layers))
+
+
+def slow_star() -> Cluster:
+    return star(4, bandwidth=1e9)
+
+
+def test_step_is_never_worse_than_the_other_strategies() -> None:
+    profile = network()
+    for cluster in (slow_star(), star(4, bandwidth=1e11)):
+        step_s = step_seconds(profile, cluster, partition(profile, cluster, batch_size=64, effort=0.2))
+        for name in OTHERS:
+            other = load(name)(profile, cluster, batch_size=64)
+            assert step_s <= step_seconds(profile, cluster, other) * 1.01
+
+
+def test_volume_is_never_above_that_of_others_as_balanced() -> None:
+    profile, cluster = network(), slow_star()
+    plan = partition(profile, cluster, batch_size=64, objective="volume", effort=0.2)
+    size = communication_volume(profile, cluster, plan).total
+    assert plan_imbalance(profile, cluster, plan) <= 0.03 + 1e-6
+    data = communication_volume(profile, cluster, load("data")(profile, cluster, batch_size=64)).total
+    assert size < data / 10  # the fully connected layers stay in one place
+    for name in OTHERS:
+        other = load(name)(profile, cluster, batch_size=64)
+        if plan_imbalance(profile, cluster, other) <= 0.03:
+            assert size <= communication_volume(profile, cluster, other).total
+
+
+def test_says_which_strategy_it_came_from() -> None:
+    """On a network without latency or limit nothing beats data parallelism's balance."""
+    profile, cluster = chain(6, batch=64), star(4, bandwidth=1e30, latency_s=0.0)
+    assert partition(profile, cluster, batch_size=64, effort=0.1).strategy == "hypergraph (as data)"
+
+
+def test_same_seed_same_plan() -> None:
+    profile, cluster = network(), slow_star()
+    options = {"batch_size": 64, "effort": 0.1, "others": False}
+    assert partition(profile, cluster, seed=5, **options) == partition(profile, cluster, seed=5, **options)
+
+
+def test_unequal_devices_get_unequal_parts() -> None:
+    profile = network()
+    cluster = slow_star()
+    speeds = (1.0, 1.0, 0.5, 0.25)
+    devices = tuple(replace(d, speed=s) for d, s in zip(cluster.devices, speeds, strict=True))
+    unequal = replace(cluster, devices=devices)
+    plan = partition(profile, unequal, batch_size=64, imbalance=0.1, effort=0.1, others=False)
+    assert plan_imbalance(profile, unequal, plan) <= 0.1 + 1e-6
+
+
+def test_imbalance_that_cannot_be_met_names_the_smallest() -> None:
+    """Three equal layers, whole, on two devices: 2 against 1 is the best."""
+    profile = chain(3, batch=64)
+    with pytest.raises(InputError, match=r"imbalance is 0.01: no cut keeps to it; the smallest found is 0\.333"):
+        fixed = replace(
+            profile, layers=tuple(replace(x, geometry=Geometry(mixes_channels=True)) for x in profile.layers)
+        )
+        partition(fixed, star(2), batch_size=64, grid=(1, 1), imbalance=0.01, others=False)
+
+
+def test_memory_that_nothing_fits_names_the_need() -> None:
+    cluster = slow_star()
+    tiny = replace(cluster, devices=tuple(replace(d, memory_bytes=10**6) for d in cluster.devices))
+    with pytest.raises(InputError, match=r"memory_bytes is 977 KiB: no plan found fits; the best needs .* MiB"):
+        partition(network(), tiny, batch_size=64, effort=0.05)
+
+
+def test_memory_decides_between_plans() -> None:
+    """Data parallelism is fastest on a free network, but a device cannot hold all parameters three times."""
+    profile, cluster = network(), star(4, bandwidth=1e12, latency_s=0.0)
+    capacity = int(profile.parameter_bytes * 3 * 0.7)
+    limited = replace(cluster, devices=tuple(replace(d, memory_bytes=capacity) for d in cluster.devices))
+    plan = partition(profile, limited, batch_size=64, effort=0.3)
+    assert "as data" not in plan.strategy
+
+
+@pytest.mark.parametrize(("option", "value"), [("effort", 0.0), ("objective", "speed")])
+def test_bad_options_are_named(option: str, value: object) -> None:
+    with pytest.raises(ShardscopeError, match=f"{option} is"):
+        partition(chain(3), star(2), batch_size=48, **{option: value})  # type: ignore[arg-type]
