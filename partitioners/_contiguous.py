@@ -5,7 +5,7 @@ of its stages and of the transfers between them, its *pace* in seconds per micro
 pace the ones with the least time in transfers win.
 
 - A stage is a run of layers in topological order, on one device or replicated over consecutive ones. It
-  takes the forward and backward seconds of its layers on its share of the micro-batch, on its slowest device.
+  takes the forward and backward seconds of its layers on the largest share of whole samples, on its slowest device.
 - Replicas sum gradients by a ring once per step, overlapped with compute: a stage's pace is the larger of its
   compute and 1/M of the ring's time, for M micro-batches.
 - A cut carries every tensor made before and read after it, once forward and once as a gradient, between the
@@ -122,7 +122,7 @@ def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, mic
 
     @cache
     def compute_s(replicas: int) -> Floats:
-        samples = microbatch_size / replicas
+        samples = -(-microbatch_size // replicas)  # the replica with the most has this many
         return _differences(np.array([sum(shard_seconds(profile, layer, samples)) for layer in profile.layers]))
 
     @cache
