@@ -17,6 +17,7 @@ from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
 
 DEVICES, LINKS = 1, 2  # process numbers
+FIRST_ROW = 3  # a row with its process's number would be taken for the main thread, and row 0 for the idle one
 Event = dict[str, Any]
 
 
@@ -29,7 +30,7 @@ def trace(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[str, A
     spans = list(zip(start.tolist(), end.tolist(), strict=True))
     events = _named(DEVICES, "devices", [device.name for device in cluster.devices])
     for task in np.flatnonzero(~graph.is_transfer).tolist():
-        events.append(_event(graph, task, spans[task], DEVICES, 1 + int(graph.device[task])))
+        events.append(_event(graph, task, spans[task], DEVICES, FIRST_ROW + int(graph.device[task])))
     return {"displayTimeUnit": "ms", "traceEvents": events + _link_events(graph, cluster, spans)}
 
 
@@ -41,7 +42,7 @@ def _link_events(graph: TaskGraph, cluster: Cluster, spans: list[tuple[float, fl
         tasks.sort(key=lambda task: (*spans[task], task))
         lanes = _lanes([spans[task] for task in tasks])
         for task, lane in zip(tasks, lanes, strict=True):
-            events.append(_event(graph, task, spans[task], LINKS, 1 + len(names) + lane))
+            events.append(_event(graph, task, spans[task], LINKS, FIRST_ROW + len(names) + lane))
         names += [link.name if lane == 0 else f"{link.name} ({lane + 1})" for lane in range(max(lanes, default=0) + 1)]
     return _named(LINKS, "links", names) + events
 
@@ -93,7 +94,7 @@ def _event(graph: TaskGraph, task: int, span: tuple[float, float], process: int,
 def _named(process: int, title: str, rows: list[str]) -> list[Event]:
     """Metadata that name a process and its rows and keep them in order."""
     events: list[Event] = [_metadata(process, 0, "process_name", {"name": title})]
-    for row, name in enumerate(rows, start=1):  # row 0 is the idle thread's
+    for row, name in enumerate(rows, start=FIRST_ROW):
         events.append(_metadata(process, row, "thread_name", {"name": name}))
         events.append(_metadata(process, row, "thread_sort_index", {"sort_index": row}))
     return events

@@ -66,6 +66,7 @@ def check_format(trace: dict[str, Any]) -> None:
     for event in sorted(complete, key=lambda e: (e["ts"], e["ts"] + e["dur"])):
         row = event["pid"], event["tid"]
         assert row in named
+        assert event["tid"] not in (0, event["pid"])  # readers take these for the idle and the main thread
         assert event["dur"] >= 0 <= event["ts"]
         assert isinstance(event["name"], str) and isinstance(event["cat"], str)
         # Spans of one row may touch, never overlap; a nanosecond is the format's grain.
