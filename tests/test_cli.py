@@ -82,7 +82,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(cli.commands()) == ["capture", "clusters", "compare", "import", "profiles", "simulate"]
+    assert {"capture", "clusters", "compare", "import", "profiles", "simulate"} <= set(cli.commands())
     assert shardscope("--help") == 0
     text = capsys.readouterr().out
     for name, module in cli.commands().items():
