@@ -126,7 +126,8 @@ def write_text_atomic(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)
     except OSError as error:
-        error.filename = str(path)  # the user's file, not the temporary one
+        if error.filename is not None:
+            error.filename = str(path)  # the user's file, not the temporary one
         raise
     finally:
         with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -
     assert shardscope("--help") == 0
     text = capsys.readouterr().out
     for name, module in cli.commands().items():
-        assert re.search(rf"^    {name} ", text, re.MULTILINE)
+        assert re.search(rf"^    {name}\b", text, re.MULTILINE)
         assert hasattr(module, "main") or (module.add_arguments and module.run)
 
 
