@@ -31,12 +31,12 @@ clean:
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Shardscope needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	touch $@
+	@touch $@
 
 $(VENV)/installed: $(VENV)/python pyproject.toml constraints.txt
 	$(INSTALL) --editable .
-	touch $@
+	@touch $@
 
 $(VENV)/installed-for-test: $(VENV)/installed
 	$(INSTALL) --editable '.[test,capture]'
-	touch $@
+	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -171,7 +172,7 @@ class Cluster:
         if path is None:
             raise InputError(f"links: no route from device {names[0]!r} to {names[1]!r}; add the missing link")
         edges = self._graph.edges
-        return tuple(edges[a, b]["index"] for a, b in zip(path, path[1:], strict=False))
+        return tuple(edges[a, b]["index"] for a, b in itertools.pairwise(path))
 
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -167,7 +168,7 @@ def test_the_binding_chain_lasts_the_whole_step(case: tuple[Profile, Cluster, Pl
     chain, timeline = binding_chain(found.graph, found.timeline), found.timeline
     assert timeline.start_s[chain[0]] == 0
     assert timeline.end_s[chain[-1]] == timeline.step_s
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in itertools.pairwise(chain):
         assert timeline.end_s[before] == timeline.start_s[after]
 
 

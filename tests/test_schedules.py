@@ -72,5 +72,5 @@ def test_overlapping_stages_have_no_fixed_order() -> None:
     profile = chain(2)
     plan = staged(profile, 2, 2, "gpipe")
     mixed = {"l0": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), "l1": plan.placements["l1"]}
-    with pytest.raises(InputError, match="device 1 is shared .* use schedule 'dataflow'"):
+    with pytest.raises(InputError, match=r"device 1 is shared .* use schedule 'dataflow'"):
         run(profile, star(2), replace(plan, placements=mixed))
