@@ -57,6 +57,9 @@ def partition(
     """
     require(effort > 0, "effort", effort, "it is positive")
     require(objective in ("step", "volume"), "objective", repr(objective), "it is 'step' or 'volume'")
+    if grid is not None:
+        rule = "it is a pair of at least 1 (sample slots, channel slots), e.g. 8x8"
+        require(isinstance(grid, tuple) and len(grid) == 2 and min(grid) >= 1, "grid", grid, rule)
     plan = Plan(
         model=profile.model,
         batch_size=batch_size,

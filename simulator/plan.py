@@ -76,7 +76,7 @@ class Plan:
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
     `simulator.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
-    1 momentum, 2 Adam). `strategy` says who made the plan.
+    1 momentum, 2 Adam). `strategy` says who made the plan, `command` how.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -89,6 +89,7 @@ class Plan:
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
     strategy: str = ""
+    command: str = ""
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")

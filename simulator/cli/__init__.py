@@ -56,8 +56,15 @@ def _dispatch(argv: list[str]) -> int:
     known = commands()
     if argv and hasattr(known.get(argv[0]), "main"):
         return int(known[argv[0]].main(argv[1:]))
-    args = _parser(known).parse_args(argv)
+    args = parse(argv)
     return int(args.run(args))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed arguments of a command line; `argv` in them keeps it as it was."""
+    args = _parser(commands()).parse_args(argv)
+    args.argv = list(argv)
+    return args
 
 
 def _parser(known: dict[str, ModuleType]) -> argparse.ArgumentParser:

@@ -36,18 +36,19 @@ def positive(text: str) -> float:
 
 
 def assignment(text: str) -> tuple[str, str]:
-    """TIER=VALUE, for argparse."""
+    """NAME=VALUE, for argparse."""
     tier, sign, value = text.partition("=")
     if not (tier and sign and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not TIER=VALUE, e.g. inter=10Gbps")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, e.g. inter=10Gbps")
     return tier, value
 
 
-def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is trained on which machine."""
-    parser.add_argument("profile", metavar="PROFILE", help="profile file, or a name that `shardscope profiles` lists")
+def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """The options that say what is trained on which machine; all of them optional unless `required`."""
+    text = "profile file, or a name that `shardscope profiles` lists"
+    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
-    add_cluster(machine, "--cluster", required=True)
+    add_cluster(machine, "--cluster", required=required)
     machine.add_argument(
         "--bandwidth", metavar="TIER=VALUE", type=assignment, action="append", default=[],
         help="bandwidth of every link of a tier, e.g. inter=10Gbps; repeatable",

@@ -40,13 +40,13 @@ def print_json(value: object, note: str) -> None:
 
 def print_report(done: Run, cluster: Cluster, note: str, trace: str | None) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written."""
-    console, report = _console(), done.report
+    console, report = new_console(), done.report
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
-    _say(console, f"{title}, batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
+    say(console, f"{title}, batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
     if note:
-        _say(console, f"note: {note}")
-    figures = _table("", "", header=False)
+        say(console, f"note: {note}")
+    figures = new_table("", "", header=False)
     for name, value in _figures(report):
         figures.add_row(name, value)
     console.print(figures, _device_table(report), sep="\n\n")
@@ -54,7 +54,7 @@ def print_report(done: Run, cluster: Cluster, note: str, trace: str | None) -> N
         console.print("", _matrix_table(report), sep="\n")
     links = sorted((link for link in report.links if link.bytes), key=lambda link: -link.utilisation)
     if links:
-        busiest = _table("busiest links", "tier", "bytes", "utilisation")
+        busiest = new_table("busiest links", "tier", "bytes", "utilisation")
         for link in links[:BUSIEST_LINKS]:
             busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
         console.print("", busiest, sep="\n")
@@ -70,13 +70,13 @@ def print_comparison(
     trace: str | None,
 ) -> None:
     """One row per strategy, fastest first; then those that could not be built. `trace` is the first one's file."""
-    console = _console()
+    console = new_console()
     batch = f", batch {reports[0].batch_size}" if reports else ""
-    _say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
+    say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
     if note:
-        _say(console, f"note: {note}")
+        say(console, f"note: {note}")
     columns = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
-    table = _table("strategy", *columns, last="bottleneck")
+    table = new_table("strategy", *columns, last="bottleneck")
     for report in reports:
         table.add_row(
             report.strategy,
@@ -94,17 +94,17 @@ def print_comparison(
         table.add_row(name, *("-" for _ in columns), "cannot be built, see below")
     console.print(table)
     for name, why in failed.items():
-        _say(console, f"{name}: {why}")
+        say(console, f"{name}: {why}")
     for report in reports:
         if not report.fits:
-            _say(console, f"{report.strategy}: {report.verdict}")
+            say(console, f"{report.strategy}: {report.verdict}")
     _print_trace(console, trace if reports else None)
 
 
 def print_profiles(profiles: Mapping[str, Profile]) -> None:
     """The library, one row per profile."""
     columns = ("device", "batch", "layers", "parameters", "step", "layers / step", "date")
-    table = _table("profile", *columns)
+    table = new_table("profile", *columns)
     for name, profile in profiles.items():
         table.add_row(
             name,
@@ -116,12 +116,12 @@ def print_profiles(profiles: Mapping[str, Profile]) -> None:
             f"{profile.layers_to_step:.3f}" if profile.layers_to_step is not None else "-",
             profile.date,
         )
-    _console().print(table)
+    new_console().print(table)
 
 
 def print_presets(presets: Iterable[Preset]) -> None:
     """The presets, one row each."""
-    table = _table("cluster", "default", "memory", "intra", "inter", "$/h", last="what")
+    table = new_table("cluster", "default", "memory", "intra", "inter", "$/h", last="what")
     for preset in presets:
         node = preset.node
         table.add_row(
@@ -133,9 +133,9 @@ def print_presets(presets: Iterable[Preset]) -> None:
             f"{node.dollars_per_hour:.2f}" if node.dollars_per_hour else "-",
             preset.title,
         )
-    console = _console()
+    console = new_console()
     console.print(table)
-    _say(
+    say(
         console,
         "default: devices without --devices; intra: per device, each way; inter: per node, each way; $/h: per node",
     )
@@ -143,16 +143,16 @@ def print_presets(presets: Iterable[Preset]) -> None:
 
 def print_cluster(cluster: Cluster) -> None:
     """One cluster: its devices, its links by tier, its sources."""
-    console = _console()
+    console = new_console()
     kinds: dict[tuple[str, str], int] = {}
     for device in cluster.devices:
         key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
         kinds[key] = kinds.get(key, 0) + 1
-    _say(console, f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
-    devices = _table("devices", "number", "memory")
+    say(console, f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
+    devices = new_table("devices", "number", "memory")
     for (kind, memory), number in kinds.items():
         devices.add_row(kind, str(number), memory)
-    tiers = _table("tier", "links", "bandwidth", "latency")
+    tiers = new_table("tier", "links", "bandwidth", "latency")
     tally: dict[tuple[str, str, str], int] = {}
     for link in cluster.links:
         row = link.tier, format_bandwidth(link.bandwidth_bytes_per_s), format_time(link.latency_s)
@@ -162,12 +162,12 @@ def print_cluster(cluster: Cluster) -> None:
     console.print(devices)
     console.print(tiers)
     for source in cluster.sources:
-        _say(console, source)
+        say(console, source)
 
 
 def _print_trace(console: Console, path: str | None) -> None:
     if path:
-        _say(console, f"trace: {path}, opens in ui.perfetto.dev")
+        say(console, f"trace: {path}, opens in ui.perfetto.dev")
 
 
 def _figures(report: Report) -> list[tuple[str, str]]:
@@ -198,7 +198,7 @@ def _figures(report: Report) -> list[tuple[str, str]]:
 
 def _device_table(report: Report) -> Table:
     columns = ("compute", "exposed comm.", "bubble", "idle", "busy", "sent", "received", "peak memory")
-    table = _table("device", *columns)
+    table = new_table("device", *columns)
     for number, device in enumerate(report.devices):
         capacity = f" of {format_bytes(device.memory_bytes)}" if device.memory_bytes is not None else ""
         fits = device.memory_bytes is None or device.peak_memory_bytes <= device.memory_bytes
@@ -217,7 +217,7 @@ def _device_table(report: Report) -> Table:
 
 
 def _matrix_table(report: Report) -> Table:
-    table = _table("from \\ to", *(str(number) for number in range(len(report.devices))))
+    table = new_table("from \\ to", *(str(number) for number in range(len(report.devices))))
     for number, row in enumerate(report.communication_bytes.matrix):
         table.add_row(str(number), *(format_bytes(size) if size else "." for size in row))
     return table
@@ -227,7 +227,7 @@ def _speed(join: Join) -> str:
     return format_bandwidth(join.wires * join.bandwidth_bytes_per_s)
 
 
-def _table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
+def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
     """A light table: the first column and `last` to the left, numbers to the right."""
     from rich import box
     from rich.table import Table
@@ -241,12 +241,12 @@ def _table(first: str, *columns: str, last: str | None = None, header: bool = Tr
     return table
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     """A line as it is: a reader of the output finds it whole, however long."""
     console.print(text, soft_wrap=True)
 
 
-def _console() -> Console:
+def new_console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, markup=False)

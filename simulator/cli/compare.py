@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options
-from simulator.errors import InputError
+from simulator.cli import _options, _strategy
+from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+    _strategy.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         try:
             done[name] = _simulated(name, profile, cluster, args)
-        except InputError as error:
+        except (InputError, MissingExtraError) as error:
             failed[name] = str(error)
     ranked = sorted(done, key=lambda name: done[name].report.step_s)
     if args.trace_out and ranked:
@@ -80,4 +81,5 @@ def _simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Nam
     # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
     pipelined = "schedule" in partitioners.options(name)
     step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    step.update(_strategy.read(args, name))
     return simulate(profile, cluster, _options.make_plan(name, profile, cluster, args, **step))

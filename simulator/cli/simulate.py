@@ -7,8 +7,14 @@ training step override what the file says.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator.cli import _options, _strategy
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+    from simulator.workload import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace that ui.perfetto.dev opens (JSON)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
+    _strategy.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(args.profile)
     given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
-    step = {"microbatches": args.microbatches, "schedule": args.schedule}
-    plan = given or _options.make_plan(args.strategy, profile, cluster, args, **step)
+    plan = given or _made(args, profile, cluster)
     done = simulate(profile, cluster, plan)
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
@@ -43,3 +49,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         _printing.print_report(done, cluster, note, args.trace_out)
     return 0
+
+
+def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:
+    step = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
+    return _options.make_plan(args.strategy, profile, cluster, args, **step)

@@ -1,0 +1,69 @@
+"""What `partition` and `explain` print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from simulator.cli import _printing
+from simulator.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from simulator.explain import Explanation
+    from simulator.run import Run
+    from simulator.workload import Profile
+
+MOST_CROSSINGS = 8
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """A line on the terminal that follows a search; nothing where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("searching") as status:
+        yield status.update
+
+
+def print_partition(profile: Profile, done: Run, path: str) -> None:
+    """What the plan costs and where it went."""
+    print(_summary(profile, done))
+    print(f"plan: {path}; shardscope explain {path} says more")
+
+
+def print_explanation(told: Explanation, profile: Profile, done: Run) -> None:
+    """Splits, crossings, bottleneck and gains."""
+    from simulator.explain import crossing_words
+
+    console = _printing.new_console()
+    _printing.say(console, _summary(profile, done))
+    if done.plan.command:
+        _printing.say(console, f"made by: {done.plan.command}")
+    splits = _printing.new_table("layers", last="split")
+    for first, last, how in told.splits:
+        splits.add_row(first if first == last else f"{first} .. {last}", how)
+    console.print("", splits, "", sep="\n")
+    for use in told.crossings[:MOST_CROSSINGS]:
+        _printing.say(console, crossing_words(use))
+    rest = len(told.crossings) - MOST_CROSSINGS
+    if rest > 0:
+        _printing.say(console, f"and {rest} more layers that send less")
+    if not told.crossings:
+        _printing.say(console, "nothing crosses between devices")
+    _printing.say(console, f"\nbottleneck: {told.bottleneck}")
+    for gain in told.gains:
+        _printing.say(console, f"{gain.change}: {gain.speedup:.2f}x faster")
+
+
+def _summary(profile: Profile, done: Run) -> str:
+    report = done.report
+    return (
+        f"{profile.model}, {report.strategy}: step {format_time(report.step_s)}, "
+        f"sends {format_bytes(report.communication_bytes.total)}, "
+        f"load balance ratio {report.load_balance_ratio:.3f}, {report.verdict or 'fits'}"
+    )

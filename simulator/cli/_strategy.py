@@ -1,0 +1,59 @@
+"""The options of strategies on the command line: --effort, and --set NAME=VALUE for any other."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from simulator.cli import _options
+from simulator.errors import InputError, nearest
+
+_OWN = {"batch_size", "synchronisation", "optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
+"""Options of a partition function that have an option of the command line of their own, or none."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    strategy = parser.add_argument_group("strategy")
+    strategy.add_argument(
+        "--effort", metavar="X", type=_options.positive, help="search X times as much, where the strategy searches"
+    )
+    strategy.add_argument(
+        "--set", metavar="NAME=VALUE", type=_options.assignment, action="append", default=[],
+        help="an option of the strategy's own, e.g. grid=8x8, imbalance=0.05, replicas=true; repeatable",
+    )  # fmt: skip
+
+
+def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
+    """The options given that `strategy` takes. Raises InputError for one of --set that it does not."""
+    import partitioners
+
+    known = partitioners.options(strategy)
+    found: dict[str, object] = {"effort": args.effort} if args.effort is not None and "effort" in known else {}
+    own = sorted(set(known) - _OWN)
+    for name, text in args.set:
+        if name not in own:
+            near = nearest(name, own)
+            hint = f", did you mean {near}?" if near else ";"
+            raise InputError(
+                f"--set {name}: strategy {strategy} has no such option{hint} own: {', '.join(own) or 'none'}"
+            )
+        found[name] = value(text)
+    return found
+
+
+def value(text: str) -> object:
+    """A number, true or false, AxB as a pair of numbers, or the text itself.
+
+    >>> value("8x4"), value("0.05"), value("true"), value("volume")
+    ((8, 4), 0.05, True, 'volume')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"\d+(x\d+)+", text):
+        return tuple(int(part) for part in text.split("x"))
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
