@@ -1,0 +1,200 @@
+"""What OptCNN's search weighs: the configurations of every layer and what each of them costs.
+
+Jia et al., ICML 2018, section 5.1: the cost of a strategy is the sum over layers of t_c (compute) and t_s
+(synchronisation of the parameters), and over edges of t_x (what the consumer reads and its device does not
+hold, forward, and its gradient back). Shard i is on device i. Nothing overlaps in this sum, and a piece that two
+layers read on one device is counted for each, which a simulated step does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from partitioners._fabric import Fabric
+from simulator.cluster import Cluster
+from simulator.collectives import UPDATES_ON_SERVER, collective
+from simulator.costs import shard_seconds
+from simulator.errors import InputError
+from simulator.exchange import element_bytes
+from simulator.plan import Degrees, Placement, Plan
+from simulator.regions import Interval, channel_bytes, reads, shards, split
+from simulator.taskgraph import Floats, Ints
+from simulator.workload import Layer, Profile
+
+DIMENSIONS = "nchw"
+"""Letters of the paper for sample, channel, height and width."""
+
+
+def configurations(layer: Layer, samples: int, workers: int, dimensions: str = DIMENSIONS) -> tuple[Degrees, ...]:
+    """Degrees by sample, channel, height and width that make at most one shard per worker.
+
+    A degree is a divisor of the number of workers, a power of two, or all there is to split where that is less.
+    Dimensions whose letter is not in `dimensions` stay whole. Raises InputError on an unknown letter.
+    """
+    unknown = set(dimensions) - set(DIMENSIONS)
+    if unknown:
+        raise InputError(f"dimensions is {dimensions!r}: it has only letters of {DIMENSIONS!r}, not {min(unknown)!r}")
+    allowed = []
+    for letter, extent in zip(DIMENSIONS, (samples, *layer.output_shape), strict=True):
+        most = min(extent, workers) if letter in dimensions else 1
+        allowed.append([d for d in range(1, most + 1) if d == most or workers % d == 0 or d & (d - 1) == 0])
+    return tuple((n, c, h, w) for n, c, h, w in product(*allowed) if n * c * h * w <= workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTables:
+    """Seconds of one step, per layer over its configurations, and per edge over those of both ends.
+
+    transfer_s[i, j]: shape (configurations of layer i, of its reader j). held_bytes: what the largest shard
+    keeps of parameters, gradients, optimizer state and activations for the backward pass.
+    """
+
+    configurations: tuple[tuple[Degrees, ...], ...]
+    compute_s: tuple[Floats, ...]
+    synchronise_s: tuple[Floats, ...]
+    held_bytes: tuple[Floats, ...]
+    transfer_s: Mapping[tuple[int, int], Floats]
+
+    def total_s(self, strategy: Sequence[int]) -> float:
+        """OptCNN's cost (its equation 1) of the strategy that gives layer i its configuration strategy[i]."""
+        layers = zip(self.compute_s, self.synchronise_s, strategy, strict=True)
+        edges = (float(table[strategy[i], strategy[j]]) for (i, j), table in self.transfer_s.items())
+        return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
+
+
+def cost_tables(profile: Profile, cluster: Cluster, plan: Plan, dimensions: str = DIMENSIONS) -> CostTables:
+    """The tables for the batch, micro-batches, synchronisation and optimizer of `plan`; its placements are not read."""
+    choices = tuple(
+        configurations(layer, plan.microbatch_size, cluster.workers, dimensions) for layer in profile.layers
+    )
+    pairs = list(zip(profile.layers, choices, strict=True))
+    held = (np.array([_held_bytes(profile, plan, layer, one) for one in options]) for layer, options in pairs)
+    return CostTables(
+        configurations=choices,
+        compute_s=tuple(_compute_s(profile, cluster, plan, layer, options) for layer, options in pairs),
+        synchronise_s=_synchronise_s(profile, cluster, plan, choices),
+        held_bytes=tuple(held),
+        transfer_s=_transfer_s(profile, cluster, plan, choices),
+    )
+
+
+def placement_of(degrees: Degrees) -> Placement:
+    """Shard i on device i."""
+    return Placement(degrees=degrees, devices=tuple(range(prod(degrees))))
+
+
+def _compute_s(profile: Profile, cluster: Cluster, plan: Plan, layer: Layer, options: tuple[Degrees, ...]) -> Floats:
+    """Forward and backward of the slowest shard of each configuration."""
+    plane, all_speeds = layer.output_shape[1] * layer.output_shape[2], np.array(cluster.speeds)
+
+    @cache
+    def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
+        return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
+
+    found = []
+    for degrees in options:
+        sizes = (_lengths(axis) for axis in shards(layer, plan.microbatch_size, degrees))
+        passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])
+        speeds = all_speeds[: len(passes), None]
+        found.append(plan.microbatches * (passes / speeds).max(axis=0).sum())
+    return np.array(found)
+
+
+def _lengths(intervals: list[Interval]) -> list[int]:
+    return [last - first for first, last in intervals]
+
+
+def _held_bytes(profile: Profile, plan: Plan, layer: Layer, degrees: Degrees) -> float:
+    """Bytes on the device of the largest shard."""
+    largest = [max(_lengths(axis)) for axis in shards(layer, plan.microbatch_size, degrees)]
+    activations = layer.saved_bytes / profile.batch_size * largest[0] * plan.microbatches
+    area = largest[2] * largest[3] / (layer.output_shape[1] * layer.output_shape[2])
+    return largest[1] / layer.channels * (layer.parameter_bytes * (2 + plan.optimizer_state) + activations * area)
+
+
+def _synchronise_s(
+    profile: Profile, cluster: Cluster, plan: Plan, choices: tuple[tuple[Degrees, ...], ...]
+) -> tuple[Floats, ...]:
+    """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
+    fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
+    sums = collective(plan.synchronisation.collective)
+    served = plan.synchronisation.collective in UPDATES_ON_SERVER
+
+    @cache
+    def table(channels: int, parameter_bytes: int, update_s: float, options: tuple[Degrees, ...]) -> Floats:
+        return np.array([seconds(channels, parameter_bytes, update_s, degrees) for degrees in options])
+
+    def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
+        devices, groups, local_s = placement_of(degrees).array, [], 0.0
+        for slot, interval in enumerate(split(channels, degrees[1])):
+            group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
+            slot_s = update_s * size / parameter_bytes if size else 0.0
+            if len(group) > 1 and size:
+                groups.append(sums(cluster, group.tolist(), size, slot_s))
+            if not (len(group) > 1 and served):
+                local_s = max(local_s, slot_s / speeds[group].min())
+        return fabric.collectives_s(groups) + local_s
+
+    layers = zip(profile.layers, choices, strict=True)
+    return tuple(table(one.channels, one.parameter_bytes, one.update_s, options) for one, options in layers)
+
+
+def _transfer_s(
+    profile: Profile, cluster: Cluster, plan: Plan, choices: tuple[tuple[Degrees, ...], ...]
+) -> dict[tuple[int, int], Floats]:
+    """t_x of every edge; edges between like layers share one table."""
+    fabric, samples, workers = Fabric.of(cluster, cluster.workers), plan.microbatch_size, cluster.workers
+    tables: dict[tuple[bytes, bytes, float], Floats] = {}
+    found = {}
+    for i, layer in enumerate(profile.layers):
+        own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
+        each = element_bytes(profile, i)
+        for j in profile.consumers[i]:
+            reader = profile.layers[j]
+            axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
+            needed = _boxes(axes, workers)
+            key = own.tobytes(), needed.tobytes(), each
+            if key not in tables:
+                sizes = crossing_elements(own, needed) * each
+                tables[key] = plan.microbatches * fabric.exchange_s(sizes)
+            found[i, j] = tables[key]
+    return found
+
+
+def _boxes(axes: list[list[list[Interval]]], devices: int) -> Ints:
+    """Shape (configurations, devices, 4, 2): the region of each device's shard, empty where it has none."""
+    found = np.zeros((len(axes), devices, 4, 2), dtype=np.int64)
+    for box, intervals in zip(found, axes, strict=True):
+        regions = list(product(*intervals))
+        box[: len(regions)] = regions
+    return found
+
+
+def crossing_elements(own: Ints, needed: Ints) -> Floats:
+    """Elements that device s holds and device t reads, shape (configurations, configurations, s, t), 0 for s = t.
+
+    A device has one shard of a layer at most, so that what it reads of another is one box, the product of the
+    overlaps along the four dimensions. An axis has few different intervals, so each pair is looked at once.
+    """
+    count = np.ones((*own.shape[:2], *needed.shape[:2]))
+    for axis in range(4):
+        mine, which = _distinct(own[:, :, axis])
+        theirs, reader = _distinct(needed[:, :, axis])
+        low = np.maximum(mine[:, None, 0], theirs[None, :, 0])
+        high = np.minimum(mine[:, None, 1], theirs[None, :, 1])
+        count *= np.take(np.maximum(high - low, 0.0)[which], reader, axis=2)
+    diagonal = np.arange(own.shape[1])
+    count[:, diagonal, :, diagonal] = 0
+    return np.ascontiguousarray(count.swapaxes(1, 2))
+
+
+def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
+    """The different intervals, shape (count, 2), and the number of each of those given."""
+    found, number = np.unique(intervals.reshape(-1, 2), axis=0, return_inverse=True)
+    return found, number.reshape(intervals.shape[:-1])

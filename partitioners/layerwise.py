@@ -1,0 +1,156 @@
+"""Layer-wise parallelism (OptCNN, Jia et al., ICML 2018): every layer has its own split, all chosen together.
+
+The least sum of compute, synchronisation and transfers over all strategies is found exactly. That sum lets nothing
+overlap; `objective="step"` starts from the strategies of the least weighted sums and goes on by simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, product
+from math import prod
+
+from partitioners._elimination import least_sum
+from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, placement_of
+from partitioners.owt import channel_split_layers
+from simulator.cluster import Cluster
+from simulator.errors import UnknownNameError
+from simulator.plan import Degrees, Plan, Synchronisation
+from simulator.run import run
+from simulator.workload import Profile
+
+OBJECTIVES = ("sum", "step")
+Strategy = tuple[int, ...]
+"""Per layer, the number of its configuration."""
+
+
+def partition(
+    profile: Profile,
+    cluster: Cluster,
+    *,
+    batch_size: int,
+    microbatches: int = 1,
+    objective: str = "sum",
+    dimensions: str = DIMENSIONS,
+    trials: int = 60,
+    synchronisation: Synchronisation = Synchronisation(),
+    optimizer_state: float = 1.0,
+    seed: int = 0,
+) -> Plan:
+    """The best degrees by sample (n), channel (c), height (h) and width (w) of every layer, shard i on worker i.
+
+    objective: "sum", OptCNN's own, or "step", the simulated step, of which at most `trials` are tried.
+    dimensions: the letters of those that may be split. Where the plan does not fit into memory, bytes are priced
+    until one does; when none does the smallest is returned, and its report says so.
+    Raises InputError on other letters and UnknownNameError on another objective.
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownNameError.of("objective", objective, OBJECTIVES)
+    plan = Plan(
+        model=profile.model,
+        batch_size=batch_size,
+        microbatches=microbatches,
+        placements={},
+        synchronisation=synchronisation,
+        optimizer_state=optimizer_state,
+        strategy="layerwise",
+    )
+    tables = cost_tables(profile, cluster, plan, dimensions)
+    search = Search(profile=profile, cluster=cluster, plan=plan, tables=tables)
+    price, best = search.affordable()
+    return search.plan_of(search.fastest(best, price, trials) if objective == "step" else best)
+
+
+def widest(options: Sequence[Degrees], axis: int) -> int:
+    """The number of the configuration that splits `axis` alone, and that the most ways."""
+    return max((degrees[axis], i) for i, degrees in enumerate(options) if prod(degrees) == degrees[axis])[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Search:
+    """Strategies for one profile on one cluster. judged: those simulated so far, (does not fit, step in s)."""
+
+    profile: Profile
+    cluster: Cluster
+    plan: Plan
+    tables: CostTables
+    judged: dict[Strategy, tuple[bool, float]] = field(default_factory=dict)
+
+    def cheapest(self, *, price: float = 0.0, synchronise: float = 1.0, transfer: float = 1.0) -> Strategy:
+        """The strategy of the least sum, with t_s and t_x weighted and held bytes at `price` seconds each."""
+        tables = self.tables
+        columns = zip(tables.compute_s, tables.synchronise_s, tables.held_bytes, strict=True)
+        nodes = [compute_s + synchronise * sync_s + price * held for compute_s, sync_s, held in columns]
+        return tuple(least_sum(nodes, {edge: transfer * table for edge, table in tables.transfer_s.items()})[1])
+
+    def affordable(self) -> tuple[float, Strategy]:
+        """The least price, to a factor of 4, at which the cheapest strategy fits into memory, and that strategy."""
+        best = self.cheapest()
+        if all(device.memory_bytes is None for device in self.cluster.devices):
+            return 0.0, best
+        held = sum(float(table[i]) for table, i in zip(self.tables.held_bytes, best, strict=True))
+        scale = self.tables.total_s(best) / held if held else 0.0
+        price = 0.0
+        for exponent in range(-3, 8):
+            if not self.judge(best)[0] or not scale:
+                break
+            price = scale * 4.0**exponent
+            best = self.cheapest(price=price)
+        return price, best
+
+    def judge(self, strategy: Strategy) -> tuple[bool, float]:
+        """Whether a simulated step does not fit into memory, and its seconds: smaller is better."""
+        if strategy not in self.judged:
+            report = run(self.profile, self.cluster, self.plan_of(strategy)).report
+            self.judged[strategy] = not report.fits, report.step_s
+        return self.judged[strategy]
+
+    def fastest(self, start: Strategy, price: float, trials: int) -> Strategy:
+        """The best of the starts, then of changes of whole runs of layers while they gain and trials are left."""
+        starts = list(dict.fromkeys([start, *self._experts(), *self._discounted(price)]))
+        used = sorted({self._degrees(one, i) for one in starts for i in range(len(one))})
+        best = min(starts[:trials], key=self.judge, default=start)
+        gaining = True
+        while gaining:
+            gaining = False
+            for change in self._changes(best, used):
+                if len(self.judged) >= trials:
+                    return best
+                if self.judge(change) < self.judge(best):
+                    best, gaining = change, True
+                    break
+        return best
+
+    def _discounted(self, price: float) -> Iterator[Strategy]:
+        """The cheapest strategies when part of the communication hides behind compute."""
+        for synchronise, transfer in product((1.0, 0.5, 0.2, 0.0), (1.0, 0.5, 0.2)):
+            yield self.cheapest(price=price, synchronise=synchronise, transfer=transfer)
+
+    def _experts(self) -> Iterator[Strategy]:
+        """Data parallelism and one weird trick, as far as the dimensions allow."""
+        for by_channel in (frozenset[str](), channel_split_layers(self.profile)):
+            columns = zip(self.profile.layers, self.tables.configurations, strict=True)
+            yield tuple(widest(options, int(layer.name in by_channel)) for layer, options in columns)
+
+    def _changes(self, strategy: Strategy, used: Sequence[Degrees]) -> Iterator[Strategy]:
+        """Every strategy that gives one run of like-split layers other degrees."""
+        for _, positions in groupby(range(len(strategy)), key=lambda i: self._degrees(strategy, i)):
+            run_of_layers = list(positions)
+            for degrees in used:
+                changed = list(strategy)
+                for i in run_of_layers:
+                    if degrees in self.tables.configurations[i]:
+                        changed[i] = self.tables.configurations[i].index(degrees)
+                if tuple(changed) != strategy:
+                    yield tuple(changed)
+
+    def _degrees(self, strategy: Strategy, position: int) -> Degrees:
+        return self.tables.configurations[position][strategy[position]]
+
+    def plan_of(self, strategy: Strategy) -> Plan:
+        """The plan of a strategy."""
+        chosen = zip(self.profile.layers, range(len(strategy)), strict=True)
+        return replace(
+            self.plan, placements={layer.name: placement_of(self._degrees(strategy, i)) for layer, i in chosen}
+        )
