@@ -28,12 +28,12 @@ clean:
 	rm -rf $(VENV) out
 
 # The stamps say what is installed; they are older than their prerequisites when that has to be done again.
-$(VENV)/python:
+$(VENV)/created:
 	$(PYTHON) -c 'import sys; sys.exit("Shardscope needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/python pyproject.toml constraints.txt
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
 	$(INSTALL) --editable .
 	@touch $@
 
