@@ -1,0 +1,70 @@
+"""What `best`, `pareto` and `search` share: tables of rows, and files whose suffix says what they hold."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.sweep.chart import Chart
+
+Row = Mapping[str, Any]
+SUFFIXES = (".csv", ".parquet", ".html", ".png")
+ALWAYS = ("strategy", "step_s", "samples_per_s", "peak_memory_bytes", "bottleneck")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="folder that `shardscope sweep --output` wrote")
+    parser.add_argument(
+        "--where", metavar="SQL", action="append", default=[],
+        help="only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\"; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--top", metavar="N", type=int, default=10, help="rows to print (default 10)")
+    parser.add_argument(
+        "--output", metavar="FILE", action="append", default=[], type=Path,
+        help="write all rows (.csv, .parquet) or the plot (.html, .png); repeatable",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead")
+
+
+def check_outputs(paths: Sequence[Path]) -> None:
+    """Raise InputError on a suffix that is not known, before any work."""
+    for path in paths:
+        if path.suffix not in SUFFIXES:
+            raise InputError(f"output {path}: its suffix says what to write, one of {', '.join(SUFFIXES)}")
+
+
+def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> None:
+    """Write rows or chart to each path."""
+    from simulator.sweep import export, pictures
+
+    for path in paths:
+        if path.suffix == ".csv":
+            export.write_csv(rows, path)
+        elif path.suffix == ".parquet":
+            export.write_parquet(rows, path)
+        elif path.suffix == ".html":
+            pictures.write_html(chart, path)
+        else:
+            pictures.write_png(chart, path)
+
+
+def telling(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+    """Columns worth a person's look: inputs that differ between rows, then the usual figures and `extra`."""
+    differing = [name for name in inputs if len({row[name] for row in rows}) > 1]
+    return list(dict.fromkeys([*differing, *extra, *ALWAYS]))
+
+
+def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """A table of some columns of rows, values in the unit that a person expects."""
+    from simulator.cli import _printing
+    from simulator.sweep.chart import heading, shown
+
+    table = _printing.new_table(title, *map(heading, columns))
+    for number, row in enumerate(rows, start=1):
+        table.add_row(str(number), *(shown(name, row[name]) for name in columns))
+    _printing.new_console().print(table)

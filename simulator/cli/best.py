@@ -1,0 +1,87 @@
+"""Rank the points of a sweep, or show which strategy is best across a parameter.
+
+    shardscope best DIR --objective step --where "devices = 16"
+    shardscope best DIR --across inter_bandwidth_bytes_per_s --by strategy --output plot.html
+
+Points that do not fit into memory are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.cli import _results
+
+if TYPE_CHECKING:
+    from simulator.sweep.queries import Lead
+
+RANK = "rank"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _results.add_arguments(parser)
+    parser.add_argument(
+        "--objective", metavar="NAME", default="step", help="step (default), throughput, cost, memory, or any column"
+    )
+    parser.add_argument("--across", metavar="COLUMN", help="show the best at each value of this parameter")
+    parser.add_argument("--by", metavar="COLUMN", default="strategy", help="with a line each (default: strategy)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator.cli import _printing
+    from simulator.sweep import queries
+    from simulator.sweep.chart import chart, drawn
+
+    _results.check_outputs(args.output)
+    objective = queries.OBJECTIVES.get(args.objective, args.objective)
+    rows = queries.best(Path(args.folder), objective, args.where)
+    ranked = [{**row, RANK: number} for number, row in enumerate(rows, start=1)]
+    parameter = args.across or RANK
+    groups = queries.across(ranked, parameter, args.by)
+    leads = queries.leads(groups, parameter, objective) if args.across else []
+    picture = chart(f"{objective}, best by {args.by}", groups, parameter, objective)
+    _results.write_outputs(args.output, rows, picture)
+    if args.json:
+        _printing.print_json(_plain(rows, groups, leads, bool(args.across)), "")
+        return 0
+    if not rows:
+        print("no point ran, fits into memory and meets --where")
+        return 0
+    _print(args, ranked, groups, leads, objective)
+    print(drawn(picture))
+    return 0
+
+
+def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:
+    if not across:
+        return rows
+    told = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
+    return {"groups": groups, "leads": told}
+
+
+def _print(
+    args: argparse.Namespace,
+    rows: Sequence[Mapping[str, Any]],
+    groups: Mapping[str, Sequence[Mapping[str, Any]]],
+    leads: Sequence[Lead],
+    objective: str,
+) -> None:
+    """The ranking or, across a parameter, the groups' best at each of its values and who leads where."""
+    from simulator.cli import _printing
+    from simulator.sweep.chart import heading, shown
+
+    if not args.across:
+        inputs = list(rows[0])[1 : list(rows[0]).index("profile_hash")]
+        columns = _results.telling(rows, inputs, (objective,))
+        _results.print_rows(f"of {len(rows):,}", rows[: args.top], columns)
+        return
+    table = _printing.new_table(heading(args.across), *groups)
+    found = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
+    for value in sorted({value for of in found.values() for value in of}):
+        table.add_row(shown(args.across, value), *(shown(objective, of.get(value)) for of in found.values()))
+    _printing.new_console().print(table)
+    for lead in leads:
+        print(f"{lead.name} leads from {shown(args.across, lead.first)} to {shown(args.across, lead.last)}")

@@ -1,0 +1,46 @@
+"""Show the points of a sweep that no other point beats in both of two columns.
+
+shardscope pareto DIR --x step_s --y peak_memory_bytes --output front.html
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from simulator.cli import _results
+
+FRONT = "front"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _results.add_arguments(parser)
+    parser.add_argument("--x", metavar="COLUMN", default="step_s", help="default step_s")
+    parser.add_argument("--y", metavar="COLUMN", default="peak_memory_bytes", help="default peak_memory_bytes")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator.cli import _printing
+    from simulator.sweep import queries
+    from simulator.sweep.chart import chart, drawn
+
+    _results.check_outputs(args.output)
+    ranked = queries.best(Path(args.folder), args.x, args.where)
+    front = queries.pareto(ranked, args.x, args.y)
+    groups = {FRONT: front} | {
+        name: [row for row in ranked if row["strategy"] == name and row[args.y] is not None]
+        for name in sorted({row["strategy"] for row in ranked})
+    }
+    picture = chart(f"{args.y} against {args.x}", groups, args.x, args.y, joined=FRONT)
+    _results.write_outputs(args.output, front, picture)
+    if args.json:
+        _printing.print_json(front, "")
+        return 0
+    if not front:
+        print("no point ran, fits into memory and meets --where")
+        return 0
+    inputs = list(front[0])[1 : list(front[0]).index("profile_hash")]
+    columns = _results.telling(front, inputs, (args.x, args.y))
+    _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns)
+    print(drawn(picture))
+    return 0

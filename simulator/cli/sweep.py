@@ -1,0 +1,117 @@
+"""Run every combination of strategies, machines and parameters that a file names.
+
+    shardscope sweep SWEEP.yaml --output DIR
+
+Rows are written as points finish: stop it at any time and go on with --resume. Look at the results, also while it
+runs, with `shardscope best DIR` and `shardscope pareto DIR`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from simulator.cli import _options
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.sweep.engines import Engine
+    from simulator.sweep.evaluate import Study
+    from simulator.sweep.points import Points
+    from simulator.sweep.sweeping import Pace
+
+SAMPLE_POINTS, SAMPLE_S, SHOWN = 8, 5.0, 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sweep", metavar="SWEEP.yaml", help="what to sweep; see docs/sweeps.md")
+    parser.add_argument("--output", metavar="DIR", help="folder of the results (sweep.sqlite)")
+    parser.add_argument(
+        "--jobs", metavar="N", type=_options.count, default=os.cpu_count() or 1, help="processes (default: all cores)"
+    )
+    parser.add_argument("--scheduler", metavar="tcp://...", help="run on the workers of this Dask scheduler")
+    parser.add_argument("--dask", choices=["local"], help="run on --jobs Dask workers started here")
+    parser.add_argument("--resume", action="store_true", help="run only what DIR lacks")
+    parser.add_argument("--dry-run", action="store_true", help="say how many points and how long, and run none")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    import partitioners
+    from simulator.sweep.points import expand
+    from simulator.sweep.progress import Progress
+    from simulator.sweep.specification import read_specification
+    from simulator.sweep.sweeping import run_sweep
+
+    if not args.output and not args.dry_run:
+        raise InputError("output is missing: name a folder with --output, or only look with --dry-run")
+    options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
+    points = expand(read_specification(args.sweep), options)
+    if args.dry_run:
+        return _dry_run(points, args)
+    folder, progress = Path(args.output), Progress(sys.stderr)
+    try:
+        pace = run_sweep(points, partitioners.load, folder, partial(_engine, args=args), progress, resume=args.resume)
+    except KeyboardInterrupt:
+        print(f"\nstopped; go on with: shardscope sweep {args.sweep} --output {folder} --resume", file=sys.stderr)
+        raise
+    _print_summary(folder, len(points.points), pace, args.json)
+    return 0
+
+
+def _engine(study: Study, args: argparse.Namespace) -> Engine:
+    from simulator.sweep.engines import Dask, Processes
+
+    if args.scheduler or args.dask:
+        return Dask(study, args.scheduler, args.jobs)
+    return Processes(study, args.jobs)
+
+
+def _dry_run(points: Points, args: argparse.Namespace) -> int:
+    """Say how many points there are and, from a few of them spread over the sweep, how long they take."""
+    import partitioners
+    from simulator.cli import _printing, _results
+    from simulator.sweep.evaluate import evaluate
+    from simulator.sweep.progress import clock
+    from simulator.sweep.sweeping import study_of
+
+    study, count = study_of(points, partitioners.load), len(points.points)
+    began, tried = perf_counter(), 0
+    for point in points.points[:: -(-count // SAMPLE_POINTS)]:
+        evaluate(study, point)
+        tried += 1
+        if perf_counter() - began > SAMPLE_S:
+            break
+    estimate_s = (perf_counter() - began) / tried * count / args.jobs
+    first = [{"number": point.number, **point.values} for point in points.points[:SHOWN]]
+    if args.json:
+        _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first}, "")
+        return 0
+    print(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)")
+    _results.print_rows("first", first, points.names)
+    return 0
+
+
+def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
+    from simulator.cli import _printing
+    from simulator.sweep.progress import clock
+    from simulator.sweep.queries import statuses
+    from simulator.sweep.store import stage_seconds
+
+    found, seconds = statuses(folder), stage_seconds(folder)
+    if as_json:
+        summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **found}
+        _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds}, "")
+        return
+    told = ", ".join(f"{number:,} {status}" for status, number in found.items())
+    print(f"{count:,} points: {told}")
+    if pace.ran:
+        total = sum(seconds.values()) or 1.0
+        shares = ", ".join(f"{stage} {part / total:.0%}" for stage, part in seconds.items())
+        print(f"{pace.ran:,} run in {clock(pace.wall_s)}, {pace.points_per_s:.1f} points/s; time in {shares}")
+    print(f"results: {folder}; shardscope best {folder}")

@@ -1,0 +1,131 @@
+"""What to draw of a sweep, before anything is drawn: series of points and the axes' titles and scales."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, log10
+from typing import Any
+
+from simulator.sweep.axes import BANDWIDTH
+from simulator.units import format_bandwidth, format_bytes, format_time
+
+MARKS = "o+x*#@%&"
+LOG_FROM = 8.0
+"""An axis of positive values is logarithmic when its largest is this many times its smallest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points of one name; `joined` draws a line through them."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    joined: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Series over two columns of the table; the columns' names, with their units, title the axes."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+
+    @property
+    def x_log(self) -> bool:
+        return _is_log([value for one in self.series for value in one.x])
+
+    @property
+    def y_log(self) -> bool:
+        return _is_log([value for one in self.series for value in one.y])
+
+
+def chart(title: str, groups: Mapping[str, Sequence[Mapping[str, Any]]], x: str, y: str, joined: str = "") -> Chart:
+    """A chart of columns `x` and `y` of groups of rows. Lines join the group called `joined`, or all when empty."""
+    series = tuple(
+        Series(
+            name=name,
+            x=tuple(float(row[x]) for row in rows),
+            y=tuple(float(row[y]) for row in rows),
+            joined=joined in ("", name),
+        )
+        for name, rows in groups.items()
+    )
+    return Chart(title=title, x=x, y=y, series=series)
+
+
+def shown(column: str, value: Any) -> str:
+    """A value of a column for a person, in the unit that its name ends in."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, str):
+        return value
+    if column.endswith(BANDWIDTH):
+        return format_bandwidth(value)
+    if column.endswith("_bytes"):
+        return format_bytes(value)
+    if column.endswith("_s") and not column.endswith("_per_s"):
+        return format_time(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def heading(column: str) -> str:
+    """A column's name for a person: values that are `shown` carry their unit themselves."""
+    for ending, instead in ((BANDWIDTH, " bandwidth"), ("_per_s", "/s"), ("_per_sample", "/sample")):
+        if column.endswith(ending):
+            return column.removesuffix(ending).replace("_", " ") + instead
+    return column.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+
+
+def drawn(chart: Chart, width: int = 72, height: int = 18) -> str:
+    """The chart in `width` x `height` characters, a mark per point: the first series on top, the legend below."""
+    xs, ys = _Scale.of(chart, "x", width), _Scale.of(chart, "y", height)
+    grid = [[" "] * width for _ in range(height)]
+    for number, series in reversed(list(enumerate(chart.series))):
+        for x, y in zip(series.x, series.y, strict=True):
+            grid[height - 1 - ys.cell(y)][xs.cell(x)] = MARKS[number % len(MARKS)]
+    top, bottom = shown(chart.y, ys.most), shown(chart.y, ys.least)
+    margin = max(len(top), len(bottom))
+    labels = [top, *[""] * (height - 2), bottom]
+    lines = [f"{label:>{margin}} |{''.join(row).rstrip()}" for label, row in zip(labels, grid, strict=True)]
+    left, right = shown(chart.x, xs.least), shown(chart.x, xs.most)
+    lines += [" " * margin + " +" + "-" * width, " " * (margin + 2) + left + right.rjust(width - len(left))]
+    legend = "   ".join(f"{MARKS[i % len(MARKS)]} {series.name}" for i, series in enumerate(chart.series))
+    return "\n".join([f"{heading(chart.y)} over {heading(chart.x)}{_told(chart)}", *lines, " " * (margin + 2) + legend])
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """From values to character cells."""
+
+    least: float
+    most: float
+    log: bool
+    cells: int
+
+    @classmethod
+    def of(cls, chart: Chart, axis: str, cells: int) -> _Scale:
+        values = [value for series in chart.series for value in getattr(series, axis)]
+        return cls(min(values, default=0.0), max(values, default=1.0), getattr(chart, f"{axis}_log"), cells)
+
+    def cell(self, value: float) -> int:
+        if self.least == self.most:
+            return 0
+        if self.log:
+            share = log10(value / self.least) / log10(self.most / self.least)
+        else:
+            share = (value - self.least) / (self.most - self.least)
+        return min(round(share * (self.cells - 1)), self.cells - 1)
+
+
+def _is_log(values: Sequence[float]) -> bool:
+    least, most = min(values, default=0.0), max(values, default=0.0)
+    return least > 0 and most < inf and most / least >= LOG_FROM
+
+
+def _told(chart: Chart) -> str:
+    axes = {(True, True): " (both logarithmic)", (True, False): " (x logarithmic)", (False, True): " (y logarithmic)"}
+    return axes.get((chart.x_log, chart.y_log), "")

@@ -1,0 +1,125 @@
+"""Where points run: processes of this machine, or Dask workers. Both run `evaluate` and give futures of Outcomes."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from simulator.errors import InputError, MissingExtraError
+from simulator.sweep.evaluate import Outcome, Study, evaluate
+from simulator.sweep.points import Point
+
+CONNECT_S = 5.0
+
+
+class Engine(Protocol):
+    """Runs points, `width` of them in flight.
+
+    A future that raises one of `lost` means that its worker died; `retries`: how often to try such a point again.
+    """
+
+    width: int
+    retries: int
+    lost: tuple[type[BaseException], ...]
+
+    def submit(self, point: Point) -> Future[Outcome]: ...
+
+    def close(self) -> None: ...
+
+
+class Processes:
+    """A pool of `jobs` processes, each started afresh (spawned) and given the study once."""
+
+    retries = 2
+    lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
+
+    def __init__(self, study: Study, jobs: int) -> None:
+        self._study, self._jobs, self.width = study, jobs, 2 * jobs
+        self._pool = self._start()
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        try:
+            return self._pool.submit(_evaluate_here, point)
+        except BrokenProcessPool:  # one dead process breaks all of the pool
+            self.close()
+            self._pool = self._start()
+            return self._pool.submit(_evaluate_here, point)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._jobs, mp_context=spawn, initializer=_set_up, initargs=(self._study,))
+
+
+class Dask:
+    """The workers of a Dask scheduler, at `address` or, when it is None, `jobs` local processes.
+
+    Dask itself runs a point again elsewhere when its worker dies, and gives up after its `allowed-failures`.
+    """
+
+    retries = 0
+
+    def __init__(self, study: Study, address: str | None, jobs: int) -> None:
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ImportError:
+            raise MissingExtraError("Dask is not installed: pip install 'shardscope[cluster]'") from None
+        import dask
+
+        self.lost: tuple[type[BaseException], ...] = (distributed.KilledWorker,)
+        dask.config.set({"distributed.scheduler.allowed-failures": Processes.retries})
+        self._local = (
+            None
+            if address
+            else distributed.LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, processes=True)
+        )
+        try:
+            self._client = distributed.Client(address or self._local, timeout=CONNECT_S)
+        except (OSError, ValueError) as error:
+            told = str(error).splitlines()[0]
+            raise InputError(f"scheduler {address} does not answer ({told}); start one with: dask scheduler") from None
+        threads = sum(worker["nthreads"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
+        if not threads:
+            self.close()
+            raise InputError(f"scheduler {address} has no workers; start one with: dask worker {address}")
+        self.width = 4 * threads
+        self._study = self._client.scatter(study, broadcast=True, hash=False)
+        self._executor = self._client.get_executor(pure=False)
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        future: Future[Outcome] = self._executor.submit(evaluate, self._study, point)
+        return future
+
+    def close(self) -> None:
+        self._client.close()
+        if self._local is not None:
+            self._local.close()
+
+
+_here: list[Study] = []
+
+
+def _set_up(study: Study) -> None:
+    """Prepare a worker: Ctrl-C is the sweep's business, and a worker whose sweep was killed ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _here[:] = [study]
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _evaluate_here(point: Point) -> Outcome:
+    return evaluate(_here[0], point)

@@ -1,0 +1,164 @@
+"""One point of a sweep: partition, lower, simulate, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.errors import ShardscopeError
+from simulator.gradients import static_bytes
+from simulator.lowering import lower
+from simulator.metrics import Report, measure
+from simulator.plan import Plan, Synchronisation
+from simulator.sweep.axes import Value
+from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
+from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
+from simulator.sweep.specification import REQUIRED
+from simulator.units import format_bytes
+from simulator.workload import Profile
+
+DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
+STAGES = ("partition", "lower", "simulate", "measure")
+WORTH_KEEPING_S = 0.05
+"""A plan that took less than this to make is made again rather than read from disk."""
+
+METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
+    "plan_microbatches": lambda plan, report: plan.microbatches,
+    "plan_schedule": lambda plan, report: plan.schedule,
+    "step_s": lambda plan, report: report.step_s,
+    "samples_per_s": lambda plan, report: report.samples_per_s,
+    "speedup": lambda plan, report: report.speedup,
+    "efficiency": lambda plan, report: report.efficiency,
+    "load_balance_ratio": lambda plan, report: report.load_balance_ratio,
+    "bubble_ratio": lambda plan, report: report.bubble_ratio,
+    "communication_bytes": lambda plan, report: report.communication_bytes.total,
+    "forward_bytes": lambda plan, report: report.communication_bytes.forward,
+    "backward_bytes": lambda plan, report: report.communication_bytes.backward,
+    "synchronisation_bytes": lambda plan, report: report.communication_bytes.synchronisation,
+    "peak_memory_bytes": lambda plan, report: report.peak_memory_bytes,
+    "fits": lambda plan, report: int(report.fits),
+    "verdict": lambda plan, report: report.verdict,
+    "bottleneck": lambda plan, report: report.bottleneck.resource,
+    "bottleneck_share": lambda plan, report: report.bottleneck.share,
+    "critical_path_s": lambda plan, report: report.critical_path_s,
+    "dollars_per_sample": lambda plan, report: (
+        None if report.dollars_per_step is None else report.dollars_per_step / plan.batch_size
+    ),
+    "tasks": lambda plan, report: report.tasks,
+}
+"""Columns of the table and how they come from a plan and its report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What every worker needs beside the point: inputs, the strategies' `load`, and where plans are kept.
+
+    plans: a folder, or None to keep no plan. must_fit: leave out points whose plan does not fit into memory.
+    """
+
+    inputs: Inputs
+    load: Callable[[str], Callable[..., Plan]]
+    version: str
+    plans: Path | None = None
+    must_fit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one point. `seconds` are wall-clock, by stage, and not part of the result."""
+
+    number: int
+    status: str
+    error: str = ""
+    metrics: Mapping[str, Value] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def evaluate(study: Study, point: Point) -> Outcome:
+    """Run one point. Never raises an Exception: what goes wrong is the outcome."""
+    clock = _Clock()
+    try:
+        metrics, dropped = _measured(study, point.values, clock)
+        status = DROPPED if dropped else DONE
+        return Outcome(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
+    except ShardscopeError as error:
+        status, told = INFEASIBLE, str(error)
+    except Exception as error:
+        status, told = FAILED, f"{type(error).__name__}: {error}"
+    return Outcome(number=point.number, status=status, error=" ".join(told.split()), seconds=clock.seconds)
+
+
+def make_plan(study: Study, values: Mapping[str, Value]) -> Plan:
+    """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
+    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
+    path = study.plans / f"{_plan_hash(study, values)}.json" if study.plans and study.plans.is_dir() else None
+    if path and path.exists():
+        return files.read_plan(path)
+    began = perf_counter()
+    plan = study.load(str(values["strategy"]))(profile, cluster, **_arguments(values))
+    if path and perf_counter() - began > WORTH_KEEPING_S:
+        files.write_plan(plan, path)
+    return plan
+
+
+class _Clock:
+    """Wall-clock seconds of consecutive stages."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def end(self, stage: str) -> None:
+        now = perf_counter()
+        self.seconds[stage], self._last = now - self._last, now
+
+
+def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
+    """(metrics, why it was dropped) of a point; one that cannot fit is dropped before it is simulated."""
+    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
+    plan = make_plan(study, values)
+    clock.end("partition")
+    if study.must_fit and (told := _cannot_fit(profile, cluster, plan)):
+        return {}, told
+    graph = lower(profile, cluster, plan)
+    clock.end("lower")
+    timeline = simulate(graph, cluster)
+    clock.end("simulate")
+    report = measure(profile, cluster, plan, graph, timeline)
+    clock.end("measure")
+    if study.must_fit and not report.fits:
+        return {}, report.verdict
+    return {name: of(plan, report) for name, of in METRICS.items()}, ""
+
+
+def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Keyword arguments of `partition`: how the step is made, and the strategy's own options."""
+    apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
+    found: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
+    changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
+    return found | {"synchronisation": replace(Synchronisation(), **changes)}
+
+
+def _plan_hash(study: Study, values: Mapping[str, Value]) -> str:
+    profile = study.inputs.profile_hashes[str(values["profile"])]
+    machine = study.inputs.machine_hashes[machine_of(values)]
+    return content_hash([study.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
+
+
+def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:
+    """Why `plan` exceeds a device's memory already with parameters, gradients and optimizer state; empty if not."""
+    plan.check(profile, cluster)
+    needed = static_bytes(profile, cluster, plan)
+    for number, device in enumerate(cluster.devices):
+        if device.memory_bytes is not None and needed[number] > device.memory_bytes:
+            return (
+                f"does not fit: device {number} needs {format_bytes(needed[number])} of "
+                f"{format_bytes(device.memory_bytes)} for parameters, gradients and optimizer state alone"
+            )
+    return ""

@@ -1,0 +1,100 @@
+"""Profiles and clusters of a sweep: each is loaded once, hashed, and sent to every worker once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
+from simulator.workload import Profile
+
+Machine = tuple[str, int | None, int]
+"""Cluster name or file, devices (None: its default), parameter servers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What points name, in memory. `machines` are the clusters before their links' overrides."""
+
+    profiles: Mapping[str, Profile]
+    machines: Mapping[Machine, Cluster]
+
+    @cached_property
+    def profile_hashes(self) -> Mapping[str, str]:
+        return {name: content_hash(profile) for name, profile in self.profiles.items()}
+
+    @cached_property
+    def machine_hashes(self) -> Mapping[Machine, str]:
+        return {machine: content_hash(cluster) for machine, cluster in self.machines.items()}
+
+    @cached_property
+    def _built(self) -> dict[tuple[Machine, tuple[tuple[str, Value], ...]], Cluster]:
+        return {}
+
+    def cluster(self, point: Mapping[str, Value]) -> Cluster:
+        """The cluster of a point with its links' bandwidths and latencies and its devices' speed."""
+        changes = tuple((k, v) for k, v in point.items() if v is not None and (k == "speed" or tier_of(k)))
+        key = machine_of(point), changes
+        if key not in self._built:
+            self._built[key] = _changed(self.machines[key[0]], changes)
+        return self._built[key]
+
+
+def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
+    """Everything that `points` name. Raises InputError, UnknownNameError or OSError, as the readers do."""
+    profiles: dict[str, Profile] = {}
+    machines: dict[Machine, Cluster] = {}
+    for point in points:
+        profile, machine = str(point["profile"]), machine_of(point)
+        if profile not in profiles:
+            profiles[profile] = files.read_profile(profile)
+        if machine not in machines:
+            machines[machine] = _read_machine(machine)
+    return Inputs(profiles=profiles, machines=machines)
+
+
+def machine_of(point: Mapping[str, Value]) -> Machine:
+    """Which cluster a point names. A parameter-server run without `servers` counts as -1: one if it has none."""
+    devices, servers = point.get("devices"), point.get("servers")
+    wanted = int(servers) if servers is not None else -1 if point.get("collective") == "ps" else 0
+    return str(point["cluster"]), None if devices is None else int(devices), wanted
+
+
+def tier_of(parameter: str) -> str:
+    """The link tier that a parameter changes, empty when it changes none."""
+    for ending in (BANDWIDTH, LATENCY):
+        if parameter.endswith(ending):
+            return parameter.removesuffix(ending)
+    return ""
+
+
+def content_hash(value: object) -> str:
+    """16 hexadecimal digits that change with any field of a dataclass, or any part of a plain value."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    text = json.dumps(plain, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read_machine(machine: Machine) -> Cluster:
+    name, devices, servers = machine
+    cluster = files.read_cluster(name, devices=devices, servers=max(servers, 0))
+    if servers < 0 and not cluster.servers:
+        return files.read_cluster(name, devices=devices, servers=1)
+    return cluster
+
+
+def _changed(cluster: Cluster, changes: Iterable[tuple[str, Value]]) -> Cluster:
+    for parameter, value in changes:
+        if parameter == "speed":
+            cluster = cluster.with_speed(float(value or 1))
+        elif parameter.endswith(BANDWIDTH):
+            cluster = cluster.with_tier(tier_of(parameter), bandwidth_bytes_per_s=float(value or 0))
+        else:
+            cluster = cluster.with_tier(tier_of(parameter), latency_s=float(value or 0))
+    return cluster

@@ -1,0 +1,154 @@
+"""The table of a sweep: one SQLite file, a row per point, written as points finish.
+
+`points` holds what was asked and what came out: for the same sweep it is the same whatever the number of workers and
+however often the sweep was interrupted. `timing` holds the wall-clock seconds of each point, which are not.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+
+from simulator.errors import InputError
+from simulator.sweep.axes import Value
+from simulator.sweep.evaluate import METRICS, PENDING, STAGES, Outcome
+from simulator.sweep.inputs import content_hash, machine_of
+from simulator.sweep.points import Points, quoted
+
+FILE = "sweep.sqlite"
+OF_ROW = ("profile_hash", "cluster_hash", "version", "status", "error")
+
+
+class Store:
+    """The table in `folder`, open for writing. Use it in a `with` statement, under `locked(folder)`."""
+
+    def __init__(self, folder: Path, points: Points, version: str, *, resume: bool) -> None:
+        """Open the table, or make it with every point pending.
+
+        Raises InputError when there is one and `resume` is false, or when it is of another sweep.
+        """
+        self._folder = folder
+        self._connection = sqlite3.connect(folder / FILE, isolation_level=None)
+        try:
+            # With a write-ahead log readers never wait; losing the last moments to a power cut costs only a resume.
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._open(points, version, resume)
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise self._told(error) from None
+        except InputError:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def pending(self) -> frozenset[int]:
+        """Numbers of the points that have not been run."""
+        rows = self._connection.execute("SELECT number FROM points WHERE status = ?", (PENDING,))
+        return frozenset(number for (number,) in rows)
+
+    def record(self, outcomes: Iterable[Outcome]) -> None:
+        """Write `outcomes`, all or none. Raises InputError when the disk is full."""
+        columns = ", ".join(f"{quoted(name)} = ?" for name in ("status", "error", *METRICS))
+        slots = ", ".join("?" * (1 + len(STAGES)))
+        try:
+            self._connection.execute("BEGIN")
+            for outcome in outcomes:
+                values = [outcome.metrics.get(name) for name in METRICS]
+                row = (outcome.status, outcome.error, *values, outcome.number)
+                self._connection.execute(f"UPDATE points SET {columns} WHERE number = ?", row)
+                seconds = (outcome.number, *(outcome.seconds.get(stage, 0.0) for stage in STAGES))
+                self._connection.execute(f"INSERT OR REPLACE INTO timing VALUES ({slots})", seconds)
+            self._connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._told(error) from None
+
+    def _open(self, points: Points, version: str, resume: bool) -> None:
+        identity = identity_of(points, version)
+        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sweep'").fetchone()
+        if not known:
+            self._create(points, version, identity)
+            return
+        left, count = len(self.pending()), self._connection.execute("SELECT count(*) FROM points").fetchone()[0]
+        if not resume:
+            raise InputError(
+                f"output {self._folder} holds a sweep ({count - left:,} of {count:,} points run): "
+                "add --resume to run the rest, or name another folder"
+            )
+        found = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
+        for what in identity:
+            if found[what] != identity[what]:
+                raise InputError(
+                    f"output {self._folder} holds a sweep of another {what} ({found[what]}, now {identity[what]}): "
+                    "resume with what it was started with, or name another folder"
+                )
+
+    def _create(self, points: Points, version: str, identity: Mapping[str, str]) -> None:
+        """Make the tables with every point pending, all at once: a crash in between leaves nothing."""
+        columns = ["number INTEGER PRIMARY KEY", *(quoted(name) for name in (*points.names, *OF_ROW, *METRICS))]
+        slots = ", ".join("?" * (1 + len(points.names) + len(OF_ROW)))
+        names = ", ".join(quoted(name) for name in ("number", *points.names, *OF_ROW))
+        connection = self._connection
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE sweep (identity TEXT)")
+        connection.execute("INSERT INTO sweep VALUES (?)", (json.dumps(identity),))
+        connection.execute(f"CREATE TABLE points ({', '.join(columns)})")
+        stages = ", ".join(f"{stage}_wall_s REAL" for stage in STAGES)
+        connection.execute(f"CREATE TABLE timing (number INTEGER PRIMARY KEY, {stages})")
+        connection.executemany(f"INSERT INTO points ({names}) VALUES ({slots})", _rows(points, version))
+        connection.execute("COMMIT")
+
+    def _told(self, error: sqlite3.DatabaseError) -> InputError:
+        return InputError(
+            f"output {self._folder}: {error}; what was written before is kept, and --resume runs the rest"
+        )
+
+
+def identity_of(points: Points, version: str) -> dict[str, str]:
+    """What must be the same for a sweep to be resumed."""
+    inputs = points.inputs
+    return {
+        "version": version,
+        "list of points": content_hash([points.names, [list(p.values.values()) for p in points.points]]),
+        "profile": content_hash(sorted(inputs.profile_hashes.items())),
+        "cluster": content_hash(sorted(inputs.machine_hashes.items(), key=str)),
+    }
+
+
+def read_only(folder: Path) -> sqlite3.Connection:
+    """The table in `folder`, for queries; a sweep may be running. Raises InputError when there is none."""
+    if not (folder / FILE).is_file():
+        raise InputError(f"{folder} holds no sweep: {FILE} is not there; give the folder that --output named")
+    connection = sqlite3.connect(f"file:{(folder / FILE).resolve().as_posix()}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("SELECT number FROM points LIMIT 1")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise InputError(f"{folder / FILE}: {error}; give the folder that --output named") from None
+    return connection
+
+
+def stage_seconds(folder: Path) -> dict[str, float]:
+    """Wall-clock seconds of all points by stage, summed over workers."""
+    sums = ", ".join(f"total({stage}_wall_s)" for stage in STAGES)
+    with closing(read_only(folder)) as connection:
+        return dict(zip(STAGES, connection.execute(f"SELECT {sums} FROM timing").fetchone(), strict=True))
+
+
+def _rows(points: Points, version: str) -> Iterable[Sequence[Value]]:
+    inputs = points.inputs
+    for point in points.points:
+        hashes = inputs.profile_hashes[str(point.values["profile"])], inputs.machine_hashes[machine_of(point.values)]
+        yield point.number, *point.values.values(), *hashes, version, PENDING, ""

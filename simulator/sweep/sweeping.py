@@ -1,0 +1,81 @@
+"""A whole sweep: lock the folder, open the table, run what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from simulator.plan import Plan
+from simulator.sweep.engines import Engine
+from simulator.sweep.evaluate import Outcome, Study
+from simulator.sweep.lock import locked
+from simulator.sweep.points import Points
+from simulator.sweep.runner import run_points
+from simulator.sweep.store import Store
+from simulator.sweep.version import version
+
+Load = Callable[[str], Callable[..., Plan]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How far a sweep has come: `ran` of `to_run` points, in `wall_s` seconds since the first was submitted."""
+
+    ran: int
+    to_run: int
+    wall_s: float
+
+    @property
+    def points_per_s(self) -> float:
+        return self.ran / self.wall_s if self.wall_s else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the rest takes at this rate."""
+        return (self.to_run - self.ran) / self.points_per_s if self.ran else float("inf")
+
+
+def study_of(points: Points, load: Load, plans: Path | None = None) -> Study:
+    """What the workers of a sweep need."""
+    return Study(inputs=points.inputs, load=load, version=version(), plans=plans, must_fit=points.must_fit)
+
+
+def run_sweep(
+    points: Points,
+    load: Load,
+    folder: Path,
+    start: Callable[[Study], Engine],
+    watch: Callable[[list[Outcome], Pace], None],
+    *,
+    resume: bool = False,
+) -> Pace:
+    """Run the points that the table in `folder` lacks on the engine that `start` gives; the pace at the end.
+
+    `watch` is called whenever points have been written. Raises InputError when the folder is taken or cannot be
+    written, holds another sweep, or holds this one and `resume` is false.
+    """
+    with locked(folder), Store(folder, points, version(), resume=resume) as store:
+        pending = store.pending()
+        plans = folder / "plans"
+        plans.mkdir(exist_ok=True)
+        if not pending:
+            return Pace(ran=0, to_run=0, wall_s=0.0)
+        engine = start(study_of(points, load, plans.resolve()))
+        began, ran = perf_counter(), 0
+
+        def pace() -> Pace:
+            return Pace(ran=ran, to_run=len(pending), wall_s=perf_counter() - began)
+
+        def record(outcomes: list[Outcome]) -> None:
+            nonlocal ran
+            store.record(outcomes)
+            ran += len(outcomes)
+            watch(outcomes, pace())
+
+        try:
+            run_points((point for point in points.points if point.number in pending), engine, record)
+        finally:
+            engine.close()
+        return pace()
