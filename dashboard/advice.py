@@ -1,0 +1,133 @@
+"""What to try next: a fixed list of single changes to a configuration, each simulated, the best one first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import partitioners
+from dashboard.configuration import MOST_MICROBATCHES, Configuration
+from dashboard.measures import Share, shares
+from dashboard.store import Outcome, Store
+from simulator.errors import InputError
+from simulator.schedules import SCHEDULES
+
+MOST_TASKS = 20_000
+"""A step with more tasks than this is not re-simulated a dozen times behind the user's back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One change in words, what it leads to, and whether it costs money instead of a setting."""
+
+    words: str
+    configuration: Configuration
+    hardware: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A move with the step that it leads to, as simulated."""
+
+    move: Move
+    step_s: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The largest loss of the step, and the moves that make it shorter (or make it fit), best first."""
+
+    loss: Share | None
+    tried: tuple[Tried, ...]
+    settings: int
+    note: str = ""
+
+    @property
+    def best(self) -> Tried | None:
+        """The best change of a setting, or of the hardware where no setting helps."""
+        return next((one for one in self.tried if not one.move.hardware), self.tried[0] if self.tried else None)
+
+    @property
+    def hardware(self) -> Tried | None:
+        """The best change that has to be bought."""
+        return next((one for one in self.tried if one.move.hardware), None)
+
+
+def moves(outcome: Outcome) -> Iterator[Move]:
+    """Every single change worth a try, whatever the loss."""
+    now = outcome.configuration
+    pieces = outcome.run.plan.microbatches if outcome.run else now.microbatches or 1
+    for count in (pieces * 2, pieces // 2):
+        if 1 <= count <= MOST_MICROBATCHES and "microbatches" in partitioners.options(now.strategy):
+            yield Move(words=f"micro-batches {pieces} → {count}", configuration=replace(now, microbatches=count))
+    schedule = outcome.run.plan.schedule if outcome.run else now.schedule
+    for name in SCHEDULES:
+        if name != schedule and now.strategy == "pipeline":
+            yield Move(words=f"schedule {schedule} → {name}", configuration=replace(now, schedule=name))
+    for name in partitioners.strategies():
+        if name != now.strategy and not searches(name):
+            yield Move(words=f"strategy {now.strategy} → {name}", configuration=_switched(now, name))
+    if not now.overlap:
+        yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
+    if now.collective != "ring":
+        yield Move(words="ring all-reduce, no parameter server", configuration=replace(now, collective="ring"))
+    for tier in outcome.cluster.tiers if outcome.cluster else ():
+        field = f"{tier}_bandwidth"
+        faster = replace(now, **{field: getattr(now, field) * 2})
+        yield Move(words=f"{tier} links twice as fast", configuration=faster, hardware=True)
+
+
+def searches(strategy: str) -> bool:
+    """Whether a strategy takes its time: it says so by an option of effort or of trials."""
+    return bool({"effort", "trials"} & set(partitioners.options(strategy)))
+
+
+def advise(store: Store, outcome: Outcome) -> Advice:
+    """Simulate every move of a feasible or infeasible outcome and keep those that help."""
+    loss = largest_loss(outcome)
+    if outcome.run is not None and outcome.run.report.tasks > MOST_TASKS:
+        note = f"steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
+        return Advice(loss=loss, tried=(), settings=0, note=note)
+    found, settings = [], 0
+    for move in moves(outcome):
+        tried = _try(store, move)
+        settings += not move.hardware
+        if tried is not None and _helps(tried, outcome):
+            found.append(tried)
+    found.sort(key=lambda one: (not one.fits, one.step_s))
+    return Advice(loss=loss, tried=tuple(found), settings=settings)
+
+
+def largest_loss(outcome: Outcome) -> Share | None:
+    """The largest share of device time that is not compute, None without a run or a loss."""
+    if outcome.run is None or outcome.cluster is None:
+        return None
+    lost = [share for share in shares(outcome.run, outcome.cluster).total if share.lost and share.ratio > 0.005]
+    return max(lost, key=lambda share: share.ratio, default=None)
+
+
+def _switched(now: Configuration, strategy: str) -> Configuration:
+    """Another strategy with its own schedule, and one micro-batch where it does not pipeline them."""
+    pipelines = "schedule" in partitioners.options(strategy)
+    return replace(now, strategy=strategy, schedule="own", microbatches=None if not pipelines else now.microbatches)
+
+
+def _try(store: Store, move: Move) -> Tried | None:
+    try:
+        found = store.outcome(move.configuration).run
+    except InputError:
+        return None
+    if found is None:
+        return None
+    return Tried(move=move, step_s=found.report.step_s, fits=found.report.fits)
+
+
+def _helps(tried: Tried, outcome: Outcome) -> bool:
+    """Shorter by at least 0.5 % and no worse in memory, or fitting where the present one does not."""
+    if outcome.run is None:
+        return True
+    report = outcome.run.report
+    if tried.fits != report.fits:
+        return tried.fits
+    return tried.step_s < report.step_s * 0.995

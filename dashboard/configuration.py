@@ -1,0 +1,156 @@
+"""What the user has set: a Configuration, and its two written forms, a URL query and a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from simulator.catalogue import presets
+from simulator.collectives import COLLECTIVES
+from simulator.schedules import SCHEDULES
+
+VERSION = "1"
+MOST_DEVICES = 64
+MOST_SAMPLES = 65536
+MOST_MICROBATCHES = 1024
+OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
+OWN = "own"
+"""The schedule that the strategy itself chooses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Everything that the controls hold; two equal ones give the same step.
+
+    profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is the profile's, microbatches None
+    the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's preset
+    says of its tiers; 1 leaves its measured curves in place.
+    """
+
+    profile: str
+    cluster: str
+    strategy: str
+    devices: int
+    batch_size: int | None = None
+    microbatches: int | None = None
+    schedule: str = OWN
+    collective: str = "ring"
+    overlap: bool = True
+    optimizer: str = "momentum"
+    inter_bandwidth: float = 1.0
+    inter_latency: float = 1.0
+    intra_bandwidth: float = 1.0
+    intra_latency: float = 1.0
+    speed: float = 1.0
+    imbalance: float | None = None
+    effort: float = 0.1
+    seed: int = 0
+
+    def query(self) -> str:
+        """This configuration as a URL query without "?": every control, "v" first."""
+        told = {field.name: _text(getattr(self, field.name)) for field in fields(self)}
+        return urlencode({"v": VERSION, **told}, safe="@")
+
+
+def from_query(query: str, default: Configuration) -> tuple[Configuration, list[str]]:
+    """The configuration that a URL query holds, and a sentence for each of its values that could not be used.
+
+    What the query lacks is taken from `default`; numbers out of range are clamped; nothing raises.
+    """
+    return from_values(dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True)), default)
+
+
+def from_values(given: Mapping[str, Any], default: Configuration) -> tuple[Configuration, list[str]]:
+    """The same from values by name, such as those of the page's controls."""
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for field in fields(Configuration):
+        kept = getattr(default, field.name)
+        values[field.name] = kept
+        if field.name in given:
+            try:
+                values[field.name], note = _READERS[field.name](given[field.name])
+            except (ValueError, OverflowError) as error:
+                note = (
+                    f"{field.name} {_short(given[field.name])!r} is not usable ({error}); using {_text(kept) or 'auto'}"
+                )
+            problems += [note] if note else []
+    if given.get("v", VERSION) != VERSION:
+        problems.append(f"the link is of version {_short(given['v'])!r}, this is version {VERSION}")
+    return Configuration(**values), problems
+
+
+Reader = Callable[[Any], tuple[Any, str]]
+
+
+def _number(name: str, low: float, high: float, whole: bool = False, optional: bool = False) -> Reader:
+    """Reads a number and clamps it into [low, high], with a note when that changed it."""
+
+    def read(raw: Any) -> tuple[float | None, str]:
+        if optional and raw in ("", None, "auto"):
+            return None, ""
+        value = float(raw)
+        if value != value:
+            raise ValueError("not a number")
+        kept = min(max(value, low), high)
+        note = "" if kept == value else f"{name} {value:g} is out of range; using {kept:g}"
+        return (round(kept) if whole else kept), note
+
+    return read
+
+
+def _one_of(known: Callable[[], Sequence[str]]) -> Reader:
+    def read(raw: Any) -> tuple[str, str]:
+        if raw not in known():
+            raise ValueError(f"known: {', '.join(known())}")
+        return str(raw), ""
+
+    return read
+
+
+def _strategies() -> Sequence[str]:
+    import partitioners
+
+    return partitioners.strategies()
+
+
+def _switch(raw: Any) -> tuple[bool, str]:
+    if raw not in (True, False, "1", "0"):
+        raise ValueError("1 or 0")
+    return raw in (True, "1"), ""
+
+
+def _identity(raw: Any) -> tuple[str, str]:
+    return str(raw)[:200], ""
+
+
+_READERS: Mapping[str, Reader] = {
+    "profile": _identity,
+    "cluster": _one_of(presets),
+    "strategy": _one_of(_strategies),
+    "devices": _number("devices", 1, MOST_DEVICES, whole=True),
+    "batch_size": _number("batch_size", 1, MOST_SAMPLES, whole=True, optional=True),
+    "microbatches": _number("microbatches", 1, MOST_MICROBATCHES, whole=True, optional=True),
+    "schedule": _one_of(lambda: (OWN, *SCHEDULES)),
+    "collective": _one_of(lambda: tuple(COLLECTIVES)),
+    "overlap": _switch,
+    "optimizer": _one_of(lambda: tuple(OPTIMIZERS)),
+    **{name: _number(name, 1 / 1024, 1024) for name in (
+        "inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed"
+    )},
+    "imbalance": _number("imbalance", 0.005, 1.0, optional=True),
+    "effort": _number("effort", 0.02, 1.0),
+    "seed": _number("seed", 0, 10**6, whole=True),
+}  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(value: object) -> str:
+    return str(value)[:40]

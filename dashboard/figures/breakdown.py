@@ -1,0 +1,59 @@
+"""Where the step goes: device time by what it was spent on, adding up to 100 %."""
+
+from __future__ import annotations
+
+from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure
+from dashboard.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, Share
+from dashboard.measures import IDLE as NO_WORK
+
+COLOURS = {
+    COMPUTE: FORWARD,
+    OVERLAPPED: "#3f97cf",
+    EXPOSED["forward"]: MESSAGE,
+    EXPOSED["backward"]: BACKWARD,
+    EXPOSED["synchronisation"]: REDUCE,
+    BUBBLE: "#d9dce1",
+    NO_WORK: IDLE,
+}
+_HATCHED = {BUBBLE, NO_WORK}
+_LABELLED = 0.06  # share of the width that leaves room for a number
+
+
+def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
+    """A stacked bar per row (a name and its shares, e.g. baseline and candidate or one per device), first on top."""
+    names = [name for name, _ in rows]
+    data = []
+    for part in NAMES:
+        ratios = [next(s.ratio for s in shares if s.name == part) for _, shares in rows]
+        seconds = [next(s.seconds for s in shares if s.name == part) for _, shares in rows]
+        if max(ratios, default=0.0) < 0.0005:
+            continue
+        data.append({
+            "type": "bar",
+            "orientation": "h",
+            "name": part,
+            "y": names,
+            "x": ratios,
+            "customdata": [s * 1e3 for s in seconds],
+            "text": [f"{r:.0%}" if r >= _LABELLED else "" for r in ratios],
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "marker": _marker(part),
+            "hovertemplate": f"%{{y}}: {part} %{{x:.1%}}, %{{customdata:.4g}} ms of device time<extra></extra>",
+        })  # fmt: skip
+    return figure(
+        data,
+        barmode="stack",
+        bargap=0.35,
+        showlegend=True,
+        xaxis={"tickformat": ".0%", "range": [0, 1]},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+    )
+
+
+def _marker(part: str) -> dict[str, object]:
+    marker: dict[str, object] = {"color": COLOURS[part]}
+    if part in _HATCHED:
+        marker["pattern"] = {"shape": "/", "fgcolor": "#8b929c", "bgcolor": COLOURS[part], "size": 6, "solidity": 0.25}
+    return marker

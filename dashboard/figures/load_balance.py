@@ -1,0 +1,93 @@
+"""Load balance: each device's compute over the mean, and each layer's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, short_names
+from dashboard.measures import layer_loads
+from simulator.cluster import Cluster
+from simulator.run import Run
+
+
+def load_balance(run: Run, cluster: Cluster, baseline: Run | None = None, selected: int | None = None) -> Figure:
+    """A bar per worker, its compute seconds over the mean; the baseline's outlined where it has as many workers."""
+    ratios = ratios_of(run, cluster.workers)
+    names, colours = short_names(cluster)[: cluster.workers], device_colours(cluster)[: cluster.workers]
+    seconds = [device.compute_s * 1e3 for device in run.report.devices[: cluster.workers]]
+    bars: dict[str, Any] = {
+        "type": "bar",
+        "x": names,
+        "y": ratios,
+        "marker": {"color": colours, "opacity": faded(colours, selected)},
+        "customdata": [[i, ms] for i, ms in enumerate(seconds)],
+        "hovertemplate": "%{x}: %{y:.3f} of the mean, %{customdata[1]:.4g} ms<extra></extra>",
+    }
+    data = [bars]
+    if baseline is not None and len(baseline.report.devices) >= cluster.workers:
+        before = ratios_of(baseline, cluster.workers)
+        outline = {"color": "rgba(0,0,0,0)", "line": {"color": OUTLINE, "width": 1.5}}
+        data.append({
+            "type": "bar", "x": names, "y": before, "marker": outline, "width": 0.92,
+            "hovertemplate": "baseline %{x}: %{y:.3f} of the mean<extra></extra>",
+        })  # fmt: skip
+    mean = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": 1,
+        "y1": 1,
+        "line": {"color": INK, "dash": "dot", "width": 1},
+    }
+    return figure(
+        data,
+        barmode="overlay",
+        bargap=0.3,
+        shapes=[mean],
+        xaxis={"type": "category", "gridcolor": "rgba(0,0,0,0)"},
+        yaxis={"title": {"text": "compute / mean"}, "rangemode": "tozero"},
+    )
+
+
+def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Figure:
+    """A bar per layer: the most loaded worker's seconds in it over the mean of all workers, coloured by its time.
+
+    1 is evenly spread, the number of workers is all on one. Layers without compute are left out.
+    """
+    loads = layer_loads(run, cluster)
+    total = loads.sum(axis=1)
+    shown = np.flatnonzero(total > 0)
+    ratio = loads[shown].max(axis=1) / loads[shown].mean(axis=1)
+    names = [run.graph.layer_names[i] for i in shown]
+    positions = shown.tolist()
+    at = positions.index(selected) if selected in positions else None
+    bars = {
+        "type": "bar",
+        "x": list(range(len(shown))),
+        "y": ratio.tolist(),
+        "marker": {
+            "color": (total[shown] * 1e3).tolist(),
+            "colorscale": MAGNITUDE,
+            "reversescale": True,
+            "opacity": faded([""] * len(shown), at),
+            "colorbar": {"title": {"text": "ms"}, "thickness": 10, "outlinewidth": 0},
+        },
+        "customdata": [[int(i), name, float(total[i] * 1e3)] for i, name in zip(shown, names, strict=True)],
+        "hovertemplate": "%{customdata[1]}: %{y:.2f} of the mean, %{customdata[2]:.4g} ms in all<extra></extra>",
+    }
+    return figure(
+        [bars],
+        bargap=0.15,
+        xaxis={"title": {"text": "layer, in topological order"}, "gridcolor": "rgba(0,0,0,0)"},
+        yaxis={"title": {"text": "most loaded / mean"}, "rangemode": "tozero", "gridcolor": GRID},
+    )
+
+
+def ratios_of(run: Run, workers: int) -> list[float]:
+    """Each worker's compute seconds over the mean of all; 1 where nothing is computed."""
+    seconds = np.array([device.compute_s for device in run.report.devices[:workers]])
+    found: list[float] = (seconds / seconds.mean() if seconds.any() else np.ones(workers)).tolist()
+    return found

@@ -1,0 +1,62 @@
+"""Peak memory of each device against its capacity."""
+
+from __future__ import annotations
+
+from dashboard.figures.style import CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, short_names
+from simulator.cluster import Cluster
+from simulator.run import Run
+
+_GIB = 2**30
+
+
+def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
+    """Stacked: what stays (parameters, gradients, optimizer state), then activations at the peak; red over capacity."""
+    names, devices = short_names(cluster), run.report.devices
+    fixed = [device.static_bytes / _GIB for device in devices]
+    saved = [(device.peak_memory_bytes - device.static_bytes) / _GIB for device in devices]
+    over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
+    edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
+    data: list[dict[str, object]] = [
+        _bars(names, fixed, "parameters, gradients, optimizer", FORWARD, edge),
+        _bars(names, saved, "saved activations at the peak", MESSAGE, edge),
+    ]
+    if baseline is not None and len(baseline.report.devices) == len(devices):
+        before = [device.peak_memory_bytes / _GIB for device in baseline.report.devices]
+        data.append(_marks(names, before, "baseline peak", "line-ns", OUTLINE))
+    limits = [device.memory_bytes / _GIB if device.memory_bytes else None for device in devices]
+    if any(limit is not None for limit in limits):
+        data.append(_marks(names, limits, "capacity", "line-ns", CUT))
+    return figure(
+        data,
+        barmode="stack",
+        bargap=0.35,
+        showlegend=True,
+        xaxis={"title": {"text": "GiB"}, "rangemode": "tozero"},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+    )
+
+
+def _bars(names: list[str], values: list[float], what: str, colour: str, edge: dict[str, object]) -> dict[str, object]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": what,
+        "y": names,
+        "x": values,
+        "marker": {"color": colour, "line": edge},
+        "hovertemplate": f"%{{y}}: {what} %{{x:.3g}} GiB<extra></extra>",
+    }
+
+
+def _marks(
+    names: list[str], values: list[float | None] | list[float], what: str, symbol: str, colour: str
+) -> dict[str, object]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": what,
+        "y": names,
+        "x": values,
+        "marker": {"symbol": symbol, "size": 18, "line": {"width": 3, "color": colour}, "color": colour},
+        "hovertemplate": f"%{{y}}: {what} %{{x:.3g}} GiB<extra></extra>",
+    }

@@ -1,0 +1,164 @@
+"""The network: its topology with what each link carried, and every busy link's utilisation over the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dashboard.figures.style import INK, MAGNITUDE, OUTLINE, Figure, figure, message, short_names
+from simulator.cluster import Cluster
+from simulator.run import Run
+from simulator.taskgraph import Floats
+from simulator.transfers import link_weights
+from simulator.units import format_bytes
+
+BINS = 160
+MOST_LINKS = 24
+_CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
+
+
+def topology(run: Run, cluster: Cluster) -> Figure:
+    """Devices, switches and links, each direction a line of its own coloured by the share of the step it was full."""
+    places = _places(cluster)
+    top = max((use.utilisation for use in run.report.links), default=0.0) or 1.0
+    data = [
+        _link(use.utilisation / top, places, link.source, link.target)
+        for use, link in zip(run.report.links, cluster.links, strict=True)
+    ]
+    middles = [_beside(places[link.source], places[link.target]) for link in cluster.links]
+    data.append({
+        "type": "scatter",
+        "mode": "markers",
+        "x": [(a[0] + b[0]) / 2 for a, b in middles],
+        "y": [(a[1] + b[1]) / 2 for a, b in middles],
+        "marker": {
+            "size": 7,
+            "color": [use.utilisation for use in run.report.links],
+            "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": top,
+            "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+        },
+        "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
+        "hovertemplate": "%{customdata[0]} (%{customdata[3]}): %{customdata[1]}, %{customdata[2]:.1%}<extra></extra>",
+    })  # fmt: skip
+    data.append(_points(cluster, places))
+    hidden = {"visible": False}
+    return figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
+
+
+def link_use(run: Run, cluster: Cluster) -> Figure:
+    """Utilisation of each link over time, the busiest MOST_LINKS; a transfer's bytes are spread evenly."""
+    order = sorted(range(len(cluster.links)), key=lambda i: -run.report.links[i].utilisation)
+    busy = [i for i in order if run.report.links[i].bytes > 0]
+    if not busy:
+        return message("no link carries anything")
+    shown = busy[:MOST_LINKS]
+    heat = {
+        "type": "heatmap",
+        "z": np.round(utilisation_over_time(run, cluster)[shown], 3).tolist(),
+        "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
+        "y": [cluster.links[i].name for i in shown],
+        "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 1,
+        "colorbar": {"title": {"text": "of bandwidth"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+        "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.0%} of its bandwidth<extra></extra>",
+    }  # fmt: skip
+    told = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
+    return figure(
+        [heat],
+        annotations=[{"text": told, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
+        xaxis={"title": {"text": "ms"}, "showgrid": False},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+    )
+
+
+def utilisation_over_time(run: Run, cluster: Cluster, bins: int = BINS) -> Floats:
+    """Bytes on each link in equal parts of the step over what it could have carried; shape (links, bins)."""
+    graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
+    carried, edges = np.zeros((len(cluster.links), bins)), np.linspace(0.0, step_s, bins + 1)
+    for number, route in enumerate(graph.routes):
+        mine = np.flatnonzero(graph.route == number)
+        if not len(mine):
+            continue
+        flow = _bytes_by(edges, timeline.start_s[mine], timeline.end_s[mine], graph.bytes[mine])
+        for link, weight in link_weights(route, cluster).items():
+            carried[link] += weight * np.diff(flow)
+    capacity = np.array([link.bandwidth_bytes_per_s for link in cluster.links]) * (step_s / bins)
+    found: Floats = carried / capacity[:, None] if step_s else carried
+    return found
+
+
+def _bytes_by(edges: Floats, start: Floats, end: Floats, size: Floats) -> Floats:
+    """Bytes carried up to each edge, every span's spread evenly over it."""
+    seconds = np.maximum(end - start, 1e-15)
+    rate = size / seconds
+    moments = np.concatenate([start, start + seconds])
+    change = np.concatenate([rate, -rate])
+    order = np.argsort(moments, kind="stable")
+    moments, level = moments[order], np.cumsum(change[order])
+    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments))])
+    found: Floats = np.interp(edges, moments, total)
+    return found
+
+
+Place = tuple[float, float]
+
+
+def _places(cluster: Cluster) -> dict[str, Place]:
+    """A tree drawn from its root where there are switches, otherwise a circle."""
+    members = [device.name for device in cluster.devices]
+    names = dict.fromkeys([*members, *(end for link in cluster.links for end in (link.source, link.target))])
+    switches = [name for name in names if name not in set(members)]
+    if not switches:
+        turns = [2 * np.pi * i / len(members) for i in range(len(members))]
+        return {name: (float(np.cos(t)), float(np.sin(t))) for name, t in zip(members, turns, strict=True)}
+    spread = {name: (float(i), 0.0) for i, name in enumerate(members)}
+    level, waiting, placed = 1.0, switches, dict(spread)
+    while waiting:
+        ready = [s for s in waiting if any(n in placed for n in _neighbours(cluster, s))]
+        lowest = [s for s in ready if s != "core" or len(waiting) == 1] or ready or waiting
+        for name in lowest:
+            xs = [placed[n][0] for n in _neighbours(cluster, name) if n in placed] or [len(members) / 2]
+            spread[name] = (sum(xs) / len(xs), level)
+        placed, waiting, level = dict(spread), [s for s in waiting if s not in lowest], level + 1
+    return spread
+
+
+def _neighbours(cluster: Cluster, name: str) -> list[str]:
+    return [link.target for link in cluster.links if link.source == name]
+
+
+def _beside(a: Place, b: Place) -> tuple[Place, Place]:
+    """The line from a to b, moved a little to its right so that both directions are seen."""
+    along = np.array(b) - np.array(a)
+    size = float(np.hypot(*along)) or 1.0
+    aside = np.array([along[1], -along[0]]) / size * 0.05
+    start, end = np.array(a) + aside, np.array(b) + aside
+    return (float(start[0]), float(start[1])), (float(end[0]), float(end[1]))
+
+
+def _link(ratio: float, places: dict[str, Place], source: str, target: str) -> dict[str, Any]:
+    a, b = _beside(places[source], places[target])
+    colour = _CIVIDIS[round((1 - ratio) * (len(_CIVIDIS) - 1))] if ratio > 0 else OUTLINE
+    return {
+        "type": "scatter", "mode": "lines", "x": [a[0], b[0]], "y": [a[1], b[1]], "hoverinfo": "skip",
+        "line": {"color": colour, "width": 1 + 4 * ratio, "dash": "solid" if ratio > 0 else "dot"},
+    }  # fmt: skip
+
+
+def _points(cluster: Cluster, places: dict[str, Place]) -> dict[str, Any]:
+    names = {device.name: short for device, short in zip(cluster.devices, short_names(cluster), strict=True)}
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [x for x, _ in places.values()],
+        "y": [y for _, y in places.values()],
+        "text": [names.get(name, name) if len(places) <= 40 else "" for name in places],
+        "textposition": ["bottom center" if name in names else "top center" for name in places],
+        "marker": {
+            "size": [16 if name in names else 11 for name in places],
+            "symbol": ["square" if name in names else "diamond" for name in places],
+            "color": INK,
+        },
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+    }  # fmt: skip

@@ -1,0 +1,74 @@
+"""What all figures share: the palette, the frame, names and colours of devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.cluster import Cluster
+
+Figure = dict[str, Any]
+
+FORWARD, BACKWARD, MESSAGE, REDUCE = "#0072B2", "#E69F00", "#56B4E9", "#009E73"
+UPDATE, CUT, IDLE, WEIGHT = "#CC79A7", "#D55E00", "#9AA0A6", "#F0E442"
+DEVICES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
+"""Okabe and Ito's colours, which people with any colour vision tell apart."""
+GRID = "rgba(128,128,128,0.22)"
+INK = "#3b4252"
+OUTLINE = "#7b8494"
+MAGNITUDE = "Cividis"
+
+CONFIG = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
+"""For every graph: plotly.js would otherwise offer to send figures to a cloud service."""
+
+
+def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
+    """A figure in the project's frame; axes given are completed, everything else in `layout` is laid over it."""
+    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "", "title": {"standoff": 8}}
+    framed: dict[str, Any] = {
+        "margin": {"l": 48, "r": 12, "t": 10, "b": 38},
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": -0.18, "x": 0, "yanchor": "top"},
+        "hoverlabel": {"align": "left"},
+        "uirevision": "kept",
+    }
+    for name in ("xaxis", "yaxis"):
+        framed[name] = {**axis, **layout.pop(name, {})}
+    return {"data": data, "layout": {**framed, **layout}}
+
+
+def message(text: str) -> Figure:
+    """An empty figure that says why it is empty."""
+    told = {
+        "text": text,
+        "showarrow": False,
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0.5,
+        "y": 0.5,
+        "font": {"size": 13},
+    }
+    return figure([], xaxis={"visible": False}, yaxis={"visible": False}, annotations=[told])
+
+
+def short_names(cluster: Cluster) -> list[str]:
+    """Device names without the host where all devices are of one host."""
+    names = [device.name for device in cluster.devices]
+    prefixes = {name.rpartition("/")[0] for name in names}
+    return [name.rpartition("/")[2] for name in names] if len(prefixes) == 1 else names
+
+
+def device_colours(cluster: Cluster) -> list[str]:
+    """One colour per device; with more than 8 devices, one per host, so that neighbours in a host look alike."""
+    if len(cluster.devices) <= len(DEVICES):
+        return list(DEVICES[: len(cluster.devices)])
+    hosts = list(dict.fromkeys(device.host for device in cluster.devices))
+    return [DEVICES[hosts.index(device.host) % len(DEVICES)] for device in cluster.devices]
+
+
+def faded(colours: list[str], kept: int | None) -> list[float]:
+    """Opacities that leave only number `kept` at full strength; all of them where nothing is selected."""
+    return [1.0 if kept is None or i == kept else 0.3 for i in range(len(colours))]

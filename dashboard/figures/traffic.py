@@ -1,0 +1,58 @@
+"""Bytes from device to device in one step, of all phases or one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dashboard.figures.style import MAGNITUDE, Figure, figure, message, short_names
+from dashboard.measures import traffic
+from simulator.cluster import Cluster
+from simulator.run import Run
+from simulator.units import format_bytes
+
+_LABELLED = 10  # devices up to which a cell has room for its number
+
+
+def traffic_matrix(run: Run, cluster: Cluster, phase: str | None = None, logarithmic: bool = False) -> Figure:
+    """Row sends to column; cells without traffic are blank."""
+    matrix = traffic(run, cluster, phase)
+    if not matrix.any():
+        return message(f"nothing crosses between devices{f' in {phase}' if phase else ''}")
+    names = short_names(cluster)
+    largest = float(matrix.max())
+    factor, unit = next((f, u) for f, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= f)
+    cells = np.where(matrix > 0, matrix / factor, np.nan)
+    z = np.log10(cells) if logarithmic else cells
+    texts = [[format_bytes(v) if v else "" for v in row] for row in matrix.tolist()]
+    labels = [[f"{v:.3g}" if v == v else "" for v in row] for row in cells.tolist()]
+    heat = {
+        "type": "heatmap",
+        "x": names,
+        "y": names,
+        "z": [[None if v != v else v for v in row] for row in z.tolist()],
+        "text": labels if len(names) <= _LABELLED else None,
+        "texttemplate": "%{text}" if len(names) <= _LABELLED else None,
+        "customdata": texts,
+        "hovertemplate": "%{y} → %{x}: %{customdata}<extra></extra>",
+        "hoverongaps": False,
+        "colorscale": MAGNITUDE,
+        "reversescale": True,
+        "xgap": 2,
+        "ygap": 2,
+        "colorbar": _bar(unit, z, logarithmic),
+    }
+    if not logarithmic:
+        heat["zmin"] = 0
+    return figure(
+        [heat],
+        xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},
+        yaxis={"title": {"text": "from"}, "type": "category", "autorange": "reversed", "showgrid": False},
+    )
+
+
+def _bar(unit: str, z: np.ndarray, logarithmic: bool) -> dict[str, object]:
+    bar: dict[str, object] = {"title": {"text": unit}, "thickness": 10, "outlinewidth": 0}
+    if logarithmic:
+        ticks = np.linspace(np.nanmin(z), np.nanmax(z), 5)
+        bar |= {"tickvals": ticks.tolist(), "ticktext": [f"{10**t:.3g}" for t in ticks]}
+    return bar

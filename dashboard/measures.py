@@ -1,0 +1,109 @@
+"""Numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns which shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.run import Run
+from simulator.spans import length, union
+from simulator.taskgraph import Floats, Kind
+
+PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One part of the step: its name, seconds of device time, ratio of all of it, and whether it is a loss."""
+
+    name: str
+    seconds: float
+    ratio: float
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Where the step goes, for all workers together and for each; every list has the same names in one order."""
+
+    total: tuple[Share, ...]
+    devices: tuple[tuple[Share, ...], ...]
+
+
+COMPUTE, OVERLAPPED = "compute", "compute, communicating beside it"
+EXPOSED = {
+    "forward": "waiting for activations",
+    "backward": "waiting for gradients",
+    "synchronisation": "waiting for all-reduce",
+}
+BUBBLE, IDLE = "pipeline bubble", "no work"
+NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), BUBBLE, IDLE)
+_LOST = frozenset((*EXPOSED.values(), BUBBLE, IDLE))
+
+
+def shares(run: Run, cluster: Cluster) -> Shares:
+    """Split every worker's step by what it did or waited for; the parts add up to the step.
+
+    A moment without compute but with transfers from or to the device counts for the phase of those, for
+    synchronisation last where several are in flight.
+    """
+    step_s = run.report.step_s
+    rows = [_device_seconds(run, device) for device in range(cluster.workers)]
+    parts = tuple(_as_shares(row, step_s) for row in rows)
+    return Shares(total=_as_shares(np.sum(rows, axis=0), step_s * cluster.workers), devices=parts)
+
+
+def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
+    """Bytes from device i to device j, shape (devices, devices), of one phase or (None) of all."""
+    graph, count = run.graph, len(cluster.devices)
+    matrix = np.zeros((count, count))
+    mine = graph.is_transfer if phase is None else graph.kind == PHASES[phase]
+    sizes = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+    for size, route in zip(sizes, graph.routes, strict=True):
+        for pair in route.pairs if size else ():
+            matrix[pair] += size
+    return matrix
+
+
+def layer_loads(run: Run, cluster: Cluster) -> Floats:
+    """Compute seconds of each layer on each worker, shape (layers, workers)."""
+    graph = run.graph
+    found = np.zeros((len(graph.layer_names), len(cluster.devices)))
+    mine = ~graph.is_transfer & (graph.layer >= 0)
+    np.add.at(found, (graph.layer[mine], graph.device[mine]), graph.seconds[mine])
+    return found[:, : cluster.workers]
+
+
+def transfer_seconds(run: Run, layer: int) -> float:
+    """Seconds during which a tensor of `layer` (activation or its gradient) is in flight."""
+    graph, timeline = run.graph, run.timeline
+    mine = (graph.layer == layer) & ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT))
+    return length(union(np.stack([timeline.start_s[mine], timeline.end_s[mine]], axis=1)))
+
+
+def _device_seconds(run: Run, device: int) -> Floats:
+    """Seconds of `device` by NAMES."""
+    graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)
+    busy = union(spans[(graph.route < 0) & (graph.device == device)])
+    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]
+    seen, covered = busy, length(busy)
+    exposed = []
+    for kind in PHASES.values():
+        seen = union(np.concatenate([seen, spans[touches & (graph.kind == kind)]]))
+        exposed.append(length(seen) - covered)
+        covered = length(seen)
+    beside = length(busy) + length(union(spans[touches])) - length(seen)
+    waiting = step_s - covered
+    works = bool(length(busy) > 0)
+    rest = [waiting if works else 0.0, 0.0 if works else waiting]
+    return np.maximum([length(busy) - beside, beside, *exposed, *rest], 0.0)
+
+
+def _as_shares(seconds: Floats, whole_s: float) -> tuple[Share, ...]:
+    return tuple(
+        Share(name=name, seconds=float(s), ratio=float(s) / whole_s if whole_s else 0.0, lost=name in _LOST)
+        for name, s in zip(NAMES, seconds, strict=True)
+    )

@@ -1,0 +1,218 @@
+"""Profiles, and what configurations of them come to: simulated once, then remembered. No Dash here."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import partitioners
+from dashboard.configuration import OPTIMIZERS, OWN, Configuration
+from simulator import catalogue, files
+from simulator.cluster import Cluster
+from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
+from simulator.plan import Plan, Synchronisation
+from simulator.run import Run, run
+from simulator.workload import Profile
+
+MOST_TASKS = 300_000
+MOST_UPLOAD_BYTES = 20 * 10**6
+MOST_LAYERS = 2000
+MOST_SCALING_POINTS = 64
+_UPLOADS = 20
+_OUTCOMES = 64
+_REMEMBERED_TASKS = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a configuration came to: a run, or the reason why there is none. took_s: seconds of computing it."""
+
+    configuration: Configuration
+    profile: Profile
+    cluster: Cluster | None = None
+    run: Run | None = None
+    reason: str = ""
+    took_s: float = 0.0
+
+
+class Store:
+    """The profiles at hand, by identity "name@hash", and the latest outcomes. Safe to use from several threads."""
+
+    def __init__(self, profiles: Mapping[str, Profile]) -> None:
+        """profiles: by name, the first one is shown first. Raises InputError when there is none."""
+        require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
+        self._profiles = {identity(name, profile): profile for name, profile in profiles.items()}
+        self._given = len(self._profiles)
+        self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
+        self._running: dict[Configuration, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def profiles(self) -> dict[str, Profile]:
+        """All profiles by identity, those given first."""
+        with self._lock:
+            return dict(self._profiles)
+
+    def profile(self, name: str) -> Profile:
+        """The profile of an identity, or of a name without a hash. Raises UnknownNameError."""
+        return self.profiles()[self.resolve(name)]
+
+    def resolve(self, name: str) -> str:
+        """The identity that `name` stands for; a hash that is not at hand gives way to the name alone."""
+        known = self.profiles()
+        same = [key for key in known if key.partition("@")[0] == name.partition("@")[0]]
+        if name in known or not same:
+            if name not in known:
+                raise UnknownNameError.of("profile", name, known)
+            return name
+        return same[0]
+
+    def default(self) -> Configuration:
+        """What the first screen shows: a pipeline of the first profile."""
+        return Configuration(
+            profile=next(iter(self.profiles())), cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8
+        )
+
+    def add(self, text: bytes, filename: str) -> str:
+        """Read an uploaded profile (JSON) and keep it; its identity. Raises InputError naming place and rule."""
+        name = Path(filename).stem[:60] or "upload"
+        profile = read_upload(text, filename)
+        key = identity(name, profile)
+        with self._lock:
+            self._profiles[key] = profile
+            extra = list(self._profiles)[self._given :]
+            for old in extra[: max(0, len(extra) - _UPLOADS)]:
+                del self._profiles[old]
+        return key
+
+    def outcome(self, configuration: Configuration) -> Outcome:
+        """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""
+        configuration = replace(configuration, profile=self.resolve(configuration.profile))
+        with self._lock:
+            mine = self._running.setdefault(configuration, threading.Lock())
+        with mine:
+            with self._lock:
+                if configuration in self._outcomes:
+                    self._outcomes.move_to_end(configuration)
+                    return self._outcomes[configuration]
+            found = _compute(configuration, self.profile(configuration.profile))
+            with self._lock:
+                self._outcomes[configuration] = found
+                self._forget()
+                self._running.pop(configuration, None)
+        return found
+
+    def _forget(self) -> None:
+        """Drop the outcomes that were not asked for the longest until the rest is small enough."""
+        sizes = [one.run.report.tasks if one.run else 0 for one in self._outcomes.values()]
+        while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
+            self._outcomes.popitem(last=False)
+            sizes.pop(0)
+
+
+def identity(name: str, profile: Profile) -> str:
+    """name@hash, the hash over all of the profile's content."""
+    digest = hashlib.sha256(repr(profile).encode()).hexdigest()
+    return f"{name}@{digest[:10]}"
+
+
+def read_upload(text: bytes, filename: str) -> Profile:
+    """The profile in `text`. Raises InputError naming the file, the place, the value and the rule."""
+    shown = Path(filename).name[:80] or "upload.json"
+    rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
+    require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        path.write_bytes(text)
+        try:
+            profile = files.read_profile(path)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), shown)) from None
+        except RecursionError:
+            raise InputError(f"{shown}: brackets are nested too deeply for a profile") from None
+    require(len(profile.layers) <= MOST_LAYERS, "layers", len(profile.layers), f"at most {MOST_LAYERS} here")
+    points = max(len(layer.scaling) for layer in profile.layers)
+    require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
+    return profile
+
+
+def build_cluster(configuration: Configuration) -> Cluster:
+    """The cluster of a configuration, links and speed changed as it says."""
+    preset = catalogue.read_preset(configuration.cluster)
+    cluster = preset.build(configuration.devices, servers=1 if configuration.collective == "ps" else 0)
+    for tier in cluster.tiers:
+        bandwidth = getattr(configuration, f"{tier}_bandwidth")
+        latency = getattr(configuration, f"{tier}_latency")
+        one = next(link for link in cluster.links if link.tier == tier)
+        if bandwidth != 1 or latency != 1:
+            cluster = cluster.with_tier(
+                tier,
+                bandwidth_bytes_per_s=one.bandwidth_bytes_per_s * bandwidth,
+                latency_s=one.latency_s * latency,
+            )
+    return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
+
+
+def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster) -> Plan:
+    """The strategy's plan; what its function does not take is set on the plan, except what it decides alone."""
+    taken = partitioners.options(configuration.strategy)
+    sync = Synchronisation(collective=configuration.collective, overlap=configuration.overlap)
+    wanted: dict[str, Any] = {
+        "synchronisation": sync,
+        "optimizer_state": OPTIMIZERS[configuration.optimizer],
+        "seed": configuration.seed,
+        "effort": configuration.effort,
+        "microbatches": configuration.microbatches,
+        "imbalance": configuration.imbalance,
+        "schedule": None if configuration.schedule == OWN else configuration.schedule,
+    }
+    chosen = {name: value for name, value in wanted.items() if name in taken and value is not None}
+    batch_size = configuration.batch_size or profile.batch_size
+    plan = partitioners.load(configuration.strategy)(profile, cluster, batch_size=batch_size, **chosen)
+    if configuration.schedule != OWN and "schedule" not in taken:
+        plan = replace(plan, schedule=configuration.schedule)
+    return plan
+
+
+def _compute(configuration: Configuration, profile: Profile) -> Outcome:
+    started, cluster = time.perf_counter(), None
+    try:
+        cluster = build_cluster(configuration)
+        plan = build_plan(configuration, profile, cluster)
+        plan.check(profile, cluster)
+        require_size(profile, plan)
+        found = run(profile, cluster, plan)
+    except ShardscopeError as error:
+        return Outcome(
+            configuration=configuration, profile=profile, cluster=cluster, reason=str(error),
+            took_s=time.perf_counter() - started,
+        )  # fmt: skip
+    took_s = time.perf_counter() - started
+    return Outcome(configuration=configuration, profile=profile, cluster=cluster, run=found, took_s=took_s)
+
+
+def require_size(profile: Profile, plan: Plan) -> None:
+    """Raise InputError when lowering `plan` could make more tasks than a page should wait for.
+
+    Counts every shard's two passes and, where producer and consumer are placed unlike each other, a message each
+    way from every shard to every device of the consumer: an upper bound but for the gradients.
+    """
+    tasks = 0
+    for position, layer in enumerate(profile.layers):
+        placement = plan.placements[layer.name]
+        shards = prod(placement.degrees)
+        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {placement}
+        reached = len({device for target in targets for device in target.devices})
+        tasks += 2 * shards * (1 + reached) * plan.microbatches
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"the step may have {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
+            "devices, or run it with the command under Export"
+        )

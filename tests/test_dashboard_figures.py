@@ -1,0 +1,173 @@
+"""Figures and columns as plain data: what they show is what the run says."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from small_networks import branches
+
+import partitioners
+from dashboard import columns, measures
+from dashboard.figures.breakdown import breakdown
+from dashboard.figures.load_balance import layer_balance, load_balance
+from dashboard.figures.memory import memory
+from dashboard.figures.network import link_use, topology, utilisation_over_time
+from dashboard.figures.style import CONFIG, device_colours, short_names
+from dashboard.figures.swimlanes import cuts, swimlanes
+from dashboard.figures.traffic import traffic_matrix
+from dashboard.store import Outcome, Store
+
+SHARED = {"hypergraph", "owt", "spatial"}
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store({"small": branches()})
+
+
+@pytest.fixture(scope="module", params=partitioners.strategies())
+def outcome(request: pytest.FixtureRequest, store: Store) -> Outcome:
+    """Every strategy on 3 devices, whatever strategies there are."""
+    configuration = replace(store.default(), strategy=request.param, devices=3, microbatches=2, effort=0.02)
+    found = store.outcome(configuration)
+    assert found.run is not None, found.reason
+    return found
+
+
+def parts(outcome: Outcome) -> tuple[Any, Any, Any]:
+    return outcome.run, outcome.profile, outcome.cluster
+
+
+def test_every_figure_of_every_strategy_is_json(outcome: Outcome) -> None:
+    run, profile, cluster = parts(outcome)
+    shares = measures.shares(run, cluster)
+    figures = [
+        load_balance(run, cluster, run, 1),
+        layer_balance(run, cluster, 2),
+        traffic_matrix(run, cluster),
+        traffic_matrix(run, cluster, "forward", logarithmic=True),
+        breakdown([("now", shares.total), *zip(short_names(cluster), shares.devices, strict=False)]),
+        memory(run, cluster, run),
+        swimlanes(run, profile, cluster, 3, 1),
+        topology(run, cluster),
+        link_use(run, cluster),
+    ]
+    for figure in figures:
+        json.dumps(figure, allow_nan=False)
+        assert set(figure) == {"data", "layout"}
+
+
+def test_shares_add_up_and_agree_with_the_report(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    shares = measures.shares(run, cluster)
+    assert sum(share.ratio for share in shares.total) == pytest.approx(1)
+    for row, device in zip(shares.devices, run.report.devices, strict=True):
+        seconds = {share.name: share.seconds for share in row}
+        assert sum(seconds.values()) == pytest.approx(run.report.step_s)
+        compute = seconds[measures.COMPUTE] + seconds[measures.OVERLAPPED]
+        assert compute == pytest.approx(device.compute_s)
+        exposed = sum(seconds[name] for name in measures.EXPOSED.values())
+        assert exposed == pytest.approx(device.exposed_communication_s, abs=1e-12)
+
+
+def test_phases_of_the_matrix_add_up_to_the_report(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    whole = measures.traffic(run, cluster)
+    assert whole == pytest.approx(np.array(run.report.communication_bytes.matrix))
+    assert sum(measures.traffic(run, cluster, phase) for phase in measures.PHASES) == pytest.approx(whole)
+
+
+def test_a_sharded_layer_stands_in_every_lane_that_holds_a_shard(outcome: Outcome) -> None:
+    run, profile, cluster = parts(outcome)
+    drawn = swimlanes(run, profile, cluster)["data"][-1]
+    seen = set(zip(drawn["x"], drawn["y"], strict=True))
+    held = {(i, d) for i, x in enumerate(profile.layers) for d in run.plan.placements[x.name].devices}
+    assert seen == held
+
+
+def test_cuts_carry_the_forward_volume(outcome: Outcome) -> None:
+    run, profile, _ = parts(outcome)
+    assert sum(cut.bytes for cut in cuts(run, profile)) == pytest.approx(run.report.communication_bytes.forward)
+
+
+def test_links_over_time_carry_what_the_report_says(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    mean = utilisation_over_time(run, cluster).mean(axis=1)
+    assert mean == pytest.approx([link.utilisation for link in run.report.links], rel=1e-6, abs=1e-9)
+
+
+def test_layer_loads_add_up_to_device_compute(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    kept = measures.layer_loads(run, cluster).sum(axis=0)
+    updates = run.graph.kind == 2
+    for device in range(cluster.workers):
+        update_s = run.graph.seconds[updates & (run.graph.device == device) & (run.graph.layer < 0)].sum()
+        assert kept[device] + update_s == pytest.approx(run.report.devices[device].compute_s)
+
+
+def decoded(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """What the canvas reads, in its own way: header length, header, columns one after the other."""
+    (length,) = struct.unpack_from("<I", raw)
+    header = json.loads(raw[4 : 4 + length])
+    at, found = 4 + length, {}
+    assert at % 8 == 0
+    for name, kind in header["columns"].items():
+        found[name] = np.frombuffer(raw, "<" + kind, header["spans"], at)
+        at += found[name].nbytes
+    assert at == len(raw)
+    return header, found
+
+
+def test_the_columns_hold_every_task(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    header, spans = decoded(columns.encode(run, cluster))
+    assert set(spans["task"].tolist()) == set(range(len(run.graph)))
+    assert header["tasks"] == len(run.graph) and header["step_s"] == run.report.step_s
+    for lane, (first, last) in enumerate(zip(header["lane_start"], header["lane_start"][1:], strict=False)):
+        assert set(spans["lane"][first:last].tolist()) <= {lane}
+        assert np.all(np.diff(spans["start"][first:last]) >= 0)
+    compute = spans["lane"] % 2 == 0
+    assert np.array_equal(run.graph.device[spans["task"][compute]] * 2, spans["lane"][compute])
+    critical = spans["flag"] & columns.CRITICAL > 0
+    assert float((spans["start"] + spans["seconds"])[critical].max()) == pytest.approx(run.report.step_s)
+
+
+def test_the_utilisation_strip_has_the_mean_of_the_report(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    busy_s = sum(device.compute_s for device in run.report.devices[: cluster.workers])
+    mean = busy_s / cluster.workers / run.report.step_s
+    assert columns.utilisation(run, cluster.workers).mean() == pytest.approx(mean)
+
+
+def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    last = int(np.argmax(run.timeline.end_s))
+    told = columns.describe_task(run, cluster, last)
+    assert told["title"] == run.graph.describe(last)
+    assert told["waited"] in run.graph.predecessors(last)
+
+
+def test_the_table_sorts_and_pages(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+    rows = columns.table_rows(run, cluster, 0, 5, "takes_ms", descending=True)
+    longest = np.sort(run.timeline.end_s - run.timeline.start_s)[::-1][:5] * 1e3
+    assert [row["takes_ms"] for row in rows] == pytest.approx(longest.tolist())
+    assert len(columns.table_rows(run, cluster, 5, 8, "nonsense", descending=False)) == 3
+
+
+def test_graphs_never_offer_the_cloud() -> None:
+    assert CONFIG["showSendToCloud"] is False and CONFIG["displaylogo"] is False
+
+
+def test_more_than_eight_devices_are_coloured_by_host(store: Store) -> None:
+    from simulator.catalogue import read_preset
+
+    cluster = read_preset("p3-8xlarge").build(12)
+    colours = device_colours(cluster)
+    assert len(set(colours)) == 3 and len(set(colours[:4])) == 1
+    assert short_names(cluster)[4] == "node1/gpu0"

@@ -1,0 +1,151 @@
+"""The store: simulate once, say why not, read uploads; and the advice that comes out of it. No Dash."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_networks import branches, chain
+
+from dashboard import store as store_module
+from dashboard.advice import advise, moves
+from dashboard.configuration import Configuration
+from dashboard.store import Outcome, Store, identity, read_upload, require_size
+from simulator.errors import InputError, UnknownNameError
+from simulator.files import write_profile
+from simulator.plan import Placement, Plan
+from simulator.workload import Profile
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store({"small": branches(), "chain": chain([3.0, 3.0, 3.0, 3.0])})
+
+
+def configured(store: Store, **changes: object) -> Configuration:
+    default = replace(store.default(), devices=2, microbatches=4)
+    return replace(default, **changes)  # type: ignore[arg-type]
+
+
+def written(profile: Profile, folder: Path) -> bytes:
+    write_profile(profile, folder / "upload.json")
+    return (folder / "upload.json").read_bytes()
+
+
+def test_the_default_is_feasible(store: Store) -> None:
+    found = store.outcome(configured(store))
+    assert found.run is not None and found.reason == "" and found.run.report.fits
+
+
+def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Configuration] = []
+    real = store_module._compute
+
+    def counted(configuration: Configuration, profile: Profile) -> Outcome:
+        seen.append(configuration)
+        return real(configuration, profile)
+
+    monkeypatch.setattr(store_module, "_compute", counted)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(store.outcome, [configured(store)] * 16))
+    assert len(seen) == 1 and all(one is found[0] for one in found)
+
+
+def test_old_outcomes_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_OUTCOMES", 2)
+    first = store.outcome(configured(store))
+    for seed in (1, 2):
+        store.outcome(configured(store, seed=seed))
+    assert store.outcome(configured(store)) is not first
+
+
+def test_links_follow_the_factors(store: Store) -> None:
+    plain, fast = (store_module.build_cluster(configured(store, inter_bandwidth=f)) for f in (1.0, 4.0))
+    assert fast.links[0].bandwidth_bytes_per_s == 4 * plain.links[0].bandwidth_bytes_per_s
+    assert fast.links[0].latency_s == plain.links[0].latency_s
+    served = store_module.build_cluster(configured(store, collective="ps"))
+    assert len(served.servers) == 1
+
+
+def test_a_wish_of_the_user_reaches_the_plan(store: Store) -> None:
+    plan = store.outcome(configured(store, strategy="data", schedule="dataflow", optimizer="adam", overlap=False)).run
+    assert plan is not None
+    assert (plan.plan.optimizer_state, plan.plan.synchronisation.overlap) == (2.0, False)
+    assert plan.plan.microbatches == 4
+
+
+def test_an_infeasible_configuration_is_an_answer(store: Store) -> None:
+    found = store.outcome(configured(store, devices=64))
+    assert found.run is None and "64" in found.reason and found.cluster is not None
+
+
+def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered() -> None:
+    profile = chain([1.0] * 20, [64] * 20)
+    halves = [Placement(degrees=(1, 64, 1, 1), devices=tuple((i + shift) % 64 for i in range(64))) for shift in (0, 1)]
+    placements = {layer.name: halves[i % 2] for i, layer in enumerate(profile.layers)}
+    plan = Plan(model="small", batch_size=8, microbatches=8, placements=placements)
+    # 20 layers of 64 shards; 19 of them sent to 64 devices; both ways, 8 micro-batches
+    with pytest.raises(InputError, match=f"{2 * 64 * 8 * (20 + 19 * 64):,} tasks"):
+        require_size(profile, plan)
+
+
+def test_an_upload_is_known_by_its_content(store: Store, tmp_path: Path) -> None:
+    key = store.add(written(chain([1.0, 2.0]), tmp_path), "mine.json")
+    assert key == identity("mine", chain([1.0, 2.0])) and store.profile(key).model == "small"
+    assert store.profile("mine@0000000000").layers[1].name == "b"
+    with pytest.raises(UnknownNameError, match="unknown profile 'absent'"):
+        store.profile("absent")
+
+
+def test_uploads_push_out_older_uploads_but_nothing_given(store: Store, tmp_path: Path) -> None:
+    for i in range(25):
+        store.add(written(chain([1.0 + i]), tmp_path), "mine.json")
+    assert len(store.profiles()) == 2 + 20 and "small" in next(iter(store.profiles()))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"{", "bad.json: line 1, column 2: not valid JSON"),
+        (b"[" * 100_000, "bad.json: "),
+        (b'{"schema": 1, "modle": "x"}', "did you mean 'model'"),
+        (b"\xff\xfe", "not UTF-8"),
+        (json.dumps({"schema": 1, "model": "m", "device": "d", "batch_size": 0, "layers": []}).encode(), "batch_size"),
+    ],
+)
+def test_a_broken_upload_says_where_and_why(text: bytes, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_upload(text, "folder/bad.json")
+    assert told in str(error.value) and "/tmp" not in str(error.value)
+
+
+def test_an_upload_of_too_many_layers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_LAYERS", 1)
+    with pytest.raises(InputError, match="layers is 2: at most 1"):
+        read_upload(written(chain([1.0, 2.0]), tmp_path), "big.json")
+
+
+def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
+    found = store.outcome(configured(store, microbatches=1))
+    advice = advise(store, found)
+    assert found.run is not None and advice.best is not None and advice.loss is not None
+    again = store.outcome(advice.best.move.configuration).run
+    assert again is not None and again.report.step_s == advice.best.step_s < found.run.report.step_s
+    assert [one.step_s for one in advice.tried] == sorted(one.step_s for one in advice.tried)
+
+
+def test_every_move_changes_something_and_none_searches(store: Store) -> None:
+    found = store.outcome(configured(store, overlap=False, collective="ps"))
+    tried = list(moves(found))
+    assert all(move.configuration != found.configuration for move in tried)
+    assert {"overlap gradient synchronisation", "ring all-reduce, no parameter server"} <= {m.words for m in tried}
+    assert not any(move.configuration.strategy == "hypergraph" for move in tried)
+
+
+def test_advice_helps_out_of_an_infeasible_configuration(store: Store) -> None:
+    found = store.outcome(configured(store, strategy="data", devices=16))
+    assert found.run is None
+    assert advise(store, found).best is not None
