@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,14 @@ CLUSTERS = {
     "with a server": switched([1.0, 1.0], servers=1),
 }
 
-every_strategy = pytest.mark.parametrize("name", STRATEGIES)
+NEEDED = {"metis": "pymetis"}
+every_strategy = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(find_spec(NEEDED.get(name, "sys")) is None, reason="extra absent"))
+        for name in STRATEGIES
+    ],
+)
 every_network = pytest.mark.parametrize("profile", NETWORKS.values(), ids=NETWORKS)
 every_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 
