@@ -84,4 +84,5 @@ def _print(
         table.add_row(shown(args.across, value), *(shown(objective, of.get(value)) for of in found.values()))
     _printing.new_console().print(table)
     for lead in leads:
-        print(f"{lead.name} leads from {shown(args.across, lead.first)} to {shown(args.across, lead.last)}")
+        ends = dict.fromkeys(shown(args.across, end) for end in (lead.first, lead.last))
+        print(f"{lead.name} leads at {' to '.join(ends)}")

@@ -82,7 +82,7 @@ def _range(name: str, text: str, first: str, last: str, times: str | None, step:
     start, end = _number(name, first), _number(name, last)
     if end < start:
         raise InputError(f"{name} is the range {text!r}, which is empty: the first value is at most the last")
-    stride = 1.0 if step is None else _number("x" if times else name, step)
+    stride = 1.0 if step is None else _number("factor" if times else name, step)
     if stride <= (1 if times else 0) or (times and start <= 0):
         raise InputError(f"{name} is the range {text!r}: a step is above 0; a factor is above 1 and starts above 0")
     count = 1 + floor((log(end / start) / log(stride) if times else (end - start) / stride) + 1e-9)
@@ -95,10 +95,10 @@ def _range(name: str, text: str, first: str, last: str, times: str | None, step:
 
 
 def _number(name: str, text: str) -> float:
-    value = _scalar(name, text)
+    value = _unit(name)(text)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    raise InputError(f"{name} is a range that begins or ends with {text!r}: those are numbers")
+    raise InputError(f"{name} is a range with {text!r} in it: write numbers, as in 1..64 by x2")
 
 
 def _scalar(name: str, entry: Any) -> Value:

@@ -135,13 +135,14 @@ def select(
     where: Sequence[str],
     order: str,
     *,
+    always: str = "TRUE",
     empty: bool = False,
 ) -> list[sqlite3.Row]:
-    """Rows of `points` for which all of `where` are true or, with `empty`, say nothing because a value is empty.
+    """Rows of `points` for which `always` and all of `where` are true or, with `empty`, say nothing because a value is empty.
 
     Raises InputError that names what an expression gets wrong.
     """
-    condition = " AND ".join(f"({text}) IS NOT FALSE" if empty else f"({text})" for text in where) or "1"
+    condition = " AND ".join(f"({text}) IS NOT FALSE" if empty else f"({text})" for text in (always, *where))
     try:
         return table.execute(f"SELECT {what} FROM points WHERE {condition} ORDER BY {order}").fetchall()
     except (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning) as error:
@@ -153,5 +154,4 @@ def _told(problem: str, names: Collection[str]) -> str:
     if start or not unknown:
         return problem
     near = nearest(unknown, names)
-    hint = f", did you mean {near!r}?" if near else ";"
-    return f"no such column {unknown!r}{hint} known: {', '.join(names)}"
+    return f"no such column {unknown!r}" + (f", did you mean {near!r}?" if near else f"; known: {', '.join(names)}")

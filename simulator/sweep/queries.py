@@ -48,9 +48,9 @@ def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
         columns = [row["name"] for row in table.execute("PRAGMA table_info(points)")]
         if objective not in columns:
             raise UnknownNameError.of("column", objective, columns)
-        conditions = [f"status = '{DONE}'", "fits", f"{quoted(objective)} IS NOT NULL", *where]
+        ran = f"status = '{DONE}' AND fits AND {quoted(objective)} IS NOT NULL"
         order = f"{quoted(objective)} {'DESC' if objective in MORE_IS_BETTER else 'ASC'}, number"
-        return [dict(row) for row in select(table, columns, "*", conditions, order)]
+        return [dict(row) for row in select(table, columns, "*", where, order, always=ran)]
 
 
 def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]:

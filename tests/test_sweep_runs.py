@@ -1,0 +1,275 @@
+"""Running a sweep: the same table whatever the workers, the deaths and the interruptions."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweep_strategies
+from conftest import ROOT
+from small_networks import chain
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.errors import InputError
+from simulator.run import run
+from simulator.sweep.engines import Dask, Processes
+from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
+from simulator.sweep.points import Points
+from simulator.sweep.store import Store, read_only
+from simulator.sweep.sweeping import Pace, run_sweep, study_of
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.json"
+    files.write_profile(chain([1.0, 2.0, 3.0]), path)
+    return path
+
+
+def table(folder: Path) -> list[tuple[Any, ...]]:
+    with closing(read_only(folder)) as connection:
+        return [tuple(row) for row in connection.execute("SELECT * FROM points ORDER BY number")]
+
+
+def sweep(points: Points, folder: Path, jobs: int = 2, resume: bool = False) -> list[tuple[Any, ...]]:
+    run_sweep(points, sweep_strategies.load, folder, partial(Processes, jobs=jobs), ignore, resume=resume)
+    return table(folder)
+
+
+def ignore(outcomes: list[Outcome], pace: Pace) -> None:
+    """Watch nothing."""
+
+
+def study(points: Points, plans: Path | None = None) -> Study:
+    return study_of(points, sweep_strategies.load, plans)
+
+
+def column(folder: Path, name: str) -> list[Any]:
+    with closing(read_only(folder)) as connection:
+        return [row[0] for row in connection.execute(f"SELECT {name} FROM points ORDER BY number")]
+
+
+def test_a_row_holds_what_the_simulator_says(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, devices=3, inter_latency_s="1ms", intra_latency_s="2ms")
+    (row,) = sweep(points, tmp_path / "out", jobs=1)
+    cluster = files.read_cluster("gcp-v100", devices=3).with_tier("inter", latency_s=1e-3)
+    cluster: Cluster = cluster.with_tier("intra", latency_s=2e-3)
+    report = run(
+        files.read_profile(profile), cluster, sweep_strategies.load("turns")(chain([1, 2, 3]), cluster, batch_size=8)
+    ).report
+    with closing(read_only(tmp_path / "out")) as connection:
+        found = dict(connection.execute("SELECT * FROM points").fetchone())
+    assert found["step_s"] == report.step_s > 6
+    assert found["communication_bytes"] == report.communication_bytes.total > 0
+    assert (found["status"], found["error"], found["fits"]) == ("done", "", 1)
+    assert found["inter_latency_s"] == 1e-3
+    assert re.fullmatch("[0-9a-f]{16}", found["profile_hash"]) and found["profile_hash"] != found["cluster_hash"]
+    assert row[0] == 0
+
+
+def test_same_rows_whatever_the_number_of_workers(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, shift=[0, 1], microbatches=[1, 2, 4], inter_latency_s=[0, 1e-3])
+    one = sweep(points, tmp_path / "one", jobs=1)
+    assert len(one) == 12
+    assert sweep(points, tmp_path / "three", jobs=3) == one
+
+
+def test_one_bad_point_never_ends_a_sweep(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, strategy=["turns", "raises", "refuses", "turns"], seed=[0, 1])
+    sweep(points, tmp_path / "out")
+    assert column(tmp_path / "out", "status") == ["done"] * 2 + ["failed"] * 2 + ["infeasible"] * 2
+    assert column(tmp_path / "out", "error")[2:5:2] == [
+        "ZeroDivisionError: an accident",
+        "seed is 1: this strategy never agrees",
+    ]
+
+
+def test_a_point_that_kills_its_worker_is_retried_twice_and_then_failed(profile: Path, tmp_path: Path) -> None:
+    """Points in flight with it are not blamed."""
+    points = sweep_strategies.points(
+        profile, strategy=["turns", "dies", "plain"], seed=[0, 1, 2], where=("strategy != 'dies' OR seed == 1",)
+    )
+    sweep(points, tmp_path / "out")
+    assert column(tmp_path / "out", "status") == ["done"] * 3 + ["failed"] + ["done"] * 3
+    assert column(tmp_path / "out", "error")[3].startswith("its worker died 3 times: ")
+
+
+def test_a_worker_that_dies_once_costs_nothing(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, strategy="dies_once", trace=str(tmp_path / "died"), seed=[0, 1])
+    sweep(points, tmp_path / "out")
+    assert (tmp_path / "died").exists()
+    assert column(tmp_path / "out", "status") == ["done", "done"]
+
+
+def test_fits_leaves_out_what_does_not(profile: Path, tmp_path: Path) -> None:
+    heavy = chain([1.0])
+    layer = {name: getattr(heavy.layers[0], name) for name in heavy.layers[0].__dataclass_fields__}
+    for name, change in {"parameters": {"parameter_bytes": 6 * 2**30}, "saved": {"saved_bytes": 20 * 2**30}}.items():
+        grown = type(heavy.layers[0])(**{**layer, **change})
+        files.write_profile(
+            type(heavy)(model=name, device="none", batch_size=8, layers=(grown,)), tmp_path / f"{name}.json"
+        )
+    profiles = [str(profile), str(tmp_path / "parameters.json"), str(tmp_path / "saved.json")]
+    for where, statuses in (("fits",), ["done", "dropped", "dropped"]), ((), ["done"] * 3):
+        folder = tmp_path / f"out{len(where)}"
+        sweep(sweep_strategies.points(profile, where, profile=profiles), folder)
+        assert column(folder, "status") == statuses
+    assert column(tmp_path / "out1", "error")[1:] == [
+        "does not fit: device 0 needs 18.0 GiB of 16.0 GiB for parameters, gradients and optimizer state alone",
+        "does not fit: device 0 needs 20.0 GiB of 16.0 GiB, mostly saved activations",
+    ]
+    assert column(tmp_path / "out0", "fits") == [1, 0, 0]
+
+
+def test_a_folder_with_a_sweep_is_not_overwritten(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, seed=[0, 1])
+    rows = sweep(points, tmp_path / "out", jobs=1)
+    with pytest.raises(InputError, match=r"holds a sweep \(2 of 2 points run\): add --resume"):
+        sweep(points, tmp_path / "out")
+    assert sweep(points, tmp_path / "out", resume=True) == rows
+    with pytest.raises(InputError, match="holds a sweep of another list of points"):
+        sweep(sweep_strategies.points(profile, seed=[0, 2]), tmp_path / "out", resume=True)
+    files.write_profile(chain([1.0, 2.0, 4.0]), profile)
+    with pytest.raises(InputError, match="holds a sweep of another profile"):
+        sweep(sweep_strategies.points(profile, seed=[0, 1]), tmp_path / "out", resume=True)
+
+
+def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, seed="0..9")
+    whole = sweep(points, tmp_path / "whole", jobs=1)
+    (tmp_path / "out").mkdir()
+    with Store(tmp_path / "out", points, "source", resume=False) as store:
+        store.record([evaluate(study(points), point) for point in points.points[:7]])
+    ran: list[int] = []
+    pace = run_sweep(
+        points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1),
+        lambda outcomes, pace: ran.extend(outcome.number for outcome in outcomes), resume=True,
+    )  # fmt: skip
+    assert (sorted(ran), pace.ran, pace.to_run) == ([7, 8, 9], 3, 3)
+    assert table(tmp_path / "out") == whole
+
+
+def test_two_sweeps_in_one_folder_are_refused(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, seed=[0, 1])
+    started, release = threading.Event(), threading.Event()
+
+    def hold(outcomes: list[Outcome], pace: Pace) -> None:
+        started.set()
+        assert release.wait(30)
+
+    first = threading.Thread(
+        target=run_sweep, args=(points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1), hold)
+    )
+    first.start()
+    assert started.wait(30)
+    try:
+        for resume in (False, True):
+            with pytest.raises(InputError, match="another sweep is running in it"):
+                sweep(points, tmp_path / "out", resume=resume)
+    finally:
+        release.set()
+        first.join()
+    assert column(tmp_path / "out", "status") == ["done", "done"]
+
+
+def test_a_folder_that_cannot_be_written(profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        sweep(sweep_strategies.points(profile), tmp_path / "file" / "out")
+
+
+def test_a_full_disk_loses_nothing_that_was_written(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, seed="0..299")
+    outcomes = [evaluate(study(points), point) for point in points.points]
+    with Store(tmp_path, points, "source", resume=False) as store:
+        store.record(outcomes[:20])
+        store._connection.execute("PRAGMA max_page_count = 1")  # SQLite raises it to the present size
+        with pytest.raises(InputError, match=r"database or disk is full; .* --resume runs the rest"):
+            for outcome in outcomes[20:]:
+                store.record([outcome])
+    with Store(tmp_path, points, "source", resume=True) as store:
+        left = store.pending()
+        assert 0 < len(left) <= 280 and not left & set(range(20))
+        store.record(outcome for outcome in outcomes if outcome.number in left)
+        assert not store.pending()
+
+
+def test_plans_that_take_long_are_kept(profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = sweep_strategies.points(profile, shift=[0, 1])
+    monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
+    first = make_plan(study(points, tmp_path), points.points[0].values)
+    (kept,) = tmp_path.glob("????????????????.json")
+    assert files.read_plan(kept) == first
+    monkeypatch.setattr(sweep_strategies, "_turns", None)
+    assert make_plan(study(points, tmp_path), points.points[0].values) == first
+    with pytest.raises(TypeError):  # another point is another plan
+        make_plan(study(points, tmp_path), points.points[1].values)
+
+
+SCRIPT = """
+import sys
+from functools import partial
+from pathlib import Path
+import sweep_strategies
+from simulator.sweep.engines import Processes
+from simulator.sweep.sweeping import run_sweep
+
+if __name__ == "__main__":
+    points = sweep_strategies.points(Path(sys.argv[1]), seed="0..999")
+    run_sweep(points, sweep_strategies.load, Path(sys.argv[2]), partial(Processes, jobs=2), lambda *_: None, resume=True)
+"""
+
+
+def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Path, tmp_path: Path) -> None:
+    script, folder, drawn = tmp_path / "script.py", tmp_path / "out", random.Random(6)
+    script.write_text(SCRIPT)
+    kills, left = 0, 1000
+    while left:
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(profile), str(folder)],
+            env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        )
+        goal = left - drawn.randrange(1, 350)
+        while process.poll() is None and (kills == 4 or (left := pending(folder)) > goal):
+            time.sleep(drawn.uniform(0, 0.01))
+        if process.returncode is None:
+            process.kill()
+            kills += 1
+        assert process.wait() in (0, -9)
+        left = pending(folder)
+    assert kills >= 2
+    points = sweep_strategies.points(profile, seed="0..999")
+    assert table(folder) == sweep(points, tmp_path / "whole", jobs=2)
+
+
+def pending(folder: Path) -> int:
+    try:
+        return column(folder, "status").count("pending")
+    except (InputError, sqlite3.OperationalError):
+        return 1000
+
+
+def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    points = sweep_strategies.points(profile, strategy=["turns", "raises"], microbatches=[1, 2, 4])
+    start = partial(Dask, address=None, jobs=2)
+    run_sweep(points, sweep_strategies.load, tmp_path / "dask", start, ignore)
+    assert table(tmp_path / "dask") == sweep(points, tmp_path / "processes", jobs=1)
+
+
+def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    monkeypatch.setattr("simulator.sweep.engines.CONNECT_S", 0.2)
+    with pytest.raises(InputError, match="scheduler tcp://127.0.0.1:9 does not answer"):
+        Dask(study(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)
