@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
+from math import ceil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +15,13 @@ from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from partitioners import load
-from partitioners._contiguous import contiguous_stages, crossing_bytes
+from partitioners._contiguous import Costs, best_stages, contiguous_stages, crossing_bytes
 from simulator.cluster import Cluster
 from simulator.costs import shard_seconds
 from simulator.errors import InputError
 from simulator.plan import Plan
 from simulator.run import run
+from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
 EXACT = 1e-9
@@ -90,9 +93,12 @@ def test_chooses_microbatches_that_divide_the_batch() -> None:
 
 def test_replicates_the_stage_that_computes_and_keeps_the_parameters_whole() -> None:
     layers = layer("conv", seconds=6.0), layer("fc", "conv", seconds=2.0, parameter_bytes=10**10)
-    plan = load("pipeline")(network(*layers), switched([1.0] * 4), batch_size=BATCH, microbatches=2, replicas=True)
+    profile, cluster = network(*layers), switched([1.0] * 4, bandwidth_bytes_per_s=1e9)
+    plan = load("pipeline")(profile, cluster, batch_size=6, microbatches=2, replicas=True)
     assert drawn(plan) == "012 3"
     assert plan.placements["conv"].degrees == (3, 1, 1, 1)
+    # two micro-batches of 3 samples through two stages of 6 / 8 x 3 / 3 and 2 / 8 x 3 seconds
+    assert run(profile, cluster, plan).report.step_s == pytest.approx(3 * 0.75, rel=1e-4)
 
 
 def test_a_ring_that_hides_behind_compute_costs_nothing() -> None:
@@ -133,6 +139,34 @@ def test_equals_brute_force(data: st.DataObject, profile: Profile, cluster: Clus
     assert costs[chosen][1] <= min(costs[c][1] for c in equals) * (1 + EXACT)
 
 
+def test_pipedreams_vgg16_is_3_1(shared_data: Path) -> None:
+    """SOSP 2019, table 1: VGG-16 on 4 V100 is "3-1", the first stage ending with the third pooling layer.
+
+    T(i -> j, m) = 1/m x max(compute, 2 (m - 1) |w| / B), and 2 a / B between stages (section 3.1), at 1 GB/s.
+    """
+    from traces.pipedream import read_pipedream
+
+    profile = read_pipedream(shared_data / "pipedream" / "vgg16.txt", batch_size=128)
+    bandwidth_bytes_per_s, layers = 1e9, profile.layers
+    crossing = crossing_bytes(profile)
+
+    def stage_s(device: int, replicas: int) -> Floats:
+        found = np.full((len(layers) + 1, len(layers) + 1), np.inf)
+        for i, j in combinations(range(len(layers) + 1), 2):
+            compute = sum(x.forward_s + x.backward_s for x in layers[i:j])
+            parameters = sum(x.parameter_bytes for x in layers[i:j])
+            found[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
+        return found
+
+    costs = Costs(stage_s, lambda device, q, r: 2 * crossing / bandwidth_bytes_per_s)
+    stages = best_stages(costs, layers=len(layers), devices=4, most_replicas=4)
+    first = layers[: stages.starts[1]]
+    assert stages.replicas == (3, 1)
+    assert [x.kind for x in first].count("Conv2d") == 7
+    assert [x.kind for x in first].count("MaxPool2d") == 3
+    assert first[-1].kind == "MaxPool2d"
+
+
 Division = tuple[tuple[int, ...], tuple[int, ...]]
 """First layers and replicas of the stages."""
 
@@ -156,7 +190,7 @@ def pace_and_transfers(
         layers = profile.layers[start : (*starts, len(profile.layers))[i + 1]]
         group = range(device, device + count)
         slowest = min(cluster.devices[d].speed for d in group)
-        pace = max(pace, sum(sum(shard_seconds(profile, x, samples / count)) for x in layers) / slowest)
+        pace = max(pace, sum(sum(shard_seconds(profile, x, ceil(samples / count))) for x in layers) / slowest)
         parameters = sum(x.parameter_bytes for x in layers)
         if count > 1 and parameters:
             pairs = [(d, group[(k + 1) % count]) for k, d in enumerate(group)]
