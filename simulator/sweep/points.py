@@ -138,7 +138,7 @@ def select(
     always: str = "TRUE",
     empty: bool = False,
 ) -> list[sqlite3.Row]:
-    """Rows of `points` for which `always` and all of `where` are true or, with `empty`, say nothing because a value is empty.
+    """Rows of `points` for which `always` and all of `where` are true; with `empty` also where they say nothing.
 
     Raises InputError that names what an expression gets wrong.
     """
