@@ -1,0 +1,138 @@
+"""Measure a network layer by layer on this machine: `python -m traces.capture MODEL --batch-size N --output FILE`.
+
+Needs torch and the standard library only. Every time is a median over rounds of measurement after the warm-up,
+every spread an interquartile range. The last layer is the loss, cross entropy against random classes.
+
+The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU the host runs
+ahead before layers are timed, so layer times hold no launch overhead, whereas the whole step holds as much of it
+as an ordinary step does: layers_to_step is well below 1 where launching is what limits the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from simulator.errors import MissingExtraError, ShardscopeError, require
+from simulator.files import write_profile
+from simulator.units import format_time
+from simulator.workload import Profile
+
+try:
+    import torch
+except ImportError:
+    raise MissingExtraError("capture needs torch; install it with: pip install 'shardscope[capture]'") from None
+
+from traces import machine
+from traces.passes import LEARNING_RATE, MOMENTUM
+from traces.rounds import Rounds, median, spread
+from traces.zoo import ZOO, Network, load
+
+FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
+WARMUP = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code: 0, or 2 after one line about what is wrong."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = vars(_parser().parse_args(argv))
+    output = options.pop("output")
+    try:
+        profile = capture(**options, command="python -m traces.capture " + shlex.join(argv))
+        write_profile(profile, output)
+    except (ShardscopeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(summary(profile))
+    return 0
+
+
+def capture(
+    model: str | Network,
+    batch_size: int,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 1,
+    repeats: int = 30,
+    fractions: Sequence[Fraction] = FRACTIONS,
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
+    vocabulary: int | None = None,
+    seed: int = 0,
+    command: str = "",
+) -> Profile:
+    """Measure a network at `batch_size` and at the powers of two below it.
+
+    model: a zoo name, `package.module:callable` (see zoo.load for the arguments it needs), or a Network.
+    dtype: "float32", "tf32" (float32 with TensorFloat-32 products on a GPU) or "bfloat16" (parameters too).
+    threads: of the CPU. Raises UnknownNameError for an unknown model, InputError for an absent device, too little
+    memory or a network that cannot be traced.
+    """
+    for name, value in (("batch_size", batch_size), ("repeats", repeats), ("threads", threads)):
+        require(value >= 1, name, value, "it is at least 1")
+    network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
+    place = machine.place_of(device)
+    number = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    with machine.settings(threads, dtype, seed, place), machine.memory_errors(batch_size, device):
+        rounds = Rounds(network, place, batch_size, number, fractions)
+        rounds.measure(repeats, WARMUP)
+    layers, step_s = tuple(rounds.layers()), median(rounds.whole_s)
+    return Profile(
+        model=model if isinstance(model, str) else "network",
+        device=machine.device_name(place, threads),
+        batch_size=batch_size,
+        dtype=dtype,
+        step_s=step_s,
+        step_spread_s=spread(rounds.whole_s),
+        layers_to_step=median([sum(x.forward_s + x.backward_s + x.update_s for x in layers) / step_s]),
+        software=machine.software(place),
+        command=command,
+        date=datetime.date.today().isoformat(),
+        notes=f"medians and interquartile ranges of {repeats} rounds after {WARMUP} of warm-up; random inputs; "
+        f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}",
+        layers=layers,
+    )
+
+
+def summary(profile: Profile) -> str:
+    """Two lines about a captured profile."""
+    megabytes = profile.parameter_bytes / 1e6
+    return (
+        f"{profile.model}: batch {profile.batch_size} of {profile.dtype} on {profile.device}, {len(profile.layers)} "
+        f"layers, {megabytes:.4g} MB of parameters\n"
+        f"sum of layers {format_time(profile.layers_s)}, whole step {format_time(profile.step_s or 0.0)} "
+        f"(interquartile range {format_time(profile.step_spread_s)}), ratio {profile.layers_to_step:.3f}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shardscope capture", description="Measure a network layer by layer.")
+    parser.add_argument("model", help=f"package.module:callable, or one of {', '.join(ZOO)}")
+    parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
+    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
+    parser.add_argument("--dtype", choices=machine.DTYPES, default="float32", help="of data and parameters")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
+    parser.add_argument("--repeats", type=int, default=30, help="rounds of measurement (default 30)")
+    parser.add_argument("--input-shape", type=_shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
+    parser.add_argument("--classes", type=int, help="num_classes for the callable (not for zoo names)")
+    parser.add_argument("--vocabulary", type=int, help="the input is integers below this (not for zoo names)")
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and parameters (default 0)")
+    return parser
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sides = text.split("x")
+    if not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
+    return tuple(map(int, sides))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What kind of layer a step is, and what part of its input a part of its output needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from simulator.workload import Geometry
+from traces.network import Step, channel_axis, tensors
+from traces.zoo import Add
+
+Pair = tuple[int, int]
+
+EVERYTHING = Geometry(kernel=None, mixes_channels=True)
+"""The safe answer for a layer that nobody has described: each output needs the whole input."""
+
+_ELEMENTWISE_MODULES = (
+    Add,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.Identity,
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish),
+    *(nn.Sigmoid, nn.Tanh, nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh),
+)
+_ELEMENTWISE_FUNCTIONS = (
+    *("add", "iadd", "sub", "isub", "mul", "imul", "truediv", "itruediv", "neg", "pow", "relu", "relu_", "relu6"),
+    *("leaky_relu", "elu", "gelu", "silu", "mish", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh"),
+    *("dropout", "dropout1d", "dropout2d", "clone", "contiguous", "float", "to"),
+)
+_POOL_ARGUMENTS = {
+    "max_pool2d": ("input", "kernel_size", "stride", "padding", "dilation"),
+    "avg_pool2d": ("input", "kernel_size", "stride", "padding"),
+}
+
+
+def describe(step: Step, args: Any, kwargs: Mapping[str, Any], result: Any) -> tuple[str, Geometry]:
+    """The kind and geometry of a step, from the arguments that it was called with and what it returned."""
+    given, output = list(tensors((args, kwargs))), next(tensors(result))
+    module = step.module
+    kind = type(module).__name__.lower() if module is not None else step.name.rpartition(".")[2].partition("#")[0]
+    if kind in ("concat", "cat", "concatenate") and _joins_channels(given, output):
+        return "concat", Geometry()
+    if kind in ("flatten", "view", "reshape", "squeeze") and _flattens(given[0], output):
+        return "flatten", Geometry()
+    if module is not None:
+        return kind, _of_module(module, given, output)
+    named = {**dict(zip(_POOL_ARGUMENTS.get(kind, ()), args, strict=False)), **kwargs}
+    return kind, _of_function(kind, named, given, output)
+
+
+def _joins_channels(given: list[Tensor], output: Tensor) -> bool:
+    axis = channel_axis(output)
+    return output.dim() > 1 and output.shape[axis] == sum(tensor.shape[axis] for tensor in given)
+
+
+def _flattens(given: Tensor, output: Tensor) -> bool:
+    """Whether channels, height and width of one sample become channels."""
+    return given.dim() in (2, 4) and output.dim() == 2 and given[0].numel() == output.shape[1]
+
+
+def _of_module(module: nn.Module, given: list[Tensor], output: Tensor) -> Geometry:
+    match module:
+        case nn.Conv2d():
+            return _of_convolution(module)
+        case nn.Linear() | nn.Embedding() | nn.LayerNorm():
+            return Geometry(mixes_channels=True)
+        case nn.MaxPool2d():
+            return _window(module.kernel_size, module.stride, module.padding, module.dilation)
+        case nn.AvgPool2d():
+            return _window(module.kernel_size, module.stride, module.padding)
+        case nn.AdaptiveAvgPool2d() | nn.AdaptiveMaxPool2d():
+            return _adaptive(given[0], output)
+        case nn.GroupNorm():
+            return Geometry(kernel=None, groups=module.num_groups, mixes_channels=True)
+    return Geometry() if isinstance(module, _ELEMENTWISE_MODULES) else EVERYTHING
+
+
+def _of_function(kind: str, named: Mapping[str, Any], given: list[Tensor], output: Tensor) -> Geometry:
+    if kind in _ELEMENTWISE_FUNCTIONS:
+        return Geometry()
+    if kind in _POOL_ARGUMENTS:
+        stride, padding, dilation = named.get("stride"), named.get("padding", 0), named.get("dilation", 1)
+        return _window(named["kernel_size"], stride, padding, dilation)
+    if kind in ("adaptive_avg_pool2d", "adaptive_max_pool2d"):
+        return _adaptive(given[0], output)
+    if kind in ("linear", "layer_norm", "embedding"):
+        return Geometry(mixes_channels=True)
+    keeps_channels = output.dim() > 1 and given and given[0].dim() == 4 and given[0].shape[:2] == output.shape[:2]
+    if kind == "scaled_dot_product_attention" or (kind == "mean" and keeps_channels):
+        return Geometry(kernel=None)
+    return EVERYTHING
+
+
+def _of_convolution(module: nn.Conv2d) -> Geometry:
+    kernel, dilation = _pair(module.kernel_size), _pair(module.dilation)
+    if module.padding == "same":
+        padding = (dilation[0] * (kernel[0] - 1) // 2, dilation[1] * (kernel[1] - 1) // 2)
+    else:
+        padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding)
+    return Geometry(
+        kernel=kernel,
+        stride=_pair(module.stride),
+        padding=padding,
+        dilation=dilation,
+        groups=module.groups,
+        mixes_channels=True,
+    )
+
+
+def _window(kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Geometry:
+    """Of a pooling; without a stride, its windows lie side by side."""
+    stride = kernel if stride is None or stride == [] else stride
+    return Geometry(kernel=_pair(kernel), stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation))
+
+
+def _adaptive(given: Tensor, output: Tensor) -> Geometry:
+    """Of an adaptive pooling: windows side by side where the sides divide, otherwise the whole plane."""
+    before, after = _pair(given.shape[-2:]), _pair(output.shape[-2:])
+    if after == (1, 1) or before[0] % after[0] or before[1] % after[1]:
+        return Geometry(kernel=None)
+    side = (before[0] // after[0], before[1] // after[1])
+    return Geometry(kernel=side, stride=side)
+
+
+def _pair(value: Any) -> Pair:
+    """(height, width) of a number that stands for both, or of two."""
+    if isinstance(value, int):
+        return value, value
+    height, width = value if len(value) == 2 else (value[0], value[0])
+    return int(height), int(width)

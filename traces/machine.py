@@ -1,0 +1,93 @@
+"""The machine that a profile is captured on: its name, its software, and settings that are put back afterwards."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from simulator.errors import InputError
+
+DTYPES = ("float32", "tf32", "bfloat16")
+
+
+def place_of(device: str) -> torch.device:
+    """The torch device of "cpu", "cuda" or "cuda:1". Raises InputError when it is absent."""
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"device is {device}: it is cpu, cuda or cuda:N") from None
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise InputError(f"device is {device}: torch {torch.__version__} sees {count} CUDA devices here; use cpu")
+    return place
+
+
+@contextmanager
+def settings(threads: int, dtype: str, seed: int, place: torch.device) -> Iterator[None]:
+    """Threads, TF32, cuDNN autotuning and the seed for a capture, without garbage collection meanwhile."""
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    cudnn = torch.backends.cudnn
+    allowed, tuned, collecting = cudnn.allow_tf32, cudnn.benchmark, gc.isenabled()
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    cudnn.allow_tf32, cudnn.benchmark = dtype == "tf32", True
+    gc.disable()
+    try:
+        with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_float32_matmul_precision(before[1])
+        cudnn.allow_tf32, cudnn.benchmark = allowed, tuned
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def memory_errors(batch_size: int, device: str) -> Iterator[None]:
+    """Turn torch's out-of-memory errors into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise InputError(
+                f"batch_size is {batch_size}: the network does not fit in the memory of {device}; use a smaller one"
+            ) from None
+        raise
+
+
+def device_name(place: torch.device, threads: int) -> str:
+    """What a person calls the device; a CPU's name says how many threads were used."""
+    if place.type == "cuda":
+        return torch.cuda.get_device_name(place)
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def software(place: torch.device) -> dict[str, str]:
+    """Versions of all that a time depends on; for a GPU also its driver, and its clocks as found."""
+    versions = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if place.type == "cpu":
+        return versions | {"cpu capability": torch.backends.cpu.get_cpu_capability()}
+    versions["cuda"], versions["cudnn"] = str(torch.version.cuda), str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit")
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place.index or 0}"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return versions
+    return versions | dict(zip(fields, (part.strip() for part in answer.split(",")), strict=False))

@@ -1,0 +1,246 @@
+"""A network as a list of steps that can be run, timed and differentiated one by one.
+
+torch.fx traces the network's forward. Every module without submodules (or from torch.nn) and every function or
+method between modules is one step; those that yield a tensor are the layers of a profile.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate, map_arg
+
+from simulator.errors import InputError
+
+
+def trace(trained: Trained) -> list[Step]:
+    """The steps of a model and its loss, in execution order. Raises InputError when fx cannot follow it."""
+    try:
+        graph = _Tracer().trace(trained)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"model: torch.fx cannot trace its forward ({reason}); "
+            "move control flow that depends on values into a module without submodules, which becomes one layer"
+        ) from None
+    modules, names = dict(trained.named_modules()), _Names()
+    last_use = {read: node for node in graph.nodes for read in node.all_input_nodes}
+    steps = []
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
+        steps.append(Step(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
+    return steps
+
+
+def channel_axis(tensor: Tensor) -> int:
+    """The axis of channels: the last one of a sequence (sample, position, channel), otherwise the second."""
+    return 2 if tensor.dim() == 3 else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One node of the traced graph; `dies` are the nodes whose values nobody reads after it."""
+
+    node: fx.Node
+    name: str
+    call: Callable[..., Any]
+    dies: tuple[fx.Node, ...]
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.call if isinstance(self.call, nn.Module) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor between two steps, cut off from autograd; `layer` and `position` say whose which output it is.
+
+    `layer` is -1 for the training data.
+    """
+
+    tensor: Tensor
+    layer: int
+    position: int = 0
+    needs_grad: bool = False
+
+
+Environment = dict[fx.Node, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ready:
+    """The arguments of a step, joined to autograd by boundaries, and where their gradients go."""
+
+    args: Any
+    kwargs: Any
+    edges: list[Any] = field(default_factory=list)
+    origins: list[tuple[int, int]] = field(default_factory=list)
+    parameters: list[nn.Parameter] = field(default_factory=list)
+
+
+def alias(step: Step, environment: Mapping[fx.Node, Any]) -> Any:
+    """The value of a step that is a constant or picks one output of a step with several; None for other steps."""
+    if step.node.op == "get_attr":
+        return step.call()
+    if step.node.target is operator.getitem:
+        source, key = cast(tuple[fx.Node, Any], step.node.args)
+        held = environment[source]
+        return held[key] if isinstance(held, (tuple, list, dict)) else None
+    return None
+
+
+def aside(step: Step, environment: Environment) -> Any:
+    """The value of a step that is no layer: an alias, or a number such as a size."""
+    value = alias(step, environment)
+    if value is None:
+        given = ready(step, environment)
+        value = step.call(*given.args, **given.kwargs)
+    release(step, environment)
+    return value
+
+
+def release(step: Step, environment: Environment) -> None:
+    """Drop the values that nobody reads after `step`."""
+    for node in step.dies:
+        environment.pop(node, None)
+
+
+def ready(step: Step, environment: Mapping[fx.Node, Any], change: Callable[[Value], Value] | None = None) -> Ready:
+    """The step's arguments as tensors; `change` is applied to each Value first.
+
+    A boundary shares its storage with the value but is no leaf, so that in-place layers may overwrite it.
+    """
+    found = Ready(args=(), kwargs={})
+    if step.module is not None:
+        found.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
+
+    def opened(item: Any) -> Any:
+        if isinstance(item, nn.Parameter):
+            found.parameters.append(item)
+        if not isinstance(item, Value):
+            return item
+        value = change(item) if change else item
+        if not value.needs_grad:
+            return value.tensor
+        boundary = _Boundary.apply(_token(value.tensor), value.tensor)  # type: ignore[no-untyped-call]
+        found.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
+        found.origins.append((value.layer, value.position))
+        return boundary
+
+    values = map_arg((step.node.args, step.node.kwargs), environment.__getitem__)
+    found.args, found.kwargs = map_aggregate(values, opened)
+    return found
+
+
+def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
+    """A step's result with Values for tensors, and (position, gradient edge) of those that have a gradient."""
+    edges: list[tuple[int, Any]] = []
+    count = 0
+
+    def closed(item: Any) -> Any:
+        nonlocal count
+        if not isinstance(item, Tensor):
+            return item
+        if item.requires_grad:
+            edges.append((count, torch.autograd.graph.get_gradient_edge(item)))
+        count += 1
+        return Value(item.detach(), layer, count - 1, item.requires_grad)
+
+    return map_aggregate(result, closed), edges
+
+
+def tensors(result: Any) -> Iterator[Tensor]:
+    """The tensors in a step's result or arguments."""
+    found: list[Tensor] = []
+    map_aggregate(result, lambda item: found.append(item) if isinstance(item, Tensor) else None)
+    return iter(found)
+
+
+class Trained(nn.Module):
+    """A model followed by the loss that it is trained with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.loss = model, Loss()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.loss(self.model(inputs))  # type: ignore[no-any-return]
+
+
+class Loss(nn.Module):
+    """Cross entropy against random classes, drawn once per number of predictions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._targets: dict[int, Tensor] = {}
+
+    def forward(self, output: Any) -> Tensor:
+        scores = output if isinstance(output, Tensor) else next(tensors(output))
+        scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)
+        count, classes = scores.shape
+        if count not in self._targets:
+            self._targets[count] = torch.randint(classes, (count,), device=scores.device)
+        return nn.functional.cross_entropy(scores, self._targets[count])
+
+
+class _Boundary(torch.autograd.Function):
+    """Lets autograd begin at a tensor that is no leaf. Its backward never runs: gradients are taken before it."""
+
+    @staticmethod
+    def forward(ctx: Any, token: Tensor, value: Tensor) -> Tensor:
+        return value.data
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None
+
+
+_TOKENS: dict[torch.device, Tensor] = {}
+
+
+def _token(tensor: Tensor) -> Tensor:
+    """Some tensor that requires a gradient, so that the boundary's output does."""
+    if tensor.device not in _TOKENS:
+        _TOKENS[tensor.device] = torch.zeros((), device=tensor.device, requires_grad=True)
+    return _TOKENS[tensor.device]
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return next(m.children(), None) is None or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Names:
+    """Readable, unique layer names: the module's path, or the path of the module around a function."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def of(self, node: fx.Node) -> str:
+        if node.op == "call_module":
+            name = str(node.target)
+        else:
+            around = list(node.meta.get("nn_module_stack", {}))[-1:]
+            called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
+            name = ".".join(part for part in (*around, called) if part)
+        name = name.removeprefix("model.")
+        self._seen[name] = self._seen.get(name, 0) + 1
+        return name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"
+
+
+def _call(root: nn.Module, modules: Mapping[str, nn.Module], node: fx.Node) -> Callable[..., Any]:
+    target = node.target
+    if callable(target):
+        return target
+    if node.op == "call_module":
+        return modules[target]
+    if node.op == "get_attr":
+        return lambda: operator.attrgetter(target)(root)
+    return lambda owner, *args, **kwargs: getattr(owner, target)(*args, **kwargs)

@@ -1,0 +1,244 @@
+"""Whole training steps, run layer by layer and timed in place.
+
+Each layer is timed where it stands in the step: its inputs were just made by the layers before it, its gradient by
+those after it, memory is taken and given back as in an ordinary step. So caches and the allocator are in
+the state that they have in real training, and layer times add up to the step.
+
+    forward    value -> boundary -> [layer, release of dead inputs] -> value ...       [ ] is timed
+    backward   [sum of the consumers' gradients, gradients of the layer] ...           in reverse order
+    update     [SGD with momentum of the layer's parameters] ...
+
+The first layers need no gradient of the training data and compute none, as in an ordinary step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.optim.sgd import sgd
+
+from traces.clocks import Clock
+from traces.narrowing import Narrowed
+from traces.network import Environment, Ready, Step, Value, aside, outputs, ready, release
+
+LEARNING_RATE = 1e-4
+MOMENTUM = 0.9
+STEPS_PER_LEAD = 32
+"""Few enough that what they launch fits in a GPU's queue of about 1000 entries."""
+
+Gradients = dict[nn.Parameter, tuple[int, Tensor]]
+"""Each parameter's gradient, and the first layer that uses the parameter."""
+
+
+class Passes:
+    """Runs the steps of one network; `layer_of` says which of them are layers, the others compute sizes."""
+
+    def __init__(self, steps: Sequence[Step], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
+        self._steps, self._layer_of, self._clock = steps, layer_of, clock
+        self._momenta: dict[nn.Parameter, Tensor] = {}
+
+    def step(self, data: Tensor) -> Times:
+        """A whole training step over `data`, every layer timed."""
+        marks = _Marks(self._clock)
+        self._update(self._forward_backward(data, marks), marks)
+        return marks.read()
+
+    def gradients(self, data: Tensor) -> tuple[Times, dict[nn.Parameter, Tensor]]:
+        """Forward and backward over `data`, every layer timed; the times and the parameters' gradients."""
+        marks = _Marks(self._clock)
+        found = self._forward_backward(data, marks)
+        return marks.read(), {parameter: gradient for parameter, (_, gradient) in found.items()}
+
+    def narrowed(self, data: Tensor, variants: Mapping[int, Narrowed]) -> Times:
+        """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
+        marks = _Marks(self._clock)
+        self._forward_backward(data, None, variants, marks)
+        return marks.read()
+
+    def _forward_backward(
+        self,
+        data: Tensor,
+        marks: _Marks | None,
+        variants: Mapping[int, Narrowed] | None = None,
+        narrow_marks: _Marks | None = None,
+    ) -> Gradients:
+        variants = variants or {}
+        environment: Environment = {self._steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
+        runs: dict[int, _Run] = {}
+        narrow: dict[int, _Run] = {}
+        value: Any = None
+        for count, step in enumerate(self._steps):
+            self._lead(count)
+            layer = self._layer_of.get(step.node)
+            if layer is None:
+                environment[step.node] = aside(step, environment)
+                continue
+            if layer in variants:
+                given = ready(variants[layer].step, environment, variants[layer].value)
+                narrow[layer], _ = _run(variants[layer].step, given, layer, {}, narrow_marks)
+            runs[layer], value = _run(step, ready(step, environment), layer, environment, marks)
+            environment[step.node] = value
+        received: _Received = {max(runs): {0: [(torch.ones_like(value.tensor), True)]}}
+        return self._backward(runs, narrow, received, marks, variants, narrow_marks)
+
+    def _backward(
+        self,
+        runs: dict[int, _Run],
+        narrow: dict[int, _Run],
+        received: _Received,
+        marks: _Marks | None,
+        variants: Mapping[int, Narrowed],
+        narrow_marks: _Marks | None,
+    ) -> Gradients:
+        found: Gradients = {}
+        for count, layer in enumerate(sorted(runs, reverse=True)):
+            self._lead(count)
+            gradients = received.pop(layer, {})
+            if layer in narrow and gradients:
+                part = {0: [(variants[layer].gradient(gradient), True) for gradient, _ in gradients[0]]}
+                _differentiate(narrow.pop(layer), part, layer, narrow_marks)
+            run = runs.pop(layer)
+            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, found)
+        return found
+
+    def _update(self, gradients: Gradients, marks: _Marks) -> None:
+        self._clock.lead()
+        by_layer: dict[int, list[nn.Parameter]] = {}
+        for parameter in reversed(gradients):
+            self._momenta.setdefault(parameter, torch.zeros_like(parameter))
+            by_layer.setdefault(gradients[parameter][0], []).append(parameter)
+        for layer, parameters in by_layer.items():
+            momenta: list[Tensor | None] = [self._momenta[parameter] for parameter in parameters]
+            start = self._clock.mark()
+            _descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
+            marks.note("update_s", layer, start)
+
+    def _lead(self, count: int) -> None:
+        if count % STEPS_PER_LEAD == 0:
+            self._clock.lead()
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of each timed layer, by position; a layer that was not timed is absent."""
+
+    forward_s: dict[int, float] = field(default_factory=dict)
+    backward_s: dict[int, float] = field(default_factory=dict)
+    update_s: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def total_s(self) -> float:
+        return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
+
+
+_Slopes = dict[int, list[tuple[Tensor, bool]]]
+"""For each output of a layer, the gradients that its consumers sent, and whether nobody else holds their memory."""
+
+_Received = dict[int, _Slopes]
+
+
+class _Marks:
+    """Instants marked during a pass, read together after it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._noted: list[tuple[str, int, Any, Any]] = []
+
+    def note(self, phase: str, layer: int, start: Any) -> None:
+        self._noted.append((phase, layer, start, self.clock.mark()))
+
+    def read(self) -> Times:
+        self.clock.settle()
+        times = Times()
+        for phase, layer, start, end in self._noted:
+            getattr(times, phase)[layer] = self.clock.seconds(start, end)
+        return times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What backward needs of a layer that ran forward."""
+
+    outputs: list[tuple[int, Any]]
+    inputs: list[Any]
+    origins: list[tuple[int, int]]
+    parameters: list[nn.Parameter]
+
+
+def _run(step: Step, given: Ready, layer: int, environment: Environment, marks: _Marks | None) -> tuple[_Run, Any]:
+    """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
+    start = marks.clock.mark() if marks else None
+    result = step.call(*given.args, **given.kwargs)
+    given.args = given.kwargs = None
+    release(step, environment)
+    if marks:
+        marks.note("forward_s", layer, start)
+    value, edges = outputs(result, layer)
+    return _Run(outputs=edges, inputs=given.edges, origins=given.origins, parameters=given.parameters), value
+
+
+def _differentiate(run: _Run, gradients: _Slopes, layer: int, marks: _Marks | None) -> list[tuple[Tensor | None, bool]]:
+    """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
+    targets = [*run.inputs, *run.parameters]
+    if not targets or not gradients:
+        return [(None, False)] * len(targets)
+    shared = [_memory(gradient) for sent in gradients.values() for gradient, _ in sent]
+    start = marks.clock.mark() if marks else None
+    edges = [edge for position, edge in run.outputs if position in gradients]
+    slopes = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
+    found: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, slopes, allow_unused=True)
+    run.outputs.clear()
+    edges.clear()
+    slopes.clear()
+    if marks:
+        marks.note("backward_s", layer, start)
+    shared += [_memory(gradient) for gradient in found if gradient is not None]
+    return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in found]
+
+
+def _deliver(
+    run: _Run, found: list[tuple[Tensor | None, bool]], layer: int, received: _Received, gradients: Gradients
+) -> None:
+    """Hand gradients of inputs to the layers that made them, and add those of a shared parameter."""
+    for (producer, position), (gradient, alone) in zip(run.origins, found, strict=False):
+        if gradient is not None:
+            received.setdefault(producer, {}).setdefault(position, []).append((gradient, alone))
+    for parameter, (gradient, _) in zip(run.parameters, found[len(run.origins) :], strict=True):
+        if gradient is not None:
+            earlier = gradients.pop(parameter, None)
+            gradients[parameter] = (layer, gradient if earlier is None else gradient + earlier[1])
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _sum(sent: list[tuple[Tensor, bool]]) -> Tensor:
+    """The sum, in the memory of a gradient that nobody else holds, as autograd does it."""
+    sent.sort(key=lambda each: not each[1])
+    total, alone = sent[0]
+    for gradient, _ in sent[1:]:
+        total = total.add_(gradient) if alone else total + gradient
+        alone = True
+    return total
+
+
+@torch.no_grad()
+def _descend(parameters: list[nn.Parameter], gradients: list[Tensor], momenta: list[Tensor | None]) -> None:
+    """One step of stochastic gradient descent with momentum, as torch.optim.SGD does it by default."""
+    sgd(
+        list(parameters),
+        gradients,
+        momenta,
+        weight_decay=0.0,
+        momentum=MOMENTUM,
+        lr=LEARNING_RATE,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        has_sparse_grad=False,
+    )

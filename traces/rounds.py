@@ -1,0 +1,147 @@
+"""Rounds of measurement over one network, and the layers that their medians make.
+
+One round runs, one after another: the ordinary whole step; the same step timed layer by layer; forward and
+backward timed at every smaller batch size; and forward and backward with narrowed layers, for every
+fraction of channels. So a drift of the machine hits all of them alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from simulator.workload import Layer, ScalingPoint
+from traces.clocks import clock_of
+from traces.network import Trained, trace
+from traces.passes import LEARNING_RATE, MOMENTUM, Passes, Times
+from traces.survey import survey
+from traces.zoo import Network
+
+
+class Rounds:
+    """A network on a device with data of `batch_size` samples, ready to be measured."""
+
+    def __init__(
+        self, network: Network, place: torch.device, batch_size: int, dtype: torch.dtype, fractions: Sequence[Fraction]
+    ) -> None:
+        self._trained = Trained(network.build().to(place, dtype).train())
+        self._clock = clock_of(place)
+        self._data = _draw(network, batch_size, place, dtype)
+        self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
+        self._fractions = fractions
+        steps = trace(self._trained)
+        persistent = [*self._trained.parameters(), *self._trained.buffers()]
+        self._found, layer_of = survey(steps, self._data, persistent, fractions)
+        self._passes = Passes(steps, layer_of, self._clock)
+        self._optimizer = torch.optim.SGD(self._trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        self.whole_s: list[float] = []
+        self._full: list[Times] = []
+        self._smaller: dict[int, list[Times]] = {size: [] for size in self._sizes}
+        self._narrow: dict[Fraction, list[Times]] = {fraction: [] for fraction in fractions}
+
+    def measure(self, repeats: int, warmup: int) -> None:
+        """Run `warmup` rounds that do not count and `repeats` that do."""
+        for count in range(warmup + repeats):
+            if count == warmup:
+                self._forget()
+            self._round()
+            gc.collect()
+
+    def layers(self) -> Iterator[Layer]:
+        """The layers with the medians of all rounds."""
+        for i, found in enumerate(self._found):
+            forward, backward, update = _column(self._full, i)
+            yield Layer(
+                name=found.name,
+                kind=found.kind,
+                inputs=found.inputs,
+                output_shape=found.output_shape,
+                forward_s=median(forward),
+                backward_s=median(backward),
+                update_s=median(update),
+                forward_spread_s=spread(forward),
+                backward_spread_s=spread(backward),
+                parameter_bytes=found.parameter_bytes,
+                output_bytes=found.output_bytes,
+                saved_bytes=found.saved_bytes,
+                flops=found.flops,
+                geometry=found.geometry,
+                scaling=(*self._batch_points(i), *self._channel_points(i)),
+            )
+
+    def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
+        for size, times in self._smaller.items():
+            forward, backward, _ = _column(times, layer)
+            yield ScalingPoint(batch_size=size, forward_s=median(forward), backward_s=median(backward))
+
+    def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
+        for fraction, times in self._narrow.items():
+            if fraction in self._found[layer].narrowed:
+                forward, backward, _ = _column(times, layer)
+                yield ScalingPoint(
+                    batch_size=len(self._data),
+                    channel_fraction=float(fraction),
+                    forward_s=median(forward),
+                    backward_s=median(backward),
+                )
+
+    def _round(self) -> None:
+        self.whole_s.append(self._whole_step())
+        self._full.append(self._passes.step(self._data))
+        for size, times in self._smaller.items():
+            times.append(self._passes.gradients(self._data[:size])[0])
+        for fraction, times in self._narrow.items():
+            variants = {
+                i: found.narrowed[fraction] for i, found in enumerate(self._found) if fraction in found.narrowed
+            }
+            times.append(self._passes.narrowed(self._data, variants))
+
+    def _whole_step(self) -> float:
+        """Seconds of an ordinary training step, from a quiet device to a quiet device."""
+        self._clock.settle()
+        start = time.perf_counter()
+        loss = self._trained(self._data)
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._clock.settle()
+        return time.perf_counter() - start
+
+    def _forget(self) -> None:
+        self.whole_s.clear()
+        for times in (self._full, *self._smaller.values(), *self._narrow.values()):
+            times.clear()
+
+
+def median(seconds: Sequence[float]) -> float:
+    """The median, to six significant digits."""
+    return float(f"{statistics.median(seconds):.6g}")
+
+
+def spread(seconds: Sequence[float]) -> float:
+    """The interquartile range, to six significant digits; 0 for a single measurement."""
+    if len(seconds) < 2:
+        return 0.0
+    lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+    return float(f"{upper - lower:.6g}")
+
+
+def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float], list[float]]:
+    """Forward, backward and update seconds of a layer in every round; 0 for what it does not have."""
+    forward = [each.forward_s.get(layer, 0.0) for each in times]
+    backward = [each.backward_s.get(layer, 0.0) for each in times]
+    return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
+
+
+def _draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:
+    """Random data, as nothing is timed on zeros."""
+    shape = (batch_size, *network.input_shape)
+    if network.vocabulary is not None:
+        return torch.randint(network.vocabulary, shape, device=place)
+    return torch.randn(shape, device=place, dtype=dtype)

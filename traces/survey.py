@@ -1,0 +1,132 @@
+"""What can be known of a network's layers without timing them: shapes, sizes, geometry, joins, saved storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
+from torch.utils.flop_counter import FlopCounterMode
+
+from simulator.workload import Geometry
+from traces.geometry import describe
+from traces.narrowing import Narrowed, narrow
+from traces.network import Environment, Step, Value, alias, channel_axis, outputs, ready, release, tensors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One layer. Bytes and flops are for the whole batch; flops count two per multiply-add of matrix products,
+    convolutions and attention, and nothing else."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    output_shape: tuple[int, int, int]
+    output_bytes: int
+    parameter_bytes: int
+    saved_bytes: int
+    flops: float
+    geometry: Geometry
+    narrowed: dict[Fraction, Narrowed]
+
+
+def survey(
+    steps: Sequence[Step], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
+) -> tuple[list[Found], dict[fx.Node, int]]:
+    """The layers, and which node is which layer, found by running the steps once over `data`.
+
+    `persistent` are the parameters and buffers of the model, whose storage no layer saves.
+    """
+    found: list[Found] = []
+    layer_of: dict[fx.Node, int] = {}
+    environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
+    saved, owned = _SavedStorage(persistent), set[nn.Parameter]()
+    for step in steps:
+        value = alias(step, environment)
+        if value is None:
+            given = ready(step, environment)
+            with saved, FlopCounterMode(display=False) as counter:
+                result = step.call(*given.args, **given.kwargs)
+            if next(tensors(result), None) is not None:
+                kind, geometry = describe(step, given.args, given.kwargs, result)
+                parameters = set(given.parameters) - owned
+                owned |= parameters
+                layer_of[step.node] = len(found)
+                found.append(
+                    Found(
+                        name=step.name,
+                        kind=kind,
+                        inputs=_producers(step, environment, found),
+                        output_shape=shape_of(next(tensors(result))),
+                        output_bytes=sum(map(_bytes, tensors(result))),
+                        parameter_bytes=sum(map(_bytes, parameters)),
+                        saved_bytes=saved.take(),
+                        flops=float(counter.get_total_flops()),
+                        geometry=geometry,
+                        narrowed=_narrowed(step, geometry, environment, fractions, result),
+                    )
+                )
+            value, _ = outputs(result, len(found) - 1)
+        environment[step.node] = value
+        release(step, environment)
+    return found, layer_of
+
+
+def shape_of(tensor: Tensor) -> tuple[int, int, int]:
+    """(channels, height, width) of one sample; what is missing is 1, and a sequence's length is its height."""
+    if tensor.dim() < 2:
+        return 1, 1, 1
+    axis = channel_axis(tensor)
+    sides = [*tensor.shape[1:axis], *tensor.shape[axis + 1 :], 1]
+    return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
+
+
+def _producers(step: Step, environment: Environment, found: Sequence[Found]) -> tuple[str, ...]:
+    """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
+    read: dict[str, None] = {}
+
+    def visit(item: Any) -> None:
+        if isinstance(item, Value) and item.layer >= 0:
+            read[found[item.layer].name] = None
+
+    for node in step.node.all_input_nodes:
+        map_aggregate(environment[node], visit)
+    return tuple(read)
+
+
+def _narrowed(
+    step: Step, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
+) -> dict[Fraction, Narrowed]:
+    made = {fraction: narrow(step, geometry, environment, fraction, result) for fraction in fractions}
+    return {fraction: layer for fraction, layer in made.items() if layer is not None}
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+class _SavedStorage(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the storage that autograd keeps for backward, each storage once."""
+
+    def __init__(self, persistent: Iterable[Tensor]) -> None:
+        self._known = {tensor.untyped_storage().data_ptr(): tensor for tensor in persistent}
+        self._new_bytes = 0
+        super().__init__(self._keep, lambda tensor: tensor)
+
+    def take(self) -> int:
+        """Bytes newly kept since the last call."""
+        taken, self._new_bytes = self._new_bytes, 0
+        return taken
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._known:
+            self._known[storage.data_ptr()] = tensor.detach()  # held, so that no later storage takes its address
+            self._new_bytes += storage.nbytes()
+        return tensor
