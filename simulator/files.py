@@ -56,7 +56,7 @@ def library() -> tuple[str, ...]:
 
 def write_profile(profile: Profile, path: str | Path) -> None:
     """Write `profile` as JSON, one layer per line."""
-    write_text_atomic(path, _json_text(profile))
+    write_text_atomic(path, to_json(profile))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -68,7 +68,7 @@ def read_plan(path: str | Path) -> Plan:
 
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write `plan` as JSON, one layer's placement per line."""
-    write_text_atomic(path, _json_text(plan))
+    write_text_atomic(path, to_json(plan))
 
 
 def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
@@ -279,7 +279,7 @@ def _told(value: Any) -> Iterator[tuple[str, Any]]:
             yield field.name, part
 
 
-def _json_text(value: Any) -> str:
+def to_json(value: Any) -> str:
     """JSON with one top-level key per line, and one entry per line of those that hold objects."""
     plain = {"schema": SCHEMA, **_plain(value)}
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {_block(part)}" for key, part in plain.items()) + "\n}\n"
