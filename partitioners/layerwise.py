@@ -6,21 +6,24 @@ overlap; `objective="step"` starts from the strategies of the least weighted sum
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import prod
 
 from partitioners._elimination import least_sum
+from partitioners._judge import Judge, Progress
 from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, placement_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
-from simulator.errors import UnknownNameError
+from simulator.errors import UnknownNameError, require
 from simulator.plan import Degrees, Plan, Synchronisation
-from simulator.run import run
 from simulator.workload import Profile
 
 OBJECTIVES = ("sum", "step")
+_TASKS = 150_000
+"""Tasks that may be simulated at effort 1: 2 to 8 s."""
 Strategy = tuple[int, ...]
 """Per layer, the number of its configuration."""
 
@@ -33,18 +36,20 @@ def partition(
     microbatches: int = 1,
     objective: str = "sum",
     dimensions: str = DIMENSIONS,
-    trials: int = 60,
+    effort: float = 1.0,
     synchronisation: Synchronisation = Synchronisation(),
     optimizer_state: float = 1.0,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Plan:
     """The best degrees by sample (n), channel (c), height (h) and width (w) of every layer, shard i on worker i.
 
-    objective: "sum", OptCNN's own, or "step", the simulated step, of which at most `trials` are tried.
-    dimensions: the letters of those that may be split. Where the plan does not fit into memory, bytes are priced
-    until one does; when none does the smallest is returned, and its report says so.
+    objective: "sum", OptCNN's own, or "step", the simulated step; effort multiplies how many tasks are simulated
+    for it. dimensions: the letters of those that may be split. A plan that does not fit into memory gives way to
+    the first that does as bytes are priced higher; when none does its report says so.
     Raises InputError on other letters and UnknownNameError on another objective.
     """
+    require(effort > 0, "effort", effort, "it is positive")
     if objective not in OBJECTIVES:
         raise UnknownNameError.of("objective", objective, OBJECTIVES)
     plan = Plan(
@@ -57,9 +62,10 @@ def partition(
         strategy="layerwise",
     )
     tables = cost_tables(profile, cluster, plan, dimensions)
-    search = Search(profile=profile, cluster=cluster, plan=plan, tables=tables)
+    judge = Judge(profile=profile, cluster=cluster, budget=_TASKS * effort, progress=progress)
+    search = Search(judge=judge, plan=plan, tables=tables)
     price, best = search.affordable()
-    return search.plan_of(search.fastest(best, price, trials) if objective == "step" else best)
+    return search.plan_of(search.fastest(best, price) if objective == "step" else best)
 
 
 def widest(options: Sequence[Degrees], axis: int) -> int:
@@ -69,13 +75,12 @@ def widest(options: Sequence[Degrees], axis: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
-    """Strategies for one profile on one cluster. judged: those simulated so far, (does not fit, step in s)."""
+    """Strategies for the judge's profile and cluster. tried: those whose gain was asked for."""
 
-    profile: Profile
-    cluster: Cluster
+    judge: Judge
     plan: Plan
     tables: CostTables
-    judged: dict[Strategy, tuple[bool, float]] = field(default_factory=dict)
+    tried: set[Strategy] = field(default_factory=set)
 
     def cheapest(self, *, price: float = 0.0, synchronise: float = 1.0, transfer: float = 1.0) -> Strategy:
         """The strategy of the least sum, with t_s and t_x weighted and held bytes at `price` seconds each."""
@@ -87,40 +92,35 @@ class Search:
     def affordable(self) -> tuple[float, Strategy]:
         """The least price, to a factor of 4, at which the cheapest strategy fits into memory, and that strategy."""
         best = self.cheapest()
-        if all(device.memory_bytes is None for device in self.cluster.devices):
+        if all(device.memory_bytes is None for device in self.judge.cluster.devices):
             return 0.0, best
         held = sum(float(table[i]) for table, i in zip(self.tables.held_bytes, best, strict=True))
         scale = self.tables.total_s(best) / held if held else 0.0
         price = 0.0
         for exponent in range(-3, 8):
-            if not self.judge(best)[0] or not scale:
+            if not self.judge.consider(self.plan_of(best), "memory").excess_bytes or not scale:
                 break
             price = scale * 4.0**exponent
             best = self.cheapest(price=price)
         return price, best
 
-    def judge(self, strategy: Strategy) -> tuple[bool, float]:
-        """Whether a simulated step does not fit into memory, and its seconds: smaller is better."""
-        if strategy not in self.judged:
-            report = run(self.profile, self.cluster, self.plan_of(strategy)).report
-            self.judged[strategy] = not report.fits, report.step_s
-        return self.judged[strategy]
-
-    def fastest(self, start: Strategy, price: float, trials: int) -> Strategy:
-        """The best of the starts, then of changes of whole runs of layers while they gain and trials are left."""
+    def fastest(self, start: Strategy, price: float) -> Strategy:
+        """The best of several starts, then of changes to whole runs of layers while one gains."""
         starts = list(dict.fromkeys([start, *self._experts(), *self._discounted(price)]))
-        used = sorted({self._degrees(one, i) for one in starts for i in range(len(one))})
-        best = min(starts[:trials], key=self.judge, default=start)
-        gaining = True
-        while gaining:
-            gaining = False
-            for change in self._changes(best, used):
-                if len(self.judged) >= trials:
-                    return best
-                if self.judge(change) < self.judge(best):
-                    best, gaining = change, True
-                    break
+        used = [
+            degrees for degrees, _ in Counter(self._degrees(s, i) for s in starts for i in range(len(s))).most_common()
+        ]
+        best = [start, *filter(self._gains, starts)][-1]
+        while (change := next(filter(self._gains, self._changes(best, used)), None)) is not None:
+            best = change
         return best
+
+    def _gains(self, strategy: Strategy) -> bool:
+        """Whether its simulated step beats all before, once for each strategy and while the budget lasts."""
+        if strategy in self.tried or self.judge.budget <= 0:
+            return False
+        self.tried.add(strategy)
+        return self.judge.consider(self.plan_of(strategy), "degrees") is self.judge.best
 
     def _discounted(self, price: float) -> Iterator[Strategy]:
         """The cheapest strategies when part of the communication hides behind compute."""
@@ -129,8 +129,8 @@ class Search:
 
     def _experts(self) -> Iterator[Strategy]:
         """Data parallelism and one weird trick, as far as the dimensions allow."""
-        for by_channel in (frozenset[str](), channel_split_layers(self.profile)):
-            columns = zip(self.profile.layers, self.tables.configurations, strict=True)
+        for by_channel in (frozenset[str](), channel_split_layers(self.judge.profile)):
+            columns = zip(self.judge.profile.layers, self.tables.configurations, strict=True)
             yield tuple(widest(options, int(layer.name in by_channel)) for layer, options in columns)
 
     def _changes(self, strategy: Strategy, used: Sequence[Degrees]) -> Iterator[Strategy]:
@@ -150,7 +150,7 @@ class Search:
 
     def plan_of(self, strategy: Strategy) -> Plan:
         """The plan of a strategy."""
-        chosen = zip(self.profile.layers, range(len(strategy)), strict=True)
+        chosen = zip(self.judge.profile.layers, range(len(strategy)), strict=True)
         return replace(
             self.plan, placements={layer.name: placement_of(self._degrees(strategy, i)) for layer, i in chosen}
         )

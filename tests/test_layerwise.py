@@ -293,7 +293,7 @@ def test_slow_links_leave_devices_unused() -> None:
 @given(st.data())
 def test_the_simulated_objective_is_never_slower_than_the_sum(source: st.DataObject) -> None:
     profile, cluster = source.draw(profiles(max_layers=4)), source.draw(clusters(max_workers=4))
-    arguments = {"batch_size": source.draw(st.integers(cluster.workers, 8)), "trials": 12}
+    arguments = {"batch_size": source.draw(st.integers(cluster.workers, 8)), "effort": 0.003}
     by_sum, by_step, by_data = (
         step_seconds(profile, cluster, plan)
         for plan in (
@@ -305,13 +305,13 @@ def test_the_simulated_objective_is_never_slower_than_the_sum(source: st.DataObj
     assert by_step <= min(by_sum, by_data)
 
 
-def test_the_simulated_objective_tries_no_more_than_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from partitioners import layerwise
-
-    tried = []
-    monkeypatch.setattr(layerwise, "run", lambda *arguments: tried.append(1) or run(*arguments))
-    partition(two_layers(5000), switch(4), batch_size=8, objective="step", trials=3)
-    assert 1 <= len(tried) <= 3
+def test_effort_bounds_what_is_simulated() -> None:
+    """A budget of one task pays for one plan."""
+    seen: list[str] = []
+    partition(two_layers(5000), switch(4), batch_size=8, objective="step", effort=1e-9, progress=seen.append)
+    assert len(seen) == 1
+    with pytest.raises(InputError, match="effort is 0: it is positive"):
+        partition(two_layers(), switch(2), batch_size=8, effort=0)
 
 
 def test_memory_is_paid_for_when_it_is_short() -> None:
