@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
-from simulator.collectives import UPDATES_ON_SERVER, Step, collective
+from simulator.collectives import UPDATES_ON_SERVER, Step, collective, serving
 from simulator.exchange import Replicas, replicas_of
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
@@ -22,16 +22,18 @@ Backwards = Callable[[int, int, int], Ints]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradient pieces that the same devices sum in one collective."""
+    """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel."""
 
     group: tuple[int, ...]
     pieces: tuple[Replicas, ...]
     size_bytes: int
+    sent_bytes: float
     update_s: float
 
     def steps(self, cluster: Cluster, plan: Plan) -> list[Step]:
         """The collective's steps for this bucket."""
-        return collective(plan.synchronisation.collective)(cluster, self.group, self.size_bytes, self.update_s)
+        chosen = plan.synchronisation
+        return collective(chosen.collective, chosen.servers)(cluster, self.group, self.sent_bytes, self.update_s)
 
 
 def buckets(profile: Profile, plan: Plan) -> list[Bucket]:
@@ -42,8 +44,9 @@ def buckets(profile: Profile, plan: Plan) -> list[Bucket]:
     def close(group: tuple[int, ...]) -> None:
         pieces = tuple(open_pieces.pop(group))
         size = sum(piece.parameter_bytes for piece in pieces)
+        sent = plan.synchronisation.sent_bytes(size, profile.dtype)
         update_s = sum(_update_s(profile, piece) for piece in pieces)
-        found.append(Bucket(group=group, pieces=pieces, size_bytes=size, update_s=update_s))
+        found.append(Bucket(group=group, pieces=pieces, size_bytes=size, sent_bytes=sent, update_s=update_s))
 
     for piece in reversed(replicas_of(profile, plan)):
         if len(piece.devices) > 1 and piece.parameter_bytes:
@@ -62,27 +65,22 @@ def add_synchronisation(
     """Append the collectives and the optimizer's updates.
 
     `whole[d]` are all backward tasks on device d. Buckets of one group leave one after the other, as on one
-    communicator: each step follows its like of the bucket before. The optimizer of a device runs once,
+    communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
+    and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
     after its whole backward pass and every synchronisation that it takes part in, as torch's does.
     """
     delivered: dict[int, list[int]] = defaultdict(list)
-    previous: dict[tuple[int, ...], list[int]] = {}
+    previous: dict[tuple[int, ...], _Sent] = {}
     for number, bucket in enumerate(buckets(profile, plan)):
-        tasks: list[int] = []
-        for step in bucket.steps(cluster, plan):
-            task = _add_step(builder, step, bucket, number)
-            builder.depend(task, [tasks[i] for i in step.after])
-            for device in step.needs:
-                for piece in bucket.pieces:
-                    builder.depend(task, backwards(piece.layer, piece.slot, device))
-                if not plan.synchronisation.overlap:
-                    builder.depend(task, whole[device])
+        steps = bucket.steps(cluster, plan)
+        ready = _add_ready(builder, cluster, plan, bucket, number, backwards, whole)
+        tasks = _add_steps(builder, bucket, number, steps, ready)
+        for task, step in zip(tasks, steps, strict=True):
             for device in step.delivers:
                 delivered[device].append(task)
-            tasks.append(task)
         if bucket.group in previous:
-            builder.depend(tasks, previous[bucket.group])
-        previous[bucket.group] = tasks
+            _follow(builder, plan, (steps, tasks), previous[bucket.group])
+        previous[bucket.group] = steps, tasks
     for device, seconds in _local_updates(profile, plan).items():
         speed = cluster.devices[device].speed
         last = np.iinfo(np.int64).max
@@ -91,15 +89,65 @@ def add_synchronisation(
         builder.depend(task, delivered[device])
 
 
-def _add_step(builder: GraphBuilder, step: Step, bucket: Bucket, number: int) -> int:
-    """Append one step of a bucket's collective; it is owned by the bucket's first layer, shard = bucket number."""
-    owner = {"layer": bucket.pieces[0].layer, "shard": number}
-    if step.route is None:
-        return int(builder.add(Kind.UPDATE, 1, device=step.device, seconds=step.seconds, **owner)[0])
-    receiver = step.route.pairs[0][1] if len(step.route.pairs) == 1 else -1
-    route = builder.route(step.route)
-    columns = {"device": receiver, "route": route, "seconds": step.seconds, "bytes": step.bytes}
-    return int(builder.add(Kind.SYNCHRONISATION, 1, **columns, **owner)[0])
+def _add_ready(
+    builder: GraphBuilder,
+    cluster: Cluster,
+    plan: Plan,
+    bucket: Bucket,
+    number: int,
+    backwards: Backwards,
+    whole: list[Ints],
+) -> dict[int, list[Ints]]:
+    """Per device of the bucket, the tasks that make its gradient ready to leave; compression is appended here."""
+    chosen = plan.synchronisation
+    found: dict[int, list[Ints]] = {}
+    for device in bucket.group:
+        found[device] = [backwards(piece.layer, piece.slot, device) for piece in bucket.pieces]
+        if not chosen.overlap:
+            found[device].append(whole[device])
+        seconds = chosen.compression_s_per_byte * bucket.size_bytes / cluster.devices[device].speed
+        if seconds:
+            owner = {"layer": bucket.pieces[0].layer, "shard": number, "priority": -1}
+            compression = builder.add(Kind.UPDATE, 1, device=device, seconds=seconds, **owner)
+            for before in found[device]:
+                builder.depend(compression, before)
+            found[device] = [compression]
+    return found
+
+
+def _add_steps(
+    builder: GraphBuilder, bucket: Bucket, number: int, steps: Sequence[Step], ready: Mapping[int, Sequence[Ints]]
+) -> list[int]:
+    """Append a bucket's collective: its steps are owned by the bucket's first layer, shard = bucket number."""
+    tasks: list[int] = []
+    for step in steps:
+        owner = {"layer": bucket.pieces[0].layer, "shard": number}
+        if step.route is None:
+            added = builder.add(Kind.UPDATE, 1, device=step.device, seconds=step.seconds, **owner)
+        else:
+            receiver = step.route.pairs[0][1] if len(step.route.pairs) == 1 else -1
+            columns = {"device": receiver, "route": builder.route(step.route), "seconds": step.seconds}
+            added = builder.add(Kind.SYNCHRONISATION, 1, bytes=step.bytes, **columns, **owner)
+        builder.depend(added, [tasks[i] for i in step.after])
+        for device in step.needs:
+            for before in ready[device]:
+                builder.depend(added, before)
+        tasks.append(int(added[0]))
+    return tasks
+
+
+_Sent = tuple[list[Step], list[int]]
+"""The steps of a bucket's collective and their tasks."""
+
+
+def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> None:
+    """Let a bucket leave after the one before it."""
+    if plan.synchronisation.collective in UPDATES_ON_SERVER:
+        builder.depend(sent[1], before[1])
+        return
+    last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
+    for step, task in zip(*sent, strict=True):
+        builder.depend(task, sorted({last[device] for device in step.needs}))
 
 
 def _update_s(profile: Profile, piece: Replicas) -> float:
@@ -121,11 +169,14 @@ def _local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
 def static_bytes(profile: Profile, cluster: Cluster, plan: Plan) -> Floats:
     """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state."""
     held = np.zeros(len(cluster.devices))
-    on_server = plan.synchronisation.collective in UPDATES_ON_SERVER
+    chosen = plan.synchronisation
     for piece in replicas_of(profile, plan):
-        served = on_server and len(piece.devices) > 1
+        served = chosen.collective in UPDATES_ON_SERVER and len(piece.devices) > 1
         held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else plan.optimizer_state))
-        if served and cluster.servers:
+        if served and chosen.collective == "ps-workers":
+            servers = serving(cluster, piece.devices, chosen.servers)
+            held[list(servers)] += piece.parameter_bytes / len(servers) * plan.optimizer_state
+        elif served and cluster.servers:
             part = piece.parameter_bytes / len(cluster.servers)
             held[list(cluster.servers)] += part * (2 + plan.optimizer_state)
     return held

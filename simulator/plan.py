@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, nearest, require
+from simulator.errors import InputError, nearest, require, require_time
 from simulator.workload import Profile
 
 Degrees = tuple[int, int, int, int]
+_ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,10 @@ class Synchronisation:
 
     collective: a name in `simulator.collectives`. Gradients that become ready one after another on the same
     devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). With `overlap` a
-    bucket leaves as soon as it is full, without it when the whole backward pass has ended.
+    bucket leaves as soon as it is full, without it when the whole backward pass has ended. servers: how many
+    workers serve in "ps-workers" (None: one per host). With half_precision gradients travel in 16 bits; beyond
+    that compression makes them `compression_ratio` times smaller, for which every device computes
+    compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -65,9 +69,22 @@ class Synchronisation:
     collective: str = "ring"
     bucket_bytes: int = 25 * 2**20
     overlap: bool = True
+    servers: int | None = None
+    half_precision: bool = False
+    compression_ratio: float = 1.0
+    compression_s_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
+        require(1 <= self.compression_ratio < inf, "compression_ratio", self.compression_ratio, "it is at least 1")
+        require_time("compression_s_per_byte", self.compression_s_per_byte)
+        if self.servers is not None:
+            require(self.servers >= 1, "servers", self.servers, "it is at least 1 (left out: one per host)")
+
+    def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
+        """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""
+        narrower = _ELEMENT_BYTES.get(dtype, 4) / 2 if self.half_precision else 1.0
+        return gradient_bytes / narrower / self.compression_ratio
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,43 @@
+"""Double binary tree all-reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.cluster import Cluster
+from simulator.collectives._step import Step, both_ways
+from simulator.taskgraph import Route
+
+
+def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float, update_s: float = 0.0) -> list[Step]:
+    """Two trees, each reducing and broadcasting half of the bytes: 2 S/B + 2 ceil(log2 N) x latency for N >= 4.
+
+    Sanders, Speck and Träff, Parallel Computing 35(12), 2009; NCCL since 2.4. Who is inner node of one tree is
+    (but for the root) leaf of the other, so at most four edges of S/2, each both ways, meet at a device; with
+    2 devices it is two of them and with 3 three, which gives S/B and 3/2 S/B. Chunks are counted as
+    infinitely small, and going up and down the tree overlap, since links carry both directions at once.
+    """
+    members, n = tuple(group), len(group)
+    edges = _tree_edges(n)
+    other = [(n - 1 - a, n - 1 - b) for a, b in edges] if n % 2 == 0 else [((a + 1) % n, (b + 1) % n) for a, b in edges]
+    pairs = both_ways([(members[a], members[b]) for a, b in edges + other])
+    route = Route(pairs, rounds=2 * (n - 1).bit_length())
+    return [Step(route=route, bytes=size_bytes / 2, needs=members, delivers=members)]
+
+
+def _tree_edges(n: int) -> list[tuple[int, int]]:
+    """(child, parent) of a tree of depth ceil(log2 n) in which odd numbers are leaves and 0, the root, has one child.
+
+    0 -> 4 -> 2 -> 1, 3        for n = 8: subtrees hang at powers of two
+              6 -> 5, 7
+    """
+
+    def edges(low: int, high: int, parent: int) -> list[tuple[int, int]]:
+        """The subtree over low <= number < high, where low is odd."""
+        if low >= high:
+            return []
+        step = 1 << ((high - low).bit_length() - 1)
+        middle = low - 1 + step
+        return [(middle, parent), *edges(low, middle, middle), *edges(middle + 1, high, middle)]
+
+    return edges(1, n, 0)

@@ -1,0 +1,329 @@
+"""Every collective against its closed form, and against its messages one by one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from math import ceil, log2
+
+import numpy as np
+import pytest
+from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
+
+from simulator.builder import GraphBuilder
+from simulator.cluster import Cluster
+from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER, Step, collective
+from simulator.engine import simulate
+from simulator.errors import InputError
+from simulator.gradients import static_bytes
+from simulator.plan import Synchronisation
+from simulator.run import run
+from simulator.taskgraph import Kind, Route
+from simulator.topologies import Wire, two_tier
+from simulator.volume import communication_volume
+
+EXACT = 1e-9
+SIZE = 1e8
+SIZES = [*range(2, 18), 24, 31, 32, 33, 48, 63, 64]
+NODE, NET = (
+    Wire(bandwidth_bytes_per_s=1e11, latency_s=1e-6, tier="intra"),
+    Wire(bandwidth_bytes_per_s=1e9, latency_s=2e-5, tier="inter"),
+)
+
+
+def tasks_of(steps: list[Step], cluster: Cluster) -> float:
+    """Seconds of `steps` alone on `cluster`."""
+    builder = GraphBuilder()
+    tasks: list[int] = []
+    for step in steps:
+        if step.route is None:
+            added = builder.add(Kind.UPDATE, 1, device=step.device, seconds=step.seconds)
+        else:
+            route = builder.route(step.route)
+            added = builder.add(Kind.SYNCHRONISATION, 1, route=route, bytes=step.bytes, seconds=step.seconds)
+        builder.depend(added, [tasks[i] for i in step.after])
+        tasks.append(int(added[0]))
+    return simulate(builder.build(np.zeros(len(cluster.devices)), ("",)), cluster).step_s
+
+
+def seconds(name: str, cluster: Cluster, servers: int | None = None) -> float:
+    """Seconds of one all-reduce of SIZE bytes over all workers of `cluster`."""
+    return tasks_of(collective(name, servers)(cluster, range(cluster.workers), SIZE, 0.0), cluster)
+
+
+def pairs_bytes(steps: list[Step]) -> Counter[tuple[int, int]]:
+    """Bytes from device to device."""
+    found: Counter[tuple[int, int]] = Counter()
+    for step in steps:
+        for pair in step.route.pairs if step.route else ():
+            found[pair] += step.bytes  # type: ignore[assignment]
+    return found
+
+
+# Closed forms, on a switch, where no two messages meet.
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_ring(n: int) -> None:
+    assert seconds("ring", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY, EXACT)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_halving_doubling(n: int) -> None:
+    power = 2 ** int(log2(n))
+    folded_s = 2 * (SIZE / BANDWIDTH + LATENCY) if power < n else 0.0
+    whole_s = 2 * (power - 1) / power * SIZE / BANDWIDTH + 2 * log2(power) * LATENCY
+    assert seconds("halving-doubling", star(n)) == pytest.approx(whole_s + folded_s, EXACT)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_double_binary_tree(n: int) -> None:
+    edges = {2: 2, 3: 3}.get(n, 4)
+    expected_s = edges / 2 * SIZE / BANDWIDTH + 2 * ceil(log2(n)) * LATENCY
+    assert seconds("tree", star(n)) == pytest.approx(expected_s, EXACT)
+
+
+@pytest.mark.parametrize("n", [n for n in SIZES if n <= 32])
+def test_all_to_all(n: int) -> None:
+    assert seconds("all-to-all", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * LATENCY, EXACT)
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (4, 1), (4, 2), (4, 4), (7, 3), (16, 5), (32, 2), (64, 64)])
+def test_servers(n: int, k: int) -> None:
+    own_s = 2 * (max(n / k, 1) * SIZE / BANDWIDTH + LATENCY)
+    assert seconds("ps", star(n, servers=k)) == pytest.approx(own_s, EXACT)
+    shared_s = 2 * ((n - 1) / k * SIZE / BANDWIDTH + LATENCY)
+    assert seconds("ps-workers", star(n), servers=k) == pytest.approx(shared_s, EXACT)
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(2, 2), (2, 4), (4, 4), (8, 8), (3, 2), (1, 4), (4, 1)])
+def test_hierarchical(nodes: int, each: int) -> None:
+    """Inside, a hop crosses two node wires; between hosts, two node wires and two network wires."""
+    cluster = two_tier(nodes * each, each, NODE, NET)
+    inside_s = 2 * (each - 1) / each * SIZE / 1e11 + 2 * (each - 1) * 2e-6
+    ring_s = 2 * (nodes - 1) / nodes * SIZE / 1e9 + 2 * (nodes - 1) * (2e-6 * (each > 1) + 4e-5)
+    if nodes > 1 and each > 1:
+        assert seconds("hierarchical", cluster) == pytest.approx(inside_s + ring_s, EXACT)
+        edges = {2: 2, 3: 3}.get(nodes, 4)
+        tree_s = edges / 2 * SIZE / 1e9 + 2 * ceil(log2(nodes)) * 4.2e-5
+        assert seconds("hierarchical-tree", cluster) == pytest.approx(inside_s + tree_s, EXACT)
+    else:
+        assert seconds("hierarchical", cluster) == seconds("ring", cluster)
+
+
+def test_hierarchical_with_a_node_part_full() -> None:
+    """Leaders of 4, 4 and 2: up a chain of 3 hops, a ring of 3, down the chain."""
+    cluster = two_tier(10, 4, NODE, NET)
+    chain_s = SIZE / 1e11 + 3 * 2e-6
+    ring_s = 4 / 3 * SIZE / 1e9 + 4 * 4.2e-5
+    assert seconds("hierarchical", cluster) == pytest.approx(2 * chain_s + ring_s, EXACT)
+
+
+# Fluid against expanded: a message for each in each round.
+
+
+def ring_in_rounds(n: int) -> list[Step]:
+    """Round r + 1 of a device waits for its own and its neighbour's round r."""
+    steps: list[Step] = []
+    for turn in range(2 * (n - 1)):
+        for i in range(n):
+            after = ((turn - 1) * n + i, (turn - 1) * n + (i - 1) % n) if turn else ()
+            steps.append(Step(route=Route(((i, (i + 1) % n),)), bytes=SIZE / n, after=after))
+    return steps
+
+
+def expanded(steps: list[Step]) -> list[Step]:
+    """Every pair of every step as a message of its own; the next step waits for all of them."""
+    found: list[Step] = []
+    numbers: list[tuple[int, ...]] = []
+    for step in steps:
+        after = tuple(i for earlier in step.after for i in numbers[earlier])
+        assert step.route is not None
+        numbers.append(tuple(range(len(found), len(found) + len(step.route.pairs))))
+        found += [replace(step, route=Route((pair,)), after=after) for pair in step.route.pairs]
+    return found
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 13])
+@pytest.mark.parametrize("per_node", [1, 4])
+def test_a_fluid_ring_is_its_rounds(n: int, per_node: int) -> None:
+    """Also where hops differ, since every round waits for the slowest hop."""
+    cluster = star(n) if per_node == 1 else two_tier(n, per_node, NODE, NET)
+    assert seconds("ring", cluster) == pytest.approx(
+        tasks_of(ring_in_rounds(n), cluster), 1e-9 if per_node == 1 else 5e-2
+    )
+
+
+@pytest.mark.parametrize("name", ["halving-doubling", "all-to-all"])
+@pytest.mark.parametrize("n", [2, 3, 8, 16])
+def test_fluid_phases_are_their_messages(name: str, n: int) -> None:
+    cluster = star(n)
+    steps = COLLECTIVES[name](cluster, range(n), SIZE, 0.0)
+    assert tasks_of(steps, cluster) == pytest.approx(tasks_of(expanded(steps), cluster), EXACT)
+
+
+def test_a_congested_all_to_all_takes_what_its_messages_take() -> None:
+    """8 devices in 2 nodes share the wires between: 4 x 4 messages of S/8 each way."""
+    cluster = two_tier(8, 4, NODE, NET)
+    steps = COLLECTIVES["all-to-all"](cluster, range(8), SIZE, 0.0)
+    assert tasks_of(steps, cluster) == pytest.approx(2 * (16 / 8 * SIZE / 1e9 + 4.2e-5), EXACT)
+    assert tasks_of(expanded(steps), cluster) == pytest.approx(tasks_of(steps, cluster), EXACT)
+
+
+# What a collective must do.
+
+
+def sums_of(steps: list[Step], n: int, servers: int) -> list[set[int]]:
+    """Whose gradients each device knows in the end, if every message carried all that its sender knew.
+
+    Messages of one step of several rounds are repeated as often.
+    """
+    known = [{i} for i in range(n)] + [set() for _ in range(servers)]
+    for step in steps:
+        for _ in range(step.route.rounds if step.route else 0):
+            assert step.route is not None
+            before = [set(one) for one in known]
+            for a, b in step.route.pairs:
+                known[b] |= before[a]
+    return known[:n]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize(("n", "each"), [(2, 1), (3, 1), (4, 2), (6, 1), (8, 4), (10, 4), (16, 4), (19, 3)])
+def test_everyone_gets_the_sum_of_all(name: str, n: int, each: int) -> None:
+    servers = 2 if name == "ps" else 0
+    cluster = two_tier(n, each, NODE, NET, servers=servers)
+    steps = COLLECTIVES[name](cluster, range(n), SIZE, 1.0)
+    assert sums_of(steps, n, servers) == [set(range(n))] * n
+    assert {d for step in steps for d in step.needs} == {d for step in steps for d in step.delivers} == set(range(n))
+    assert all(i < number for number, step in enumerate(steps) for i in step.after)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_trees_share_the_work(n: int) -> None:
+    """No device has more than four tree edges, each tree has n - 1, and only roots are inner nodes of both."""
+    (step,) = COLLECTIVES["tree"](star(n), range(n), SIZE, 0.0)
+    assert step.route is not None and len(step.route.pairs) == 4 * (n - 1)
+    edges = Counter(device for pair in step.route.pairs for device in pair)
+    assert max(edges.values()) / 2 == {2: 2, 3: 3}.get(n, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("ring", 2 * 7),
+        ("halving-doubling", 2 * 7),
+        ("tree", 2 * 7),
+        ("all-to-all", 2 * 7),
+        ("hierarchical", 2 * 7),
+        ("ps", 2 * 8),
+        ("ps-workers", 2 * 7),
+    ],
+)
+def test_bytes_moved_in_gradients(name: str, total: int) -> None:
+    """Summing N gradients needs N - 1 of them moved, and N - 1 results; a server of its own is one device more."""
+    cluster = two_tier(8, 4, NODE, NET, servers=1)
+    moved = pairs_bytes(COLLECTIVES[name](cluster, range(8), SIZE, 0.0))
+    assert sum(moved.values()) == pytest.approx(total * SIZE, EXACT)
+    assert not any(a == b for a, b in moved)
+
+
+def test_servers_on_workers_spread_over_the_hosts() -> None:
+    cluster = two_tier(8, 4, NODE, NET)
+    for count, expected in ((None, {0, 4}), (1, {0}), (3, {0, 1, 4}), (8, set(range(8)))):
+        steps = collective("ps-workers", count)(cluster, range(8), SIZE, 1.0)
+        assert {step.device for step in steps if step.route is None} == expected
+    with pytest.raises(InputError, match="servers is 9: of 8 workers 1 to 8 can serve"):
+        collective("ps-workers", 9)(cluster, range(8), SIZE, 1.0)
+
+
+# In a step.
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIVES.keys() - UPDATES_ON_SERVER))
+def test_buckets_leave_one_after_the_other(name: str) -> None:
+    """Without overlap, four buckets take four times one."""
+    profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET)
+    step_s = {
+        bucket: run(profile, cluster, replicated(profile, 8, synchronisation=Synchronisation(
+            collective=name, bucket_bytes=bucket, overlap=False
+        ))).timeline.step_s - 4 * 0.03 / 8
+        for bucket in (0, profile.layers[0].parameter_bytes * 2)
+    }  # fmt: skip
+    steps = COLLECTIVES[name](cluster, range(8), profile.layers[0].parameter_bytes, 0.0)
+    assert step_s[0] == pytest.approx(4 * tasks_of(steps, cluster), EXACT)
+    assert step_s[0] > step_s[profile.layers[0].parameter_bytes * 2]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_steps_volume_is_the_collectives(name: str) -> None:
+    profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET, servers=1)
+    plan = replicated(profile, 8, synchronisation=Synchronisation(collective=name))
+    volume = communication_volume(profile, cluster, plan)
+    found = run(profile, cluster, plan).report.communication_bytes
+    assert np.array(found.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
+    assert volume.total == pytest.approx((16 if name == "ps" else 14) * profile.parameter_bytes, EXACT)
+
+
+def test_half_precision_and_compression_send_less() -> None:
+    """16-bit gradients halve the bytes, a ratio of 10 makes them a tenth; compressing delays the bucket."""
+    profile = chain(4, batch=4)
+    size, cost_s_per_byte = profile.parameter_bytes, 1e-9
+    lean = Synchronisation(half_precision=True, compression_ratio=10.0, overlap=False)
+    for synchronisation, compressing_s in ((lean, 0.0), (replace(lean, compression_s_per_byte=cost_s_per_byte), 1.0)):
+        report = run(profile, star(4), replicated(profile, 4, synchronisation=synchronisation)).report
+        expected_s = 4 * 0.03 / 4 + 1.5 * size / 20 / BANDWIDTH + 6 * LATENCY + compressing_s * cost_s_per_byte * size
+        assert report.step_s == pytest.approx(expected_s, EXACT)
+        assert report.communication_bytes.total == pytest.approx(6 * size / 20, EXACT)
+    narrow = replace(profile, dtype="bfloat16")
+    assert run(narrow, star(4), replicated(narrow, 4, synchronisation=replace(lean, compression_ratio=1.0))).report \
+        .communication_bytes.total == pytest.approx(6 * size, EXACT)  # fmt: skip
+
+
+def test_compression_runs_as_soon_as_its_gradient_is_there() -> None:
+    """Two layers, a bucket each: the last layer's is compressed before the first layer's backward goes on."""
+    profile = chain(2, batch=2)
+    options = {"bucket_bytes": 0, "compression_ratio": 1e6, "compression_s_per_byte": 1e-9}
+    found = run(profile, star(2), replicated(profile, 2, synchronisation=Synchronisation(**options)))  # type: ignore[arg-type]
+    graph, timeline = found.graph, found.timeline
+    compressing = np.flatnonzero((graph.kind == Kind.UPDATE) & (graph.device == 0) & (graph.layer >= 0))
+    assert timeline.start_s[compressing] == pytest.approx([0.01 + 0.01, 0.03 + 1e-3])
+
+
+def test_state_lies_with_the_servers() -> None:
+    profile = chain(4, batch=4)
+    size = profile.parameter_bytes
+    for name, servers, expected in (
+        ("ring", None, [4.0, 4.0, 4.0, 4.0, 0.0]),
+        ("ps", None, [2.0, 2.0, 2.0, 2.0, 4.0]),
+        ("ps-workers", 2, [3.0, 3.0, 2.0, 2.0, 0.0]),
+    ):
+        plan = replicated(
+            profile, 4, optimizer_state=2.0, synchronisation=Synchronisation(collective=name, servers=servers)
+        )
+        held = static_bytes(profile, star(4, servers=1), plan)
+        assert held == pytest.approx(np.array(expected) * size)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"compression_ratio": 0.5}, "compression_ratio is 0.5: it is at least 1"),
+        ({"compression_s_per_byte": -1.0}, "compression_s_per_byte is -1.0"),
+        ({"servers": 0}, "servers is 0: it is at least 1"),
+    ],
+)
+def test_wrong_options(options: dict[str, float], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Synchronisation(**options)  # type: ignore[arg-type]
+
+
+def test_every_pair_of_names_is_told_apart() -> None:
+    """No two collectives send the same messages."""
+    cluster = two_tier(8, 4, NODE, NET, servers=1)
+    routes = {
+        name: [(step.route, step.bytes) for step in found(cluster, range(8), SIZE, 0.0)]
+        for name, found in COLLECTIVES.items()
+    }
+    assert all(routes[a] != routes[b] for a, b in itertools.combinations(routes, 2))
