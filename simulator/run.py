@@ -8,6 +8,7 @@ from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.lowering import lower
 from simulator.metrics import Report, measure
+from simulator.noise import Noise
 from simulator.plan import Plan
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
@@ -24,9 +25,10 @@ class Run:
     report: Report
 
 
-def run(profile: Profile, cluster: Cluster, plan: Plan) -> Run:
+def run(profile: Profile, cluster: Cluster, plan: Plan, noise: Noise | None = None) -> Run:
     """Lower, simulate and measure `plan`. Raises InputError when it does not fit profile or cluster."""
     graph = lower(profile, cluster, plan)
+    graph = noise.disturb(graph) if noise else graph
     timeline = simulate(graph, cluster)
     return Run(plan=plan, graph=graph, timeline=timeline, report=measure(profile, cluster, plan, graph, timeline))
 

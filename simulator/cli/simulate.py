@@ -10,9 +10,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _strategy
+from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
+    from simulator.noise import Noise
     from simulator.plan import Plan
     from simulator.workload import Profile
 
@@ -23,6 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--strategy", metavar="NAME", help="who splits the network: data, model, pipeline, ...")
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
     parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    noise = parser.add_argument_group("noise")
+    noise.add_argument(
+        "--jitter", metavar="X", type=_options.positive, default=0.0,
+        help="relative standard deviation of every compute task's duration, drawn with --seed",
+    )  # fmt: skip
+    noise.add_argument(
+        "--straggler", metavar="DEVICE=FACTOR", type=_options.assignment, action="append", default=[],
+        help="tasks of a device take FACTOR times as long, e.g. 3=2; repeatable",
+    )  # fmt: skip
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace that ui.perfetto.dev opens (JSON)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
@@ -38,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
     plan = given or _made(args, profile, cluster)
-    done = simulate(profile, cluster, plan)
+    done = simulate(profile, cluster, plan, _noise(args))
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
     if args.trace_out:
@@ -49,6 +60,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         _printing.print_report(done, cluster, note, args.trace_out)
     return 0
+
+
+def _noise(args: argparse.Namespace) -> Noise:
+    from simulator.noise import Noise
+
+    return Noise(jitter=args.jitter, stragglers=dict(map(_straggler, args.straggler)), seed=args.seed)
+
+
+def _straggler(given: tuple[str, str]) -> tuple[int, float]:
+    try:
+        return int(given[0]), float(given[1])
+    except ValueError:
+        raise InputError(f"--straggler {given[0]}={given[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2") from None
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:
