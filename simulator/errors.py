@@ -4,7 +4,8 @@ ShardscopeError                 catch this to catch them all; the command line p
 ├── InputError(ValueError)      a field, file or option has a value that breaks a rule
 ├── UnknownNameError(LookupError)  a name that is not in a registry; says which names are
 ├── MissingExtraError(ImportError)  an optional dependency is absent; says what to install
-└── StuckError(RuntimeError)    a task graph cannot proceed; names the blocked tasks
+├── StuckError(RuntimeError)    a task graph cannot proceed; names the blocked tasks
+└── RunError(RuntimeError)      real processes or their network failed; names the rank, its last task, its error
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class MissingExtraError(ShardscopeError, ImportError):
 
 class StuckError(ShardscopeError, RuntimeError):
     """A task graph cannot proceed."""
+
+
+class RunError(ShardscopeError, RuntimeError):
+    """Real processes, or the network between them, failed."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

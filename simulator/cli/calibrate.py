@@ -1,0 +1,16 @@
+"""Measure the links of a cluster, in a shaped network on this machine, and write it with the curves (needs torch)."""
+
+from __future__ import annotations
+
+from simulator.errors import MissingExtraError
+
+
+def main(argv: list[str]) -> int:
+    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate`."""
+    try:
+        from traces import calibrate
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("calibrate needs torch; install it with: pip install 'shardscope[capture]'") from None
+    return calibrate.main(argv)

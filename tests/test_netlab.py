@@ -1,0 +1,207 @@
+"""The shaped network of namespaces, and ranks launched in it: rates, counters, teardown, bounded failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+
+from simulator.cluster import Cluster, Device
+from simulator.errors import InputError, RunError
+from simulator.topologies import Wire, flat_switch, ring, two_tier
+from traces import namespaces
+from traces.launch import launch
+from traces.netlab import Lab
+
+ROOT = Path(__file__).resolve().parent.parent
+REASON = namespaces.available()
+needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
+
+RATE = 25e6  # 200 Mbit/s
+GOODPUT = 1448 / 1514  # of Ethernet frames of 1500 bytes with TCP timestamps
+PAIR = flat_switch(2, Wire(bandwidth_bytes_per_s=RATE))
+OWNER = f"""
+import subprocess, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from simulator.topologies import Wire, flat_switch
+from traces.netlab import Lab
+with Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=1e6))) as lab:
+    inside = subprocess.Popen(lab.command(1, ["sleep", "600"]))
+    print(lab.namespace(0), inside.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with Lab(PAIR) as made:
+        yield made
+    assert not namespaces.listed(namespaces.owned_prefix())
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a lab with a process in it."""
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+@needs_lab
+def test_a_message_takes_its_bytes_over_the_rate_and_is_counted(lab: Lab) -> None:
+    size = 5_000_000
+    before = lab.carried_bytes()
+    seconds = launch("rank_programs:one_way", 2, lab=lab, arguments={"source": 0, "target": 1, "size": size})[1]
+    carried = {name: count - before[name] for name, count in lab.carried_bytes().items()}
+    assert seconds == pytest.approx(size / (RATE * GOODPUT), rel=0.25)
+    assert carried["host0->switch"] == pytest.approx(size, rel=0.05)
+    assert carried["switch->host1"] == pytest.approx(size, rel=0.05)
+    assert carried["host1->switch"] < 0.05 * size
+
+
+@needs_lab
+def test_the_trunk_of_two_tiers_is_shaped_and_counted() -> None:
+    intra, inter = Wire(bandwidth_bytes_per_s=125e6, tier="intra"), Wire(bandwidth_bytes_per_s=RATE, tier="inter")
+    size = 2_000_000
+    with Lab(two_tier(4, 2, intra, inter)) as lab:
+        arguments = {"source": 0, "target": 2, "size": size}
+        seconds = launch("rank_programs:one_way", 4, lab=lab, arguments=arguments)[2]
+        carried = lab.carried_bytes()
+    assert seconds == pytest.approx(size / (RATE * GOODPUT), rel=0.25)
+    assert carried["node0/switch->core"] == pytest.approx(size, rel=0.05)
+    assert carried["core->node1/switch"] == pytest.approx(size, rel=0.05)
+
+
+@needs_lab
+def test_traffic_cannot_leave(lab: Lab) -> None:
+    routes = subprocess.run(lab.command(0, ["ip", "route"]), capture_output=True, text=True, check=True).stdout
+    assert routes.split() == ["10.77.0.0/24", "dev", "eth0", "proto", "kernel", "scope", "link", "src", "10.77.0.1"]
+
+
+@needs_lab
+def test_an_exception_leaves_nothing_behind() -> None:
+    with pytest.raises(ZeroDivisionError), Lab(PAIR) as lab:
+        assert len(namespaces.listed(namespaces.owned_prefix())) == 3
+        sleeper = subprocess.Popen(lab.command(0, ["sleep", "600"]))
+        raise ZeroDivisionError
+    assert sleeper.wait(5) != 0
+    assert not namespaces.listed(namespaces.owned_prefix())
+
+
+@needs_lab
+def test_a_terminated_owner_tears_its_lab_down(owner: subprocess.Popen[str]) -> None:
+    assert owner.stdout is not None
+    name = owner.stdout.readline().split()[0]
+    assert name in namespaces.listed()
+    owner.terminate()
+    assert owner.wait(10) == 128 + signal.SIGTERM
+    assert name not in namespaces.listed()
+
+
+@needs_lab
+def test_a_killed_owners_lab_is_removed_by_the_next(owner: subprocess.Popen[str]) -> None:
+    assert owner.stdout is not None
+    name, inside = owner.stdout.readline().split()
+    with Lab(PAIR):
+        assert name in namespaces.listed(), "a living owner's lab stays"
+    owner.kill()
+    owner.wait()
+    assert name in namespaces.listed()
+    with Lab(PAIR):
+        assert name not in namespaces.listed()
+    assert not Path(f"/proc/{inside}/ns/net").exists()
+
+
+def test_ranks_over_loopback() -> None:
+    assert launch("rank_programs:total", 2, arguments={"factor": 2.0}) == [[6.0, 1], [6.0, 1]]
+
+
+def test_ranks_keep_to_their_cores() -> None:
+    first = min(os.sched_getaffinity(0))
+    assert launch("rank_programs:cores", 2, cores=[[first], [first]], backend="") == [[first], [first]]
+
+
+@pytest.mark.parametrize(
+    "trouble, told",
+    [
+        ("raises", "rank 1 failed with exit code 1 (last task: forward of conv1)"),
+        ("killed", "rank 1 was killed by SIGKILL (last task: forward of conv1)"),
+    ],
+)
+def test_a_dying_rank_ends_the_run(trouble: str, told: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(RunError) as caught:
+        launch("rank_programs:troubled", 3, arguments={"trouble": trouble}, backend="", timeout_s=60)
+    assert time.monotonic() - start < 10
+    assert str(caught.value).startswith(told)
+    assert ("ValueError: the shard is empty" in str(caught.value)) == (trouble == "raises")
+    assert not _ranks()
+
+
+def test_a_hanging_rank_ends_the_run_in_time() -> None:
+    start = time.monotonic()
+    with pytest.raises(RunError, match="2 of 2 ranks did not end within 5 s") as caught:
+        launch("rank_programs:troubled", 2, arguments={"trouble": "hangs"}, backend="", timeout_s=5)
+    assert time.monotonic() - start < 8
+    assert "rank 1 (last task: forward of conv1)" in str(caught.value)
+    assert "in troubled" in str(caught.value), "the stack says where"
+    assert not _ranks()
+
+
+def test_a_rank_whose_peer_has_left_says_what_it_waited_for() -> None:
+    with pytest.raises(RunError, match=r"rank 0 failed with exit code 1 \(last task: message to 0\)"):
+        launch("rank_programs:unequal", 2, timeout_s=20)
+
+
+def _ranks() -> list[str]:
+    """Command lines of ranks that this process started and that still run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"traces.rank" in words and str(os.getpid()).encode() in words:
+            found.append(str(words))
+    return found
+
+
+@pytest.mark.parametrize(
+    "cluster, told",
+    [
+        (ring(3, Wire(bandwidth_bytes_per_s=1e6)), "no tree"),
+        (ring(2, Wire(bandwidth_bytes_per_s=1e6)), "joined to one switch"),
+        (Cluster(name="one", devices=PAIR.devices, links=PAIR.links[:-1]), "no way back"),
+        (Cluster(name="apart", devices=(Device(name="a", host="a"),)), "no tree"),
+        (Cluster(name="s", devices=(*PAIR.devices, Device(name="c", host="c")), links=PAIR.links), "no tree"),
+    ],
+)
+def test_what_is_no_tree_of_switches_is_refused(cluster: Cluster, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Lab(cluster)
+
+
+def test_more_ranks_than_devices_are_refused() -> None:
+    with pytest.raises(InputError, match="the lab has 2 devices, one rank each"):
+        launch("rank_programs:cores", 3, lab=Lab(PAIR))
+
+
+def test_without_root_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {"ip": "/sbin/ip", "tc": "/sbin/tc"}
+    monkeypatch.setattr(shutil, "which", found.get)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert namespaces.available() == "making network namespaces needs root: run with sudo"
+    found.pop("tc")
+    assert namespaces.available() == "no tc command: install iproute2"
+    with pytest.raises(RunError, match="no network lab: no tc command"), Lab(PAIR):
+        pass

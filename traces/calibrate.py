@@ -1,0 +1,237 @@
+"""Measure the links of a cluster with the backend that will use them: curves of bytes -> seconds, CPU per byte.
+
+    message      half of a ping-pong between two devices: send, receive, and everything that a rank waits for
+    all-reduce   of the first N devices, in one call, as DDP makes for a bucket; the slowest rank's time
+    CPU          seconds that the sending and the receiving process compute per byte of a one-way stream
+
+Links of equal tier, bandwidth and latency are alike: one pair of devices is measured for every kind of route. Run
+
+    sudo python -m traces.calibrate CLUSTER -o OUT.yaml                                 in a network lab
+    torchrun --nnodes 2 ... -m traces.calibrate CLUSTER -o OUT.yaml                     on the hosts it runs on
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import accumulate, permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from simulator import files
+from simulator.cluster import Cluster, Curve, Link
+from simulator.errors import require
+from traces import machine, namespaces
+from traces.launch import launch
+from traces.netlab import Lab
+from traces.probe import measure
+from traces.rank import Rank
+from traces.rounds import median, spread
+
+SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+_DESCRIPTION = """
+Measure the links of a cluster, in a network lab of this machine shaped like it (needs root and iproute2, else
+loopback without shaping) or between the hosts that torchrun started it on, and write the cluster with the curves.
+"""
+
+Points = Sequence[tuple[float, float, float]]
+"""(bytes, median seconds, interquartile range in seconds) by size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured: by device pair and by number of devices, and the CPU seconds per byte of each side.
+
+    spread: the largest interquartile range over median at the largest size.
+    """
+
+    messages: Mapping[tuple[int, int], Points]
+    all_reduces: Mapping[int, Points]
+    send_cpu_s_per_byte: float
+    receive_cpu_s_per_byte: float
+    spread: float
+
+
+def calibrate(
+    cluster: Cluster,
+    lab: Lab | None = None,
+    *,
+    sizes_bytes: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
+    cores: Sequence[Sequence[int]] = (),
+    timeout_s: float = 600.0,
+) -> Cluster:
+    """`cluster` with measured curves on its links and for all-reduce, with what was measured where in `sources`.
+
+    lab: the lab of this cluster; None measures loopback. sizes_bytes: SIZES_BYTES by default. counts: numbers of
+    devices to all-reduce among, by default 2, 4, ... up to all. cores: as for `launch`; calibrate as you will
+    run. A link's bandwidth becomes what a long message gets of it, its latency its share of the shortest message's
+    time. Raises RunError when a rank fails.
+    """
+    task = _task(cluster, sizes_bytes, counts)
+    found = launch(
+        "traces.probe:measure", len(cluster.devices), lab=lab, arguments=task, timeout_s=timeout_s, cores=cores
+    )
+    where = "in a network lab of this machine" if lab else "over loopback, unshaped"
+    return apply(cluster, _measurement(task, found), where)
+
+
+def apply(cluster: Cluster, found: Measurement, where: str) -> Cluster:
+    """`cluster` with the curves that were found; `where` goes into its sources."""
+    kinds: dict[tuple[Any, ...], Link] = {}
+    for pair, points in found.messages.items():
+        _learn(cluster, pair, points, kinds)
+    links = tuple(
+        replace(
+            link,
+            bandwidth_bytes_per_s=kinds[_kind(link)].bandwidth_bytes_per_s,
+            latency_s=kinds[_kind(link)].latency_s,
+            curve=kinds[_kind(link)].curve,
+        )
+        if _kind(link) in kinds
+        else link
+        for link in cluster.links
+    )
+    reduces = {count: _curve(points) for count, points in found.all_reduces.items()}
+    collectives = {**cluster.collectives, **({"all_reduce": reduces} if reduces else {})}
+    return replace(cluster, links=links, collectives=collectives, sources=(*cluster.sources, *_sources(found, where)))
+
+
+def _task(cluster: Cluster, sizes_bytes: Sequence[int] | None, counts: Sequence[int] | None) -> dict[str, Any]:
+    """The arguments of `measure`: what to measure on this cluster."""
+    total = len(cluster.devices)
+    require(total >= 2, "devices", total, "there is something to send to: at least 2")
+    wanted = [n for n in (2, 4, 8, 16, 32, 64, 128) if n < total] + [total] if counts is None else list(counts)
+    require(all(2 <= n <= total for n in wanted), "counts", wanted, f"each is in 2 to {total}, the devices there are")
+    sizes = sorted(set(SIZES_BYTES if sizes_bytes is None else sizes_bytes))
+    require(len(sizes) >= 2, "sizes_bytes", sizes, "a curve needs at least 2")
+    pairs = _pairs(cluster)
+    rates = [min(cluster.bandwidth_bytes_per_s(*pair), 1e10) for pair in pairs]
+    return {"pairs": pairs, "counts": wanted, "sizes": sizes, "rates": rates}
+
+
+def _pairs(cluster: Cluster) -> list[tuple[int, int]]:
+    """One pair of devices for every kind of route, short routes first."""
+    found: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for a, b in permutations(range(len(cluster.devices)), 2):
+        found.setdefault(tuple(_kind(cluster.links[i]) for i in cluster.route(a, b)), (a, b))
+    return [found[kinds] for kinds in sorted(found, key=len)]
+
+
+def _kind(link: Link) -> tuple[Any, ...]:
+    return link.tier, link.bandwidth_bytes_per_s, link.latency_s
+
+
+def _measurement(task: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Measurement:
+    """What all ranks found, in one; `found` is in the order of ranks."""
+    sizes = task["sizes"]
+    messages = {
+        tuple(pair): [_point(size, found[pair[0]]["messages"][i][k]) for k, size in enumerate(sizes)]
+        for i, pair in enumerate(task["pairs"])
+    }
+    all_reduces = {
+        n: [_point(size, _slowest([found[r]["all_reduces"][i][k] for r in range(n)])) for k, size in enumerate(sizes)]
+        for i, n in enumerate(task["counts"])
+    }
+    curves = [*messages.values(), *all_reduces.values()]
+    return Measurement(
+        messages=messages,
+        all_reduces=all_reduces,
+        send_cpu_s_per_byte=found[0]["cpu_s_per_byte"],
+        receive_cpu_s_per_byte=found[1]["cpu_s_per_byte"],
+        spread=max(points[-1][2] / points[-1][1] for points in curves),
+    )
+
+
+def _slowest(repetitions: Sequence[Sequence[float]]) -> list[float]:
+    return [max(times) for times in zip(*repetitions, strict=True)]
+
+
+def _point(size: int, seconds: Sequence[float]) -> tuple[float, float, float]:
+    return size, median(seconds), spread(seconds)
+
+
+def _curve(points: Points) -> Curve:
+    """The medians, none above that of a longer message: what disturbs a measurement only ever adds time."""
+    falling = list(accumulate((seconds for _, seconds, _ in reversed(points)), min))
+    return Curve(points=tuple((size, seconds) for (size, _, _), seconds in zip(points, reversed(falling), strict=True)))
+
+
+def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[tuple[Any, ...], Link]) -> None:
+    """Add what a pair's measurement says of the kinds of link on its route that are not known yet."""
+    route = [cluster.links[i] for i in cluster.route(*pair)]
+    new = [link for link in route if _kind(link) not in kinds]
+    known_s = sum(kinds[_kind(link)].latency_s for link in route if _kind(link) in kinds)
+    curve = _curve(points)
+    (size0, time0), (size1, time1) = curve.points[-2:]
+    share = (size1 - size0) / (time1 - time0) / min(link.bandwidth_bytes_per_s for link in route)
+    for link in new:
+        kinds[_kind(link)] = replace(
+            link,
+            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * share,
+            latency_s=max(curve.points[0][1] - known_s, 0.0) / len(new),
+            curve=curve,
+        )
+
+
+def _sources(found: Measurement, where: str) -> tuple[str, ...]:
+    place = torch.device("cpu")
+    versions = ", ".join(f"{name} {version}" for name, version in machine.software(place).items())
+    return (
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine.device_name(place, 1)} per rank, "
+        f"{os.cpu_count()} cores in all; {versions}; medians, interquartile range at the largest size at most "
+        f"{found.spread:.1%}",
+        f"CPU per byte sent {found.send_cpu_s_per_byte * 1e9:.2f} ns, "
+        f"received {found.receive_cpu_s_per_byte * 1e9:.2f} ns",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `shardscope calibrate`, also `python -m traces.calibrate`: measure and write a cluster file."""
+    parser = argparse.ArgumentParser(prog="shardscope calibrate", description=_DESCRIPTION)
+    parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
+    parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600.0, help="give up after (default 600)")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
+    args = parser.parse_args(argv)
+    cluster = files.read_cluster(args.cluster, devices=args.devices)
+    measured = _on_these_hosts(cluster) if "RANK" in os.environ else _on_this_machine(cluster, args.timeout)
+    if measured is not None:
+        files.write_cluster(measured, args.output)
+        print(f"{args.output}: {'; '.join(measured.sources[-2:])}")
+    return 0
+
+
+def _on_this_machine(cluster: Cluster, timeout_s: float) -> Cluster:
+    reason = namespaces.available()
+    if reason:
+        print(f"{reason}; measuring loopback without shaping instead", file=sys.stderr)
+    with Lab(cluster) if not reason else nullcontext() as lab:
+        return calibrate(cluster, lab, timeout_s=timeout_s)
+
+
+def _on_these_hosts(cluster: Cluster) -> Cluster | None:
+    """Measure between the processes that torchrun started, rank r as device r; the cluster on rank 0 only."""
+    dist.init_process_group("gloo")
+    ranks = dist.get_world_size()
+    require(ranks == len(cluster.devices), "ranks", ranks, f"one for each of the {len(cluster.devices)} devices")
+    task = _task(cluster, None, None)
+    with TemporaryDirectory() as folder:
+        own = measure(Rank(dist.get_rank(), ranks, Path(folder)), **task)
+    found: list[Any] = [None] * ranks
+    dist.all_gather_object(found, own)
+    dist.destroy_process_group()
+    return apply(cluster, _measurement(task, found), "between hosts") if os.environ["RANK"] == "0" else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Run one process per rank, in the network lab or over loopback, and bring back what each returned.
+
+    parent: launch("package.module:function", ranks)
+        rank 0 ... rank N-1: function(rank, **arguments) -> JSON      each in its device's namespace
+
+The ranks find each other through a file (torch's FileStore), not a TCP port: no two runs can race for a port, and
+the links carry nothing but the backend's own traffic. A run ends within its time whatever a rank does: the first
+to die or time out stops the others, and RunError says which rank it was, its last task and its error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import RunError, require
+from traces.netlab import Lab
+from traces.rank import Job
+
+POLL_S = 0.01
+GRACE_S = 1.0
+"""After a rank failed, how long its peers may take to fail too: the first cause is among them."""
+
+_SHOWN_LINES = 12
+
+
+def launch(
+    target: str,
+    ranks: int,
+    *,
+    lab: Lab | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    timeout_s: float = 120.0,
+    threads: int = 1,
+    cores: Sequence[Sequence[int]] = (),
+    backend: str = "gloo",
+) -> list[Any]:
+    """Call `target` ("module:function") as function(rank, **arguments) in `ranks` processes; their results in order.
+
+    lab: rank r runs on its device r; None runs all over loopback, unshaped. arguments and results are JSON.
+    threads: of torch in each rank. cores: the CPU numbers that each rank may use, all by default. backend: of the
+    default process group, which is up when the function is called; "" for none. timeout_s: for everything, from
+    the first start to the last result. Raises RunError when a rank dies, hangs or cannot connect.
+    """
+    require(ranks >= 1, "ranks", ranks, "it is at least 1")
+    require(timeout_s > 0, "timeout_s", timeout_s, "it is positive")
+    require(len(cores) in (0, ranks), "cores", len(cores), f"one set for each of the {ranks} ranks, or none")
+    if lab is not None:
+        devices = len(lab.cluster.devices)
+        require(ranks <= devices, "ranks", ranks, f"the lab has {devices} devices, one rank each")
+    job = Job(
+        target=target, ranks=ranks, arguments=dict(arguments or {}), timeout_s=timeout_s, threads=threads,
+        cores=cores, backend=backend,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+        folder = Path(name)
+        (folder / "job.json").write_text(json.dumps(asdict(job)))
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number in range(ranks):
+                processes.append(_start(number, folder, lab, threads))
+            _watch(processes, folder, timeout_s)
+        finally:
+            _kill(processes)
+        return [json.loads((folder / f"{number}.result").read_text()) for number in range(ranks)]
+
+
+def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "traces.rank", str(folder), str(number), str(os.getpid())]
+    environment = {
+        **os.environ,
+        "GLOO_SOCKET_IFNAME": lab.interface if lab else "lo",
+        "NCCL_SOCKET_IFNAME": lab.interface if lab else "lo",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[1]), *sys.path] if path),
+    }
+    with open(folder / f"{number}.log", "wb") as log:
+        return subprocess.Popen(
+            lab.command(number, argv) if lab else argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # so that what a rank starts dies with it
+        )
+
+
+def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float) -> None:
+    """Return when all ranks have ended well; RunError at the first that did not, or when time is up."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        codes = [process.poll() for process in processes]
+        if any(codes):
+            _await_others(processes, min(deadline, time.monotonic() + GRACE_S))
+            raise RunError(_failure(processes, folder))
+        if None not in codes:
+            return
+        if time.monotonic() > deadline:
+            raise RunError(_hang(processes, folder, timeout_s))
+        time.sleep(POLL_S)
+
+
+def _await_others(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
+    while None in [process.poll() for process in processes] and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _failure(processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> str:
+    """The rank whose failure came first: one that was killed, else the earliest exception; with its error."""
+    died = [number for number, process in enumerate(processes) if process.returncode]
+
+    def moment(number: int) -> float:
+        stamp = folder / f"{number}.error"
+        return float(stamp.read_text()) if stamp.exists() else 0.0
+
+    first = min(died, key=moment)
+    code = processes[first].returncode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
+    return f"rank {first} {how} {_during(first, folder)}{_log_end(first, folder)}"
+
+
+def _hang(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float) -> str:
+    """The ranks still running when time was up, each with its last task and its Python stack."""
+    running = [number for number, process in enumerate(processes) if process.poll() is None]
+    for number in running:
+        processes[number].send_signal(signal.SIGUSR1)
+    time.sleep(20 * POLL_S)
+    told = "\n".join(f"rank {number} {_during(number, folder)}{_log_end(number, folder)}" for number in running)
+    return f"{len(running)} of {len(processes)} ranks did not end within {timeout_s:g} s:\n{told}"
+
+
+def _during(number: int, folder: Path) -> str:
+    noted = folder / f"{number}.task"
+    task = noted.read_bytes().rstrip(b"\0").decode(errors="replace") if noted.exists() else ""
+    return f"(last task: {task})" if task else "(before its first task)"
+
+
+def _log_end(number: int, folder: Path) -> str:
+    lines = (folder / f"{number}.log").read_text(errors="replace").strip().splitlines()
+    return "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:])
+
+
+def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.wait()

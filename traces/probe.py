@@ -1,0 +1,90 @@
+"""What each rank does to measure the links: messages between pairs, all-reduces among the first N, a stream.
+
+Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from traces.rank import Rank
+
+MEASURED_S = 0.5
+"""About how long to measure each size, within MIN_REPEATS and MAX_REPEATS."""
+MIN_REPEATS, MAX_REPEATS = 4, 30
+STREAM_BYTES = 1 << 22
+
+
+def measure(rank: Rank, pairs: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int], rates: Any) -> Any:
+    """On every rank: the seconds of each repetition, {"messages": per pair, "all_reduces": per count, "cpu": ...}."""
+    messages = []
+    for pair, rate in zip(pairs, rates, strict=True):
+        rank.doing(f"messages between {pair[0]} and {pair[1]}")
+        messages.append([_ping_pong(rank, pair, size, _repeats(size, rate)) for size in sizes])
+    slowest = min(rates, default=inf)
+    all_reduces = []
+    for count in counts:
+        rank.doing(f"all-reduce among {count}")
+        group = dist.new_group(list(range(count)))
+        member = rank.number < count
+        all_reduces.append([_all_reduce(group, size, _repeats(2 * size, slowest)) for size in sizes] if member else [])
+    rank.doing("stream")
+    cpu = _stream(rank, _repeats(STREAM_BYTES, slowest))
+    return {"messages": messages, "all_reduces": all_reduces, "cpu_s_per_byte": cpu}
+
+
+def _repeats(size_bytes: int, bytes_per_s: float) -> int:
+    return max(MIN_REPEATS, min(MAX_REPEATS, int(MEASURED_S * bytes_per_s / (2 * size_bytes))))
+
+
+def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list[float]:
+    """Half the time of a message there and back, of each repetition but the first; nothing on other ranks."""
+    dist.barrier()
+    if rank.number not in pair:
+        return []
+    first, second = pair
+    tensor = torch.zeros(size, dtype=torch.uint8)
+    found = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        if rank.number == first:
+            dist.send(tensor, second)
+            dist.recv(tensor, second)
+        else:
+            dist.recv(tensor, first)
+            dist.send(tensor, first)
+        found.append((time.perf_counter() - start) / 2)
+    return found[1:]
+
+
+def _all_reduce(group: Any, size: int, repeats: int) -> list[float]:
+    tensor = torch.zeros(max(size // 4, 1))
+    found = []
+    for _ in range(repeats + 1):
+        dist.barrier(group)
+        start = time.perf_counter()
+        dist.all_reduce(tensor, group=group)
+        found.append(time.perf_counter() - start)
+    return found[1:]
+
+
+def _stream(rank: Rank, repeats: int) -> float:
+    """CPU seconds per byte of this process while rank 0 streams to rank 1; 0 on other ranks."""
+    dist.barrier()
+    if rank.number > 1:
+        return 0.0
+    tensor = torch.zeros(STREAM_BYTES, dtype=torch.uint8)
+    for repeat in range(repeats + 1):
+        if repeat == 1:  # the first message warms up
+            start = time.process_time()
+        if rank.number == 0:
+            dist.send(tensor, 1)
+        else:
+            dist.recv(tensor, 0)
+    return (time.process_time() - start) / (repeats * STREAM_BYTES)

@@ -1,0 +1,98 @@
+"""The life of one rank that `traces.launch` started: `python -m traces.rank FOLDER NUMBER PARENT`.
+
+FOLDER/job.json    what to do, the same for all          FOLDER/N.task      what rank N does now
+FOLDER/store       where the ranks find each other       FOLDER/N.result    what its function returned, as JSON
+FOLDER/N.log       what it printed                       FOLDER/N.error     when it raised, if it did
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import mmap
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+_TASK_BYTES = 512
+_PR_SET_PDEATHSIG = 1
+
+
+class Rank:
+    """What a rank knows about itself: `number` of `ranks`, and its place to say what it is doing."""
+
+    def __init__(self, number: int, ranks: int, folder: Path) -> None:
+        self.number = number
+        self.ranks = ranks
+        with open(folder / f"{number}.task", "w+b") as file:
+            file.truncate(_TASK_BYTES)
+            self._task = mmap.mmap(file.fileno(), _TASK_BYTES)
+
+    def doing(self, task: str) -> None:
+        """Note the task that starts now, for the error should the rank die or hang in it; costs no system call."""
+        self._task[:] = task.encode()[:_TASK_BYTES].ljust(_TASK_BYTES, b"\0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What every rank is told."""
+
+    target: str
+    ranks: int
+    arguments: Mapping[str, Any]
+    timeout_s: float
+    threads: int
+    cores: Sequence[Sequence[int]]
+    backend: str
+
+
+def run(folder: Path, number: int, parent: int) -> None:
+    """A rank's life: set up, join the others, call the target, leave the result."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not even a killed parent leaves ranks behind
+    if os.getppid() != parent:
+        return
+    faulthandler.register(signal.SIGUSR1)
+    job = Job(**json.loads((folder / "job.json").read_text()))
+    rank = Rank(number, job.ranks, folder)
+    try:
+        result = _called(job, rank, folder)
+        (folder / f"{number}.result").write_text(json.dumps(result))
+    except BaseException:
+        (folder / f"{number}.error").write_text(str(time.monotonic()))
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
+
+
+def _called(job: Job, rank: Rank, folder: Path) -> Any:
+    if job.cores:
+        os.sched_setaffinity(0, job.cores[rank.number])
+    module, _, function = job.target.partition(":")
+    target = getattr(importlib.import_module(module), function)
+    if not job.backend:
+        return target(rank, **job.arguments)
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(job.threads)
+    rank.doing("connecting to the other ranks")
+    store = f"file://{folder / 'store'}"
+    limit = timedelta(seconds=job.timeout_s)
+    dist.init_process_group(job.backend, init_method=store, rank=rank.number, world_size=job.ranks, timeout=limit)
+    result = target(rank, **job.arguments)
+    rank.doing("leaving")
+    dist.destroy_process_group()
+    return result
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
