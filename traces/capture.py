@@ -34,7 +34,6 @@ from traces.rounds import Rounds, median, spread
 from traces.zoo import ZOO, Network, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
-WARMUP = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +59,7 @@ def capture(
     dtype: str = "float32",
     threads: int = 1,
     repeats: int = 30,
+    warmup: int = 2,
     fractions: Sequence[Fraction] = FRACTIONS,
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
@@ -76,12 +76,13 @@ def capture(
     """
     for name, value in (("batch_size", batch_size), ("repeats", repeats), ("threads", threads)):
         require(value >= 1, name, value, "it is at least 1")
+    require(warmup >= 0, "warmup", warmup, "it is at least 0")
     network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
     place = machine.place_of(device)
     number = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     with machine.settings(threads, dtype, seed, place), machine.memory_errors(batch_size, device):
         rounds = Rounds(network, place, batch_size, number, fractions)
-        rounds.measure(repeats, WARMUP)
+        rounds.measure(repeats, warmup)
     layers, step_s = tuple(rounds.layers()), median(rounds.whole_s)
     return Profile(
         model=model if isinstance(model, str) else "network",
@@ -94,7 +95,7 @@ def capture(
         software=machine.software(place),
         command=command,
         date=datetime.date.today().isoformat(),
-        notes=f"medians and interquartile ranges of {repeats} rounds after {WARMUP} of warm-up; random inputs; "
+        notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up; random inputs; "
         f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}",
         layers=layers,
     )
@@ -120,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=machine.DTYPES, default="float32", help="of data and parameters")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
     parser.add_argument("--repeats", type=int, default=30, help="rounds of measurement (default 30)")
+    parser.add_argument("--warmup", type=int, default=2, help="rounds before them that do not count (default 2)")
     parser.add_argument("--input-shape", type=_shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
     parser.add_argument("--classes", type=int, help="num_classes for the callable (not for zoo names)")
     parser.add_argument("--vocabulary", type=int, help="the input is integers below this (not for zoo names)")

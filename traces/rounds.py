@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -105,13 +104,13 @@ class Rounds:
     def _whole_step(self) -> float:
         """Seconds of an ordinary training step, from a quiet device to a quiet device."""
         self._clock.settle()
-        start = time.perf_counter()
+        start = self._clock.now()
         loss = self._trained(self._data)
         loss.backward()
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._clock.settle()
-        return time.perf_counter() - start
+        return self._clock.now() - start
 
     def _forget(self) -> None:
         self.whole_s.clear()
