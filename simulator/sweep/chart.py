@@ -69,6 +69,8 @@ def shown(column: str, value: Any) -> str:
         return format_bytes(value)
     if column.endswith("_s") and not column.endswith("_per_s"):
         return format_time(value)
+    if column.startswith("dollars_"):
+        return f"${value:.4g}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 

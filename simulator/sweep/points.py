@@ -19,6 +19,8 @@ MACHINE = ("devices", "servers", "speed")
 SYNCHRONISATION = tuple(field.name for field in fields(Synchronisation))
 ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, "batch_size", "optimizer_state", "seed")
 """Parameters that make a difference whatever the strategy. Beside them stand its own options and tiers of links."""
+NO_PARAMETERS = frozenset({"synchronisation", "progress"})
+"""Options of strategies that are no plain values."""
 REGISTRIES: Mapping[str, Collection[str]] = {"collective": COLLECTIVES, "schedule": SCHEDULES}
 
 
@@ -91,8 +93,8 @@ def _check_names(
     for tier in {tier for cluster in inputs.machines.values() for tier in cluster.tiers}:
         known |= {tier + BANDWIDTH, tier + LATENCY}
     for name in named:
-        if name not in known - {"synchronisation"}:
-            raise UnknownNameError.of("parameter", name, known - {"synchronisation"})
+        if name not in known - NO_PARAMETERS:
+            raise UnknownNameError.of("parameter", name, known - NO_PARAMETERS)
 
 
 def _plain(

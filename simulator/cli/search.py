@@ -1,0 +1,163 @@
+"""Find a good plan without a grid, and say how far it may be from the best that is possible.
+
+Tries every strategy, drops plans that a bound rules out, refines the promising ones, until nothing gains or the budget
+is spent. The best so far is what is printed, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from simulator import units
+from simulator.cli import _options
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.sweep.search import Search, Tally
+
+LEFT_OUT = frozenset({"shuffle"})
+"""Strategies that are there to be beaten."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _options.add_inputs(parser)
+    parser.add_argument(
+        "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
+        help="what to make small; cost may leave devices unused (default step)",
+    )  # fmt: skip
+    parser.add_argument("--budget", metavar="TIME", default="60s", help="time to search (default 60s)")
+    parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
+    parser.add_argument("--json", action="store_true", help="print plan figures, bound and tally as JSON instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator import files
+
+    searching = _search(args)
+    with suppress(KeyboardInterrupt):
+        searching.run()
+    best = searching.best
+    if best is None:
+        tally = searching.tally
+        raise InputError(
+            f"no plan found: {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built; "
+            "take more devices, a smaller batch or a longer --budget"
+        )
+    if args.plan_out:
+        files.write_plan(best.plan, args.plan_out)
+    if args.json:
+        _print_json(searching)
+    else:
+        _print(searching, args.plan_out)
+    return 0
+
+
+def _search(args: argparse.Namespace) -> Search:
+    import partitioners
+    from simulator import files
+    from simulator.plan import Synchronisation
+    from simulator.sweep.objectives import OBJECTIVES
+    from simulator.sweep.search import Search
+
+    ends_s = perf_counter() + units.parse_time(args.budget)
+    profile = files.read_profile(args.profile)
+    cluster = _options.read_cluster(args, args.sync)
+    if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
+        raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")
+    if args.schedule:
+        raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
+    names = [name for name in partitioners.strategies() if name not in LEFT_OUT]
+    return Search(
+        profile,
+        cluster,
+        OBJECTIVES[args.objective],
+        batch_size=args.batch_size or profile.batch_size,
+        strategies={name: partitioners.load(name) for name in names},
+        options={name: partitioners.options(name) for name in names},
+        time_left_s=lambda: ends_s - perf_counter(),
+        synchronisation=_options.synchronisation(args, Synchronisation()),
+        optimizer_state=_options.OPTIMIZERS.get(args.optimizer, 1.0),
+        seed=args.seed,
+        watch=_watch,
+    )
+
+
+def _watch(tally: Tally) -> None:
+    """On a terminal, keep one line up to date."""
+    from simulator.units import format_time
+
+    if sys.stderr.isatty():
+        best = min(tally.best.values(), key=lambda found: found.score)
+        step = format_time(best.report.step_s)
+        sys.stderr.write(f"\r\x1b[K{tally.simulated} plans simulated, best step {step} ({best.plan.strategy})")
+        sys.stderr.flush()
+
+
+def _gap(score: float, bound: float) -> float:
+    """How much larger the score is than the bound, as a ratio to the bound."""
+    return score / bound - 1 if bound > 0 else float("inf")
+
+
+def _rows(searching: Search) -> list[dict[str, Any]]:
+    column = searching.objective.column
+    return [
+        {
+            "strategy": name + (" (refined)" if found.refined else ""),
+            "devices": found.cluster.workers,
+            "microbatches": found.plan.microbatches,
+            "schedule": found.plan.schedule,
+            column: found.score,
+            "step_s": found.report.step_s,
+            "peak_memory_bytes": found.report.peak_memory_bytes,
+            "bottleneck": found.report.bottleneck.resource,
+        }
+        for name, found in sorted(searching.tally.best.items(), key=lambda item: item[1].score)
+    ]
+
+
+def _print(searching: Search, plan_out: str | None) -> None:
+    from simulator.cli import _results
+    from simulator.sweep.chart import heading, shown
+
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    rows, tally, column = _rows(searching), searching.tally, searching.objective.column
+    _results.print_rows("best of each", rows, list(rows[0]))
+    end = "nothing left to try" if tally.complete else "the budget is spent"
+    print(
+        f"{tally.simulated} plans simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
+        f"into memory, {tally.infeasible} cannot be built; {end}"
+    )
+    score, bound = rows[0][column], searching.bound
+    print(
+        f"best {heading(column)} {shown(column, score)}; no plan has less than {shown(column, bound)}: "
+        f"gap {_gap(score, bound):.1%}"
+    )
+    if plan_out:
+        print(f"plan: {plan_out}")
+
+
+def _print_json(searching: Search) -> None:
+    from simulator.cli import _printing
+
+    rows, tally = _rows(searching), searching.tally
+    score, bound = rows[0][searching.objective.column], searching.bound
+    _printing.print_json(
+        {
+            "objective": searching.objective.column,
+            "score": score,
+            "bound": bound,
+            "gap_ratio": score / bound - 1 if bound > 0 else None,
+            "complete": tally.complete,
+            "simulated": tally.simulated,
+            "dropped_by_bound": tally.dropped_by_bound,
+            "too_large": tally.too_large,
+            "infeasible": tally.infeasible,
+            "strategies": rows,
+        },
+        "",
+    )
