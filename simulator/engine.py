@@ -18,7 +18,7 @@ from simpy.events import Event, EventPriority, Timeout
 from simulator.cluster import Cluster
 from simulator.errors import StuckError
 from simulator.sharing import ActivityClass, Sharing
-from simulator.taskgraph import Route, TaskGraph
+from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.transfers import Transfer, transfers
 

@@ -79,7 +79,7 @@ class LayerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The kind of resource ("compute" or a link tier) with the largest share of the binding chain, and its worst one."""
+    """The kind of resource ("compute" or a link tier) with the largest share of the binding chain; its worst one."""
 
     resource: str
     worst: str
