@@ -111,7 +111,11 @@ def test_a_worker_that_dies_once_costs_nothing(profile: Path, tmp_path: Path) ->
 
 
 def test_fits_leaves_out_what_does_not(profile: Path, tmp_path: Path) -> None:
-    for name, change in {"parameters": {"parameter_bytes": 6 * 2**30}, "saved": {"saved_bytes": 20 * 2**30}}.items():
+    changes: dict[str, dict[str, Any]] = {
+        "parameters": {"parameter_bytes": 6 * 2**30},
+        "saved": {"saved_bytes": 20 * 2**30},
+    }
+    for name, change in changes.items():
         grown = replace(chain([1.0]).layers[0], **change)
         files.write_profile(network(grown), tmp_path / f"{name}.json")
     profiles = [str(profile), str(tmp_path / "parameters.json"), str(tmp_path / "saved.json")]
@@ -137,6 +141,15 @@ def test_a_folder_with_a_sweep_is_not_overwritten(profile: Path, tmp_path: Path)
     files.write_profile(chain([1.0, 2.0, 4.0]), profile)
     with pytest.raises(InputError, match="holds a sweep of another profile"):
         sweep(sweep_strategies.points(profile, seed=[0, 1]), tmp_path / "out", resume=True)
+
+
+def test_a_sweep_that_never_began_is_in_nobodys_way(profile: Path, tmp_path: Path) -> None:
+    points = sweep_strategies.points(profile, seed=[0, 1])
+    with Store(tmp_path, points, "source", resume=False) as store:
+        assert store.pending() == {0, 1}
+    other = sweep_strategies.points(profile, devices=[2, 3, 4])
+    with Store(tmp_path, other, "source", resume=False) as store:
+        assert store.pending() == {0, 1, 2}
 
 
 def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None:
@@ -220,7 +233,7 @@ from simulator.sweep.engines import Processes
 from simulator.sweep.sweeping import run_sweep
 
 if __name__ == "__main__":
-    points = sweep_strategies.points(Path(sys.argv[1]), seed="0..999")
+    points = sweep_strategies.points(Path(sys.argv[1]), seed="0..399")
     start = partial(Processes, jobs=2)
     run_sweep(points, sweep_strategies.load, Path(sys.argv[2]), start, lambda *_: None, resume=True)
 """
@@ -229,14 +242,14 @@ if __name__ == "__main__":
 def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Path, tmp_path: Path) -> None:
     script, folder, drawn = tmp_path / "script.py", tmp_path / "out", random.Random(6)
     script.write_text(SCRIPT)
-    kills, left = 0, 1000
+    kills, left = 0, 400
     while left:
         process = subprocess.Popen(
             [sys.executable, str(script), str(profile), str(folder)],
             env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
         )
-        goal = left - drawn.randrange(1, 350)
-        while process.poll() is None and (kills == 3 or (left := pending(folder)) > goal):
+        goal = left - drawn.randrange(1, 150)
+        while process.poll() is None and (kills == 2 or (left := pending(folder)) > goal):
             time.sleep(drawn.uniform(0, 0.01))
         if process.returncode is None:
             process.kill()
@@ -244,7 +257,7 @@ def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Pat
         assert process.wait() in (0, -9)
         left = pending(folder)
     assert kills >= 2
-    points = sweep_strategies.points(profile, seed="0..999")
+    points = sweep_strategies.points(profile, seed="0..399")
     assert table(folder) == sweep(points, tmp_path / "whole", jobs=2)
 
 
@@ -252,7 +265,7 @@ def pending(folder: Path) -> int:
     try:
         return column(folder, "status").count("pending")
     except (InputError, sqlite3.OperationalError):
-        return 1000
+        return 400
 
 
 def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:

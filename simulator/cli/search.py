@@ -97,9 +97,9 @@ def _watch(tally: Tally) -> None:
         sys.stderr.flush()
 
 
-def _gap(score: float, bound: float) -> float:
-    """How much larger the score is than the bound, as a ratio to the bound."""
-    return score / bound - 1 if bound > 0 else float("inf")
+def _gap(score: float, bound: float) -> float | None:
+    """How much larger the score is than the bound, as a ratio to the bound; sums differ in their last digits."""
+    return max(score / bound - 1, 0.0) if bound > 0 else None
 
 
 def _rows(searching: Search) -> list[dict[str, Any]]:
@@ -133,10 +133,9 @@ def _print(searching: Search, plan_out: str | None) -> None:
         f"into memory, {tally.infeasible} cannot be built; {end}"
     )
     score, bound = rows[0][column], searching.bound
-    print(
-        f"best {heading(column)} {shown(column, score)}; no plan has less than {shown(column, bound)}: "
-        f"gap {_gap(score, bound):.1%}"
-    )
+    gap = _gap(score, bound)
+    told = "" if gap is None else f"; no plan has less than {shown(column, bound)}: gap {gap:.1%}"
+    print(f"best {heading(column)} {shown(column, score)}{told}")
     if plan_out:
         print(f"plan: {plan_out}")
 
@@ -151,7 +150,7 @@ def _print_json(searching: Search) -> None:
             "objective": searching.objective.column,
             "score": score,
             "bound": bound,
-            "gap_ratio": score / bound - 1 if bound > 0 else None,
+            "gap_ratio": _gap(score, bound),
             "complete": tally.complete,
             "simulated": tally.simulated,
             "dropped_by_bound": tally.dropped_by_bound,

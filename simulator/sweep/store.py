@@ -76,11 +76,13 @@ class Store:
 
     def _open(self, points: Points, version: str, resume: bool) -> None:
         identity = identity_of(points, version)
-        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sweep'").fetchone()
-        if not known:
+        if self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sweep'").fetchone() is None:
             self._create(points, version, identity)
             return
         left, count = len(self.pending()), self._connection.execute("SELECT count(*) FROM points").fetchone()[0]
+        if left == count:  # one that never began is in nobody's way
+            self._create(points, version, identity)
+            return
         if not resume:
             raise InputError(
                 f"output {self._folder} holds a sweep ({count - left:,} of {count:,} points run): "
@@ -101,6 +103,8 @@ class Store:
         names = ", ".join(quoted(name) for name in ("number", *points.names, *OF_ROW))
         connection = self._connection
         connection.execute("BEGIN")
+        for table in ("sweep", "points", "timing"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute("CREATE TABLE sweep (identity TEXT)")
         connection.execute("INSERT INTO sweep VALUES (?)", (json.dumps(identity),))
         connection.execute(f"CREATE TABLE points ({', '.join(columns)})")

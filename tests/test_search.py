@@ -1,0 +1,189 @@
+"""Searching without a grid: bounds that nothing beats, and a best that is never worse than what was tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import random_inputs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_networks import chain, layer, network
+
+import partitioners
+from simulator import cli, files
+from simulator.cluster import Cluster
+from simulator.lowering import lower
+from simulator.run import run, step_seconds
+from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
+from simulator.sweep.objectives import OBJECTIVES
+from simulator.sweep.search import Search
+from simulator.topologies import Wire, flat_switch
+from simulator.workload import Profile, ScalingPoint
+
+WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-5)
+
+
+def searched(
+    profile: Profile,
+    cluster: Cluster,
+    names: Sequence[str] = ("data", "model", "owt", "pipeline"),
+    objective: str = "step",
+    time_left_s: Callable[[], float] = lambda: 60.0,
+) -> Search:
+    found = Search(
+        profile,
+        cluster,
+        OBJECTIVES[objective],
+        batch_size=profile.batch_size,
+        strategies={name: partitioners.load(name) for name in names},
+        options={name: partitioners.options(name) for name in names},
+        time_left_s=time_left_s,
+    )
+    found.run()
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_plan_beats_the_bounds(data: st.DataObject) -> None:
+    profile = data.draw(random_inputs.profiles())
+    cluster = data.draw(random_inputs.clusters(max_servers=1))
+    plan = data.draw(random_inputs.plans(profile, cluster))
+    report = run(profile, cluster, plan).report
+    assert compute_bound_s(profile, cluster, plan.batch_size) <= report.step_s * (1 + 1e-9)
+    assert graph_bound_s(lower(profile, cluster, plan), cluster) <= report.step_s * (1 + 1e-9)
+    assert memory_bound_bytes(profile, cluster, plan.optimizer_state) <= report.peak_memory_bytes * (1 + 1e-9)
+
+
+def test_compute_bound_of_proportional_layers_is_their_sum_over_the_summed_speed() -> None:
+    cluster = flat_switch(3, WIRE)
+    assert compute_bound_s(chain([1.0, 2.0, 3.0]), cluster, 8) == pytest.approx(6.0 / 3)
+    assert compute_bound_s(chain([1.0, 2.0, 3.0]), cluster.with_speed(2), 16) == pytest.approx(12.0 / 6)
+
+
+def test_compute_bound_takes_each_layer_at_its_best_measured_rate() -> None:
+    """3 s at batch 8, but 1 s at batch 4 and 1 s for half of the channels: 8/4 x 1 s, then 2 x 1/3 of that."""
+    points = (
+        ScalingPoint(batch_size=4, forward_s=1 / 3, backward_s=2 / 3),
+        ScalingPoint(batch_size=8, channel_fraction=0.5, forward_s=1 / 3, backward_s=2 / 3),
+    )
+    profile = network(replace(layer("a", seconds=3.0), scaling=points))
+    assert least_compute_s(profile, 8) == pytest.approx(2.0 * 2 / 3)
+
+
+def test_the_best_is_at_least_as_good_as_every_strategy() -> None:
+    profile = chain([1.0, 2.0, 3.0, 2.0, 4.0], channels=[8, 64, 64, 16, 8])
+    cluster = flat_switch(3, Wire(bandwidth_bytes_per_s=2e4, latency_s=1e-3))
+    search = searched(profile, cluster)
+    assert search.best is not None and search.tally.complete
+    for name in ("data", "model", "owt", "pipeline"):
+        plan = partitioners.load(name)(profile, cluster, batch_size=8)
+        assert search.best.score <= step_seconds(profile, cluster, plan) * (1 + 1e-12)
+    assert search.bound <= search.best.score == step_seconds(profile, cluster, search.best.plan)
+
+
+def test_free_links_and_whole_shares_leave_no_gap() -> None:
+    search = searched(chain([1.0, 2.0, 3.0]), flat_switch(4, Wire(bandwidth_bytes_per_s=1e15)))
+    assert search.best is not None
+    assert search.best.score == pytest.approx(search.bound, rel=1e-6)
+    assert search.bound == pytest.approx(1.5)
+
+
+def test_bounds_drop_plans_before_they_are_simulated() -> None:
+    """When data parallelism is as good as can be, model parallelism on one device at a time is not simulated."""
+    search = searched(chain([1.0, 2.0, 3.0]), flat_switch(4, Wire(bandwidth_bytes_per_s=1e15)), ("data", "greedy"))
+    assert search.tally.dropped_by_bound > 0
+    assert set(search.tally.best) == {"data"}
+
+
+def test_refining_moves_blocks_of_layers() -> None:
+    """Longest first puts a, c on one device and b, d on the other; with slow links a run of neighbours is better."""
+    profile = network(
+        *(
+            layer(name, *before, seconds=seconds, parameter_bytes=8, shape=(512, 4, 4))
+            for name, before, seconds in (("a", (), 3), ("b", ("a",), 2.9), ("c", ("b",), 2), ("d", ("c",), 2.1))
+        )
+    )
+    cluster = flat_switch(2, Wire(bandwidth_bytes_per_s=1e5))
+    search = searched(profile, cluster, ("greedy",))
+    assert search.best is not None and search.best.refined
+    start = partitioners.load("greedy")(profile, cluster, batch_size=8)
+    assert search.best.score < step_seconds(profile, cluster, start)
+    assert search.best.plan.placements != start.placements
+
+
+def test_what_does_not_fit_is_no_answer() -> None:
+    profile = network(layer("a", parameter_bytes=600), layer("b", "a", parameter_bytes=600))
+    small = flat_switch(2, WIRE)
+    small = replace(small, devices=tuple(replace(d, memory_bytes=3000) for d in small.devices))
+    search = searched(profile, small, ("data", "model"))
+    assert search.tally.too_large >= 2  # 1200 bytes x 3 on each device under data parallelism
+    assert search.best is None or search.best.report.fits
+
+
+def test_memory_is_an_objective() -> None:
+    profile = network(layer("a", parameter_bytes=60_000), layer("b", "a", parameter_bytes=60_000))
+    cluster = flat_switch(2, WIRE)
+    by_step, by_memory = (searched(profile, cluster, objective=name).best for name in ("step", "memory"))
+    assert by_step is not None and by_memory is not None
+    assert by_memory.score < by_step.report.peak_memory_bytes
+    assert by_memory.score >= searched(profile, cluster, objective="memory").bound == 180_000
+
+
+def test_cost_may_leave_devices_unused() -> None:
+    """At 1 s of compute and slow links two devices save no time, and each is paid for."""
+    cluster = flat_switch(4, Wire(bandwidth_bytes_per_s=10.0))
+    priced = replace(cluster, devices=tuple(replace(d, dollars_per_hour=36.0) for d in cluster.devices))
+    profile = network(layer("a", seconds=1.0, parameter_bytes=1000), layer("b", "a", seconds=1.0, parameter_bytes=1000))
+    search = searched(profile, priced, objective="cost")
+    assert search.best is not None
+    assert search.best.cluster.workers == 1
+    assert search.best.score == pytest.approx(search.bound) == pytest.approx(2 * 36 / 3600)
+
+
+def test_out_of_time_the_best_so_far_is_valid() -> None:
+    calls = iter([1.0, 1.0])
+    search = searched(chain([1.0, 2.0]), flat_switch(2, WIRE), time_left_s=lambda: next(calls, 0.0))
+    assert not search.tally.complete
+    assert search.best is not None
+    assert search.best.score == step_seconds(chain([1.0, 2.0]), search.best.cluster, search.best.plan)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    files.write_profile(chain([0.1, 0.2, 0.3]), tmp_path / "tiny.json")
+    return str(tmp_path / "tiny.json")
+
+
+def test_command(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    command = ["search", tiny, "--cluster", "gcp-v100", "--devices", "2", "--budget", "3s", "--plan-out", str(plan)]
+    assert cli.main([*command, "--json"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert told["score"] == told["strategies"][0]["step_s"]
+    assert told["bound"] == pytest.approx(0.3) and told["score"] >= 0.3 * (1 - 1e-9)
+    assert told["gap_ratio"] == pytest.approx(told["score"] / told["bound"] - 1, abs=1e-9)
+    cluster = files.read_cluster("gcp-v100", devices=2)
+    assert step_seconds(files.read_profile(tiny), cluster, files.read_plan(plan)) == told["score"]
+    assert cli.main(command) == 0
+    assert "no plan has less than" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--budget", "soon"], "time 'soon'"),
+        (["--budget", "0s"], "no plan found"),
+        (["--schedule", "gpipe"], "a search chooses schedules itself"),
+        (["--objective", "cost", "--cluster", "p100-4x4"], "has no prices"),
+    ],
+)
+def test_mistakes(tiny: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["search", tiny, "--cluster", "gcp-v100", *options]) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
