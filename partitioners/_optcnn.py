@@ -29,6 +29,8 @@ from simulator.workload import Layer, Profile
 
 DIMENSIONS = "nchw"
 """Letters of the paper for sample, channel, height and width."""
+_ENTRIES = 2**20
+"""Messages between pairs of devices looked at together."""
 
 
 def configurations(layer: Layer, samples: int, workers: int, dimensions: str = DIMENSIONS) -> tuple[Degrees, ...]:
@@ -161,10 +163,17 @@ def _transfer_s(
             needed = _boxes(axes, workers)
             key = own.tobytes(), needed.tobytes(), each
             if key not in tables:
-                sizes = crossing_elements(own, needed) * each
-                tables[key] = plan.microbatches * fabric.exchange_s(sizes)
+                tables[key] = plan.microbatches * np.concatenate(
+                    [fabric.exchange_s(crossing_elements(some, needed) * each) for some in _blocks(own, len(needed))]
+                )
             found[i, j] = tables[key]
     return found
+
+
+def _blocks(own: Ints, readers: int) -> list[Ints]:
+    """`own` in parts, so that a part's sizes for all pairs of devices stay small."""
+    entries = own.shape[0] * readers * own.shape[1] ** 2
+    return np.array_split(own, min(len(own), -(-entries // _ENTRIES)))
 
 
 def _boxes(axes: list[list[list[Interval]]], devices: int) -> Ints:

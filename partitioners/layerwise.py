@@ -24,6 +24,8 @@ from simulator.workload import Profile
 OBJECTIVES = ("sum", "step")
 _TASKS = 150_000
 """Tasks that may be simulated at effort 1: 2 to 8 s."""
+_MOST_WORKERS = 16
+"""For which every layer may be split in all four dimensions."""
 Strategy = tuple[int, ...]
 """Per layer, the number of its configuration."""
 
@@ -35,7 +37,7 @@ def partition(
     batch_size: int,
     microbatches: int = 1,
     objective: str = "sum",
-    dimensions: str = DIMENSIONS,
+    dimensions: str | None = None,
     effort: float = 1.0,
     synchronisation: Synchronisation = Synchronisation(),
     optimizer_state: float = 1.0,
@@ -45,8 +47,9 @@ def partition(
     """The best degrees by sample (n), channel (c), height (h) and width (w) of every layer, shard i on worker i.
 
     objective: "sum", OptCNN's own, or "step", the simulated step; effort multiplies how many tasks are simulated
-    for it. dimensions: the letters of those that may be split. A plan that does not fit into memory gives way to
-    the first that does as bytes are priced higher; when none does its report says so.
+    for it. dimensions: the letters of those that may be split; by default all four, or "nc" for more than 16
+    workers, whose tables would take minutes. A plan that does not fit into memory gives way to the first that does
+    as bytes are priced higher; when none does its report says so.
     Raises InputError on other letters and UnknownNameError on another objective.
     """
     require(effort > 0, "effort", effort, "it is positive")
@@ -61,7 +64,8 @@ def partition(
         optimizer_state=optimizer_state,
         strategy="layerwise",
     )
-    tables = cost_tables(profile, cluster, plan, dimensions)
+    letters = dimensions if dimensions is not None else DIMENSIONS if cluster.workers <= _MOST_WORKERS else "nc"
+    tables = cost_tables(profile, cluster, plan, letters)
     judge = Judge(profile=profile, cluster=cluster, budget=_TASKS * effort, progress=progress)
     search = Search(judge=judge, plan=plan, tables=tables)
     price, best = search.affordable()

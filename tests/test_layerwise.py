@@ -1,4 +1,4 @@
-"""OptCNN's search against enumeration, its tables against exchange and simulation, its options."""
+"""OptCNN's search against enumeration, and what the strategy does with its options."""
 
 from __future__ import annotations
 
@@ -10,56 +10,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, profiles
+from two_layers import linear, switch, template, two_layers
 
 from partitioners import _elimination, data, owt
 from partitioners._elimination import least_sum
-from partitioners._fabric import Fabric
-from partitioners._optcnn import CostTables, configurations, cost_tables, placement_of
+from partitioners._optcnn import CostTables, cost_tables
 from partitioners.layerwise import partition
-from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.collectives import parameter_server, ring
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Plan, Synchronisation
 from simulator.run import run, step_seconds
 from simulator.units import parse_bytes
-from simulator.volume import communication_volume
-from simulator.workload import Geometry, Layer, Profile, ScalingPoint
-
-
-def switch(workers: int, servers: int = 0, *, memory_bytes: int | None = None, curve: Curve | None = None) -> Cluster:
-    """Devices on one switch at 1 MB/s each way and 0.1 ms a link."""
-    roles = ["worker"] * workers + ["server"] * servers
-    devices = tuple(
-        Device(name=f"d{i}", host=f"h{i}", role=role, memory_bytes=memory_bytes) for i, role in enumerate(roles)
-    )
-    ends = [pair for device in devices for pair in ((device.name, "switch"), ("switch", device.name))]
-    links = [Link(source=a, target=b, bandwidth_bytes_per_s=1e6, latency_s=1e-4, curve=curve) for a, b in ends]
-    return Cluster(name="switch", devices=devices, links=tuple(links))
-
-
-def linear(name: str, inputs: tuple[str, ...], channels: int, parameter_bytes: int, seconds: float) -> Layer:
-    return Layer(
-        name=name,
-        kind="linear",
-        inputs=inputs,
-        output_shape=(channels, 1, 1),
-        forward_s=seconds,
-        backward_s=2 * seconds,
-        parameter_bytes=parameter_bytes,
-        output_bytes=4 * 8 * channels,
-        saved_bytes=4 * 8 * channels,
-        geometry=Geometry(kernel=None, mixes_channels=True),
-    )
-
-
-def two_layers(parameter_bytes: int = 0) -> Profile:
-    """8 samples through 16 and then 4 channels."""
-    layers = linear("a", (), 16, 0, 0.004), linear("b", ("a",), 4, parameter_bytes, 0.002)
-    return Profile(model="two", device="none", batch_size=8, layers=layers)
-
-
-def template(profile: Profile, batch_size: int = 8, **changes: object) -> Plan:
-    return replace(Plan(model=profile.model, batch_size=batch_size, placements={}), **changes)
+from simulator.workload import Geometry, Profile, ScalingPoint
 
 
 def enumerated(tables: CostTables) -> float:
@@ -143,130 +104,6 @@ def test_no_dearer_than_data_parallelism_and_one_weird_trick(source: st.DataObje
     assert found <= min(others) * (1 + 1e-12)
 
 
-# -- configurations and tables
-
-
-def test_configurations_of_four_workers() -> None:
-    """Powers of two that make at most 4 shards; 15 of them, as in the paper; where there are 3 rows, 3 as well."""
-    layer = replace(two_layers().layers[0], output_shape=(16, 8, 8))
-    powers = [(n, c, h, w) for n in (1, 2, 4) for c in (1, 2, 4) for h in (1, 2, 4) for w in (1, 2, 4)]
-    found = configurations(layer, 8, 4)
-    assert sorted(found) == sorted(degrees for degrees in powers if prod(degrees) <= 4)
-    assert len(found) == 15
-    narrow = replace(layer, output_shape=(1, 3, 1))
-    assert configurations(narrow, 2, 4) == tuple((n, 1, h, 1) for n in (1, 2) for h in (1, 2, 3) if n * h <= 4)
-    assert configurations(narrow, 2, 4, "n") == ((1, 1, 1, 1), (2, 1, 1, 1))
-
-
-def test_compute_is_the_slowest_shards() -> None:
-    """8 samples over 3 devices: 3 samples of 8 in 12 ms, unless a device of half the speed has the 2 of 8."""
-    profile = two_layers()
-    options = configurations(profile.layers[0], 8, 3)
-    split, alone = options.index((3, 1, 1, 1)), options.index((1, 1, 1, 1))
-    tables = cost_tables(profile, switch(3), template(profile))
-    assert tables.compute_s[0][split] == pytest.approx(3 / 8 * 0.012)
-    assert tables.compute_s[0][alone] == pytest.approx(0.012)
-    slow = switch(3)
-    slow = replace(slow, devices=(replace(slow.devices[0], speed=0.5), *slow.devices[1:]))
-    assert cost_tables(profile, slow, template(profile)).compute_s[0][split] == pytest.approx(2 / 8 * 0.012 / 0.5)
-
-
-def test_transfer_and_synchronisation_have_closed_forms() -> None:
-    """2 devices, 512 bytes of activations: split by sample, the reader by channel, each sends half of its half.
-
-    Parameters of 1000 bytes: a ring of two sends 1000 bytes each way in 2 rounds.
-    """
-    profile = two_layers(parameter_bytes=1000)
-    tables = cost_tables(profile, switch(2), template(profile))
-    producer, reader = tables.configurations
-    by_sample, by_channel = (2, 1, 1, 1), (1, 2, 1, 1)
-    edge = tables.transfer_s[0, 1]
-    assert edge[producer.index(by_sample), reader.index(by_sample)] == 0
-    assert edge[producer.index(by_sample), reader.index(by_channel)] == pytest.approx(2 * (256 / 1e6 + 2e-4))
-    assert edge[producer.index((1, 1, 1, 1)), reader.index(by_sample)] == pytest.approx(2 * (256 / 1e6 + 2e-4))
-    assert tables.synchronise_s[1][reader.index(by_sample)] == pytest.approx(1000 / 1e6 + 2 * 2e-4)
-    assert tables.synchronise_s[1][reader.index(by_channel)] == 0
-
-
-def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
-    profile = two_layers(parameter_bytes=1000)
-    one = cost_tables(profile, switch(2), template(profile))
-    four = cost_tables(profile, switch(2), template(profile, 32, microbatches=4))
-    assert four.transfer_s[0, 1] == pytest.approx(4 * one.transfer_s[0, 1])
-    assert four.compute_s[0] == pytest.approx(4 * one.compute_s[0])
-    assert four.synchronise_s[1] == pytest.approx(one.synchronise_s[1])
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> None:
-    """Over a bus of 1 byte/s the edges' seconds are the bytes that the plan moves, if no layer has two readers.
-
-    With two, OptCNN counts a piece for each, so the edges are an upper bound.
-    """
-    profile = source.draw(profiles())
-    workers = source.draw(st.integers(1, 5))
-    bus = [Link(source="in", target="out", bandwidth_bytes_per_s=1.0)]
-    ends = [(f"d{i}", "in") for i in range(workers)] + [("out", f"d{i}") for i in range(workers)]
-    links = [*bus, *(Link(source=a, target=b, bandwidth_bytes_per_s=1e12) for a, b in ends)]
-    devices = tuple(Device(name=f"d{i}", host="h") for i in range(workers))
-    cluster = Cluster(name="bus", devices=devices, links=tuple(links))
-    tables = cost_tables(profile, cluster, template(profile, 4))
-    strategy = [source.draw(st.integers(0, len(options) - 1)) for options in tables.configurations]
-    chosen = zip(profile.layers, tables.configurations, strategy, strict=True)
-    placements = {layer.name: placement_of(options[i]) for layer, options, i in chosen}
-    volume = communication_volume(profile, cluster, template(profile, 4, placements=placements))
-    total = sum(float(table[strategy[i], strategy[j]]) for (i, j), table in tables.transfer_s.items())
-    if all(len(readers) < 2 for readers in profile.consumers):
-        assert total == pytest.approx(volume.forward + volume.backward)
-    assert total >= (volume.forward + volume.backward) * (1 - 1e-12)
-
-
-# -- closed forms of traffic
-
-
-def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
-    """3 workers, 1 server: its link carries 3 x 500 bytes in and out again, with the update between them."""
-    cluster = switch(3, servers=1)
-    steps = parameter_server(cluster, (0, 1, 2), 500, 0.002)
-    assert Fabric.of(cluster, 4).collectives_s([steps]) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
-    assert Fabric.of(cluster, 4).collectives_s([steps, steps]) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
-
-
-def test_a_measured_curve_replaces_latency_and_bandwidth() -> None:
-    """Points of 0.5 ms per message and then 2 MB/s."""
-    curve = Curve(points=((1000, 0.001), (2000, 0.0015), (4000, 0.0025)))
-    fabric = Fabric.of(switch(2, curve=curve), 2)
-    sizes = np.array([[[0.0, 4000.0], [0.0, 0.0]], [[0.0, 2000.0], [4000.0, 0.0]]])
-    assert fabric.exchange_s(sizes) == pytest.approx([2 * 0.0025, 2 * 0.0025])
-    assert fabric.collectives_s([ring(switch(2), (0, 1), 4000)]) == pytest.approx(2 * 0.0015)
-
-
-def test_a_measured_collective_stands_as_it_is() -> None:
-    curve = Curve(points=((1000, 0.001), (2000, 0.0015)))
-    cluster = replace(switch(2), collectives={"all_reduce": {2: curve}})
-    assert Fabric.of(cluster, 2).collectives_s([ring(cluster, (0, 1), 2000)]) == pytest.approx(0.0015)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObject) -> None:
-    """Each layer split by sample the same way or whole: nothing overlaps, so the sum is the step."""
-    seconds = source.draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
-    names = [f"l{i}" for i in range(len(seconds))]
-    layers = [linear(name, (names[i - 1],) if i else (), 4, 0, seconds[i] * 1e-4) for i, name in enumerate(names)]
-    profile = Profile(model="chain", device="none", batch_size=8, layers=tuple(layers))
-    cluster = switch(2)
-    tables = cost_tables(profile, cluster, template(profile), "n")
-    strategy = [source.draw(st.integers(0, 1)) for _ in layers]
-    chosen = zip(layers, tables.configurations, strategy, strict=True)
-    plan = template(profile, placements={one.name: placement_of(options[i]) for one, options, i in chosen})
-    # what stays on a device runs on while the other half is on its way, so the sum is an upper bound
-    assert step_seconds(profile, cluster, plan) <= tables.total_s(strategy) * (1 + 1e-9)
-    if len(set(strategy)) == 1:
-        assert step_seconds(profile, cluster, plan) == pytest.approx(tables.total_s(strategy))
-
-
 # -- the strategy
 
 
@@ -333,6 +170,15 @@ def test_memory_that_nothing_fits_gives_the_smallest_plan_and_its_verdict() -> N
     plan = partition(two_layers(4000), cluster, batch_size=8)
     assert run(two_layers(4000), cluster, plan).report.verdict
     assert plan.placements["b"].degrees == (1, 2, 1, 1)
+
+
+def test_many_workers_leave_height_and_width_whole_unless_asked() -> None:
+    """One sample of one channel and 34 rows can only be split by row."""
+    layer = replace(linear("a", (), 1, 0, 0.34), output_shape=(1, 34, 1), geometry=Geometry())
+    profile = Profile(model="rows", device="none", batch_size=1, layers=(layer,))
+    assert partition(profile, switch(17), batch_size=1).placements["a"].degrees == (1, 1, 1, 1)
+    assert partition(profile, switch(17), batch_size=1, dimensions="h").placements["a"].degrees == (1, 1, 17, 1)
+    assert partition(profile, switch(16), batch_size=1).placements["a"].degrees == (1, 1, 16, 1)
 
 
 def test_unknown_options_name_the_known_ones() -> None:
