@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
+from benchmarks.contiguous import pipedream_costs
 from partitioners import load
-from partitioners._contiguous import Costs, best_stages, contiguous_stages, crossing_bytes
+from partitioners._contiguous import best_stages, contiguous_stages, crossing_bytes
 from simulator.cluster import Cluster
 from simulator.costs import shard_seconds
 from simulator.errors import InputError
 from simulator.plan import Plan
 from simulator.run import run
-from simulator.taskgraph import Floats
 from simulator.workload import Profile
+from traces.pipedream import read_pipedream
 
 EXACT = 1e-9
 
@@ -140,31 +141,14 @@ def test_equals_brute_force(data: st.DataObject, profile: Profile, cluster: Clus
 
 
 def test_pipedreams_vgg16_is_3_1(shared_data: Path) -> None:
-    """SOSP 2019, table 1: VGG-16 on 4 V100 is "3-1", the first stage ending with the third pooling layer.
-
-    T(i -> j, m) = 1/m x max(compute, 2 (m - 1) |w| / B), and 2 a / B between stages (section 3.1), at 1 GB/s.
-    """
-    from traces.pipedream import read_pipedream
-
+    """SOSP 2019, table 1: VGG-16 on 4 V100 is "3-1", the first stage ending with the third pooling layer."""
     profile = read_pipedream(shared_data / "pipedream" / "vgg16.txt", batch_size=128)
-    bandwidth_bytes_per_s, layers = 1e9, profile.layers
-    crossing = crossing_bytes(profile)
-
-    def stage_s(device: int, replicas: int) -> Floats:
-        found = np.full((len(layers) + 1, len(layers) + 1), np.inf)
-        for i, j in combinations(range(len(layers) + 1), 2):
-            compute = sum(x.forward_s + x.backward_s for x in layers[i:j])
-            parameters = sum(x.parameter_bytes for x in layers[i:j])
-            found[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
-        return found
-
-    costs = Costs(stage_s, lambda device, q, r: 2 * crossing / bandwidth_bytes_per_s)
-    stages = best_stages(costs, layers=len(layers), devices=4, most_replicas=4)
-    first = layers[: stages.starts[1]]
+    stages = best_stages(pipedream_costs(profile, 1e9), layers=len(profile.layers), devices=4, most_replicas=4)
+    first = profile.layers[: stages.starts[1]]
     assert stages.replicas == (3, 1)
-    assert [x.kind for x in first].count("Conv2d") == 7
-    assert [x.kind for x in first].count("MaxPool2d") == 3
-    assert first[-1].kind == "MaxPool2d"
+    assert [x.kind for x in first].count("conv2d") == 7
+    assert [x.kind for x in first].count("maxpool2d") == 3
+    assert first[-1].kind == "maxpool2d"
 
 
 Division = tuple[tuple[int, ...], tuple[int, ...]]
