@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.configuration import OPTIMIZERS, OWN, Configuration
+from dashboard.configuration import OPTIMIZERS, OWN, Configuration, from_query
 from simulator import catalogue, files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
@@ -79,6 +79,17 @@ class Store:
         return Configuration(
             profile=next(iter(self.profiles())), cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8
         )
+
+    def read(self, query: str) -> tuple[Configuration, list[str]]:
+        """The configuration of a URL query, of a profile that is at hand, and what had to be changed about it."""
+        found, problems = from_query(query, self.default())
+        try:
+            profile = self.resolve(found.profile)
+        except UnknownNameError as error:
+            return replace(found, profile=self.default().profile), [*problems, str(error)]
+        if profile != found.profile and "@" in found.profile:
+            problems.append(f"the profile of the link is not at hand; using {profile}")
+        return replace(found, profile=profile), problems
 
     def add(self, text: bytes, filename: str) -> str:
         """Read an uploaded profile (JSON) and keep it; its identity. Raises InputError naming place and rule."""

@@ -17,7 +17,7 @@ INK = "#3b4252"
 OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
 
-CONFIG = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
+CONFIG: dict[str, Any] = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
 """For every graph: plotly.js would otherwise offer to send figures to a cloud service."""
 
 

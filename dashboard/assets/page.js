@@ -1,0 +1,115 @@
+/* Small things that the page does without asking the server: address, theme, keys, clipboard, image export. */
+(function () {
+  "use strict";
+  const ns = (window.shardscope = window.shardscope || {});
+
+  /* A task's number means nothing in another run, so a selection says of which run it is. */
+  ns.select = (selection) => window.dash_clientside.set_props("selection", { data: { ...selection, query: ns.query } });
+
+  ns.toast = (title, message, color) =>
+    window.dash_clientside.set_props("toasts", {
+      sendNotifications: [{ action: "show", id: `toast-${Date.now()}`, title, message, color, autoClose: 6000 }],
+    });
+
+  function csvOf(graph) {
+    const rows = [["series", "x", "y", "value", "label"]];
+    for (const trace of graph.data) {
+      if (trace.hoverinfo === "skip") continue;
+      const name = trace.name || trace.type;
+      if (trace.z) trace.z.forEach((line, i) => line.forEach((z, j) => z != null && rows.push([name, trace.x[j], trace.y[i], z, ""])));
+      else (trace.x || []).forEach((x, i) => rows.push([name, x, trace.y[i], "", trace.customdata ? [].concat(trace.customdata[i]).join(" ") : ""]));
+    }
+    return rows.map((row) => row.map((cell) => `"${String(cell).replaceAll('"', '""')}"`).join(",")).join("\r\n");
+  }
+
+  ns.download = function (name, text, type) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+
+  async function exportCard(id, format) {
+    const canvas = document.querySelector(`#${id} canvas`);
+    if (canvas && format === "png" && !document.querySelector(`#${id} .js-plotly-plot`)) {
+      canvas.toBlob((blob) => ns.download(`${id}.png`, blob, "image/png"));
+      return;
+    }
+    const graph = document.querySelector(`#${id} .js-plotly-plot`);
+    if (format === "csv") return ns.download(`${id}.csv`, csvOf(graph), "text/csv");
+    await window.Plotly.downloadImage(graph, { format, filename: id, width: 900, height: 500, scale: format === "png" ? 2 : 1 });
+  }
+
+  document.addEventListener("click", (event) => {
+    const item = event.target.closest("[data-export]");
+    if (item) exportCard(item.dataset.card, item.dataset.export);
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea, [contenteditable]") || event.ctrlKey || event.metaKey) return;
+    if (event.key === "?") document.getElementById("help-button")?.click();
+    if (event.key === "/") {
+      event.preventDefault();
+      document.getElementById("find-layer")?.focus();
+    }
+  });
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    page: {
+      /* Keep the address up to date without adding to the history, and let the other pages open on the same state. */
+      address(query, baseline, paths) {
+        if (!query) return window.dash_clientside.no_update;
+        const whole = `?${query}${baseline ? `&base=${encodeURIComponent(baseline)}` : ""}`;
+        if (window.location.search !== whole) window.history.replaceState(window.history.state, "", window.location.pathname + whole);
+        return paths.map((path) => path + whole);
+      },
+      exports: (query, names) => names.map((name) => `export/${name}?${query || ""}`),
+      help: (clicks, opened) => (clicks ? !opened : false),
+      theme(clicks, stored) {
+        const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+        const now = stored || system;
+        const scheme = clicks ? (now === "dark" ? "light" : "dark") : now;
+        document.documentElement.dataset.agThemeMode = scheme;
+        return [scheme, scheme];
+      },
+      copyLink(clicks) {
+        if (!clicks) return window.dash_clientside.no_update;
+        navigator.clipboard.writeText(window.location.href).then(
+          () => ns.toast("Link copied", "It holds every control and the pinned baseline.", "green"),
+          () => ns.toast("The browser did not allow copying", window.location.href, "red")
+        );
+        return window.dash_clientside.no_update;
+      },
+      timeline(shown) {
+        if (!shown) return window.dash_clientside.no_update;
+        ns.query = shown.query;
+        ns.loadTimeline("timeline", shown.query, shown.message);
+        window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
+        return window.dash_clientside.no_update;
+      },
+      pair(shown) {
+        if (shown) shown.forEach((one, i) => ns.loadTimeline(`timeline-${i}`, one.query, one.message));
+        return window.dash_clientside.no_update;
+      },
+      highlight(selection) {
+        const timeline = ns.timeline("timeline");
+        if (timeline) {
+          timeline.selection = { ...selection, ...(selection && selection.query !== ns.query ? { task: null, waited: null } : {}) };
+          timeline.queue();
+        }
+        return window.dash_clientside.no_update;
+      },
+      critical(clicks) {
+        const timeline = clicks && ns.timeline("timeline");
+        if (timeline) timeline.key(new KeyboardEvent("keydown", { key: "c" }));
+        return window.dash_clientside.no_update;
+      },
+      fit(clicks) {
+        const timeline = clicks && ns.timeline("timeline");
+        if (timeline) timeline.look(0, timeline.span());
+        return window.dash_clientside.no_update;
+      },
+    },
+  });
+})();

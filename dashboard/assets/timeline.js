@@ -1,0 +1,406 @@
+/* The timeline: one canvas, drawn whole on every change; spans narrower than a pixel are merged while drawing. */
+(function () {
+  "use strict";
+  const ns = (window.shardscope = window.shardscope || {});
+  const COLOURS = ["#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#56B4E9", "#009E73"];
+  const CRITICAL = "#D55E00";
+  const GUTTER = 92, AXIS = 20, STRIP = 30, GAP = 3, RIGHT = 10;
+  const timelines = new Map();
+
+  class Timeline {
+    constructor(root) {
+      this.root = root;
+      this.canvas = document.createElement("canvas");
+      this.tip = document.createElement("div");
+      this.tip.className = "timeline-tip";
+      this.status = document.createElement("div");
+      this.status.className = "timeline-status";
+      this.status.setAttribute("aria-live", "polite");
+      root.replaceChildren(this.canvas, this.tip, this.status);
+      this.run = null;
+      this.selection = {};
+      this.critical = false;
+      this.mark = null;
+      this.view = [0, 1];
+      new ResizeObserver(() => this.draw()).observe(root);
+      new MutationObserver(() => this.draw()).observe(document.documentElement, { attributes: true });
+      this.listen();
+    }
+
+    /* ---- what is shown ---- */
+    show(run, message) {
+      const before = this.run ? [this.view[0] / this.span(), this.view[1] / this.span()] : [0, 1];
+      this.run = run;
+      this.message = message;
+      this.mark = null;
+      this.view = run && before[0] <= 0 && before[1] >= 1 ? [0, this.span()] : [before[0] * this.span(), before[1] * this.span()];
+      this.say("");
+      this.draw();
+    }
+
+    /* Seconds that the axis can show: the longest step of all linked timelines. */
+    span() {
+      return Math.max(...this.linked().map((one) => (one.run ? one.run.step_s : 0)), 1e-12);
+    }
+
+    linked() {
+      const group = this.root.dataset.group;
+      return group ? [...timelines.values()].filter((one) => one.root.dataset.group === group) : [this];
+    }
+
+    look(from, to) {
+      const span = this.span();
+      const width = Math.min(Math.max(to - from, span * 1e-7), span);
+      const start = Math.min(Math.max(from, 0), span - width);
+      for (const one of this.linked()) {
+        one.view = [start, start + width];
+        one.queue();
+      }
+    }
+
+    zoom(factor, at) {
+      const [from, to] = this.view;
+      const centre = at === undefined ? (from + to) / 2 : at;
+      this.look(centre - (centre - from) * factor, centre + (to - centre) * factor);
+    }
+
+    pan(share) {
+      const width = this.view[1] - this.view[0];
+      this.look(this.view[0] + share * width, this.view[1] + share * width);
+    }
+
+    queue() {
+      if (this.queued) return;
+      this.queued = true;
+      requestAnimationFrame(() => {
+        this.queued = false;
+        this.draw();
+      });
+    }
+
+    say(text) {
+      this.status.textContent = text;
+    }
+
+    /* ---- drawing ---- */
+    draw() {
+      const began = performance.now();
+      const style = getComputedStyle(this.root);
+      this.ink = style.getPropertyValue("--timeline-ink") || "#333";
+      this.grid = style.getPropertyValue("--timeline-grid") || "#ddd";
+      this.paper = style.getPropertyValue("--timeline-paper") || "#fff";
+      this.place();
+      const pen = this.canvas.getContext("2d");
+      pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+      pen.clearRect(0, 0, this.width, this.height);
+      if (!this.run) {
+        pen.fillStyle = this.ink;
+        pen.font = "13px system-ui";
+        pen.fillText(this.message || "", 12, 24);
+        return;
+      }
+      this.drawAxis(pen);
+      this.drawStrip(pen);
+      for (let lane = 0; lane < this.run.lanes; lane++) this.drawLane(pen, lane);
+      this.drawNames(pen);
+      this.drawMark(pen);
+      this.drawSelected(pen);
+      this.root.dataset.spans = this.run.spans;
+      this.root.dataset.paintMs = (performance.now() - began).toFixed(1);
+      this.root.dataset.view = this.view.join(",");
+    }
+
+    place() {
+      const devices = this.run ? this.run.lanes / 2 : 1;
+      const most = Math.min(Math.max(320, devices * 22), 900);
+      const each = Math.min(34, Math.max(10, (most - AXIS - STRIP) / devices));
+      this.compute = Math.max(6, Math.round(each * 0.56));
+      this.link = Math.max(3, Math.round(each - this.compute - GAP));
+      this.each = this.compute + this.link + GAP;
+      this.width = this.root.clientWidth;
+      this.height = this.run ? AXIS + STRIP + devices * this.each + 6 : 80;
+      this.ratio = window.devicePixelRatio || 1;
+      const [w, h] = [Math.round(this.width * this.ratio), Math.round(this.height * this.ratio)];
+      if (this.canvas.width !== w || this.canvas.height !== h) {
+        this.canvas.width = w;
+        this.canvas.height = h;
+        this.canvas.style.width = this.width + "px";
+        this.canvas.style.height = this.height + "px";
+      }
+      this.scale = (this.width - GUTTER - RIGHT) / (this.view[1] - this.view[0]);
+    }
+
+    x(t) {
+      return GUTTER + (t - this.view[0]) * this.scale;
+    }
+
+    t(x) {
+      return this.view[0] + (x - GUTTER) / this.scale;
+    }
+
+    top(lane) {
+      return AXIS + STRIP + (lane >> 1) * this.each + (lane % 2 ? this.compute : 0);
+    }
+
+    drawAxis(pen) {
+      const raw = (this.view[1] - this.view[0]) / Math.max(2, (this.width - GUTTER) / 130);
+      const power = Math.pow(10, Math.floor(Math.log10(raw)));
+      const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= raw);
+      pen.font = "11px system-ui";
+      pen.lineWidth = 1;
+      for (let t = Math.ceil(this.view[0] / step) * step; t <= this.view[1]; t += step) {
+        const x = Math.round(this.x(t)) + 0.5;
+        pen.strokeStyle = this.grid;
+        pen.beginPath();
+        pen.moveTo(x, AXIS - 4);
+        pen.lineTo(x, this.height);
+        pen.stroke();
+        pen.fillStyle = this.ink;
+        const text = ns.time(Math.abs(t) < step / 2 ? 0 : t);
+        pen.fillText(text, Math.min(x + 3, this.width - pen.measureText(text).width - 2), AXIS - 8);
+      }
+    }
+
+    drawStrip(pen) {
+      const bins = this.run.utilisation;
+      const width = this.run.step_s / bins.length;
+      const [floor, size] = [AXIS + STRIP - 6, STRIP - 10];
+      pen.save();
+      pen.beginPath();
+      pen.rect(GUTTER, 0, this.width - GUTTER - RIGHT, this.height);
+      pen.clip();
+      pen.fillStyle = COLOURS[0] + "55";
+      for (let i = 0; i < bins.length; i++) {
+        const [from, to] = [this.x(i * width), this.x((i + 1) * width)];
+        pen.fillRect(from, floor - bins[i] * size, to - from + 0.5, bins[i] * size);
+      }
+      pen.restore();
+      pen.strokeStyle = this.grid;
+      pen.strokeRect(GUTTER + 0.5, floor - size + 0.5, this.width - GUTTER - RIGHT, size);
+    }
+
+    drawLane(pen, lane) {
+      const run = this.run;
+      const heights = (lane % 2 ? this.link : this.compute) / run.rows[lane];
+      const top = this.top(lane);
+      const [t0, t1] = this.view;
+      const right = this.width - RIGHT;
+      const { layer, device } = this.selection;
+      const dimmed = device != null && device !== lane >> 1;
+      const drawn = new Float64Array(64).fill(-10); // rightmost pixel that is covered, by row, kind and dimness
+      let style = "";
+      for (let i = ns.firstSpan(run, lane, t0); i < run.lane_start[lane + 1] && run.start[i] <= t1; i++) {
+        const kind = run.kind[i];
+        const faint = dimmed || (layer != null && run.layer[i] !== layer);
+        const slot = (run.row[i] * 8 + kind) * 2 + (faint ? 1 : 0);
+        let from = this.x(run.start[i]);
+        let to = this.x(run.start[i] + run.seconds[i]);
+        if (to <= drawn[slot]) continue;
+        from = Math.max(from, GUTTER, to - from < 1 ? drawn[slot] : from);
+        to = Math.min(Math.max(to, from + 1), right);
+        if (to <= from) continue;
+        drawn[slot] = to;
+        const colour = faint ? COLOURS[kind] + "2e" : COLOURS[kind];
+        if (colour !== style) pen.fillStyle = style = colour;
+        const y = top + run.row[i] * heights;
+        pen.fillRect(from, y, to - from > 4 ? to - from - 0.6 : to - from, Math.max(heights - 0.5, 1));
+        if (this.critical && run.flag[i] & 1) {
+          pen.fillStyle = style = CRITICAL;
+          pen.fillRect(from, y + heights - 2.5, to - from, 2.5);
+        }
+      }
+    }
+
+    drawNames(pen) {
+      pen.textAlign = "right";
+      for (let device = 0; device < this.run.devices.length; device++) {
+        const chosen = this.selection.device === device;
+        pen.fillStyle = this.ink;
+        pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px system-ui`;
+        pen.fillText(this.run.devices[device], GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
+        if (this.link >= 9) {
+          pen.font = "10px system-ui";
+          pen.globalAlpha = 0.75;
+          pen.fillText("receives", GUTTER - 8, this.top(2 * device + 1) + this.link * 0.85);
+          pen.globalAlpha = 1;
+        }
+      }
+      pen.font = "10px system-ui";
+      pen.fillText("computing", GUTTER - 8, AXIS + STRIP - 12);
+      pen.textAlign = "left";
+    }
+
+    drawMark(pen) {
+      if (!this.mark) return;
+      const [from, to] = [this.x(Math.min(...this.mark)), this.x(Math.max(...this.mark))];
+      pen.fillStyle = "rgba(34,139,230,0.16)";
+      pen.fillRect(Math.max(from, GUTTER), AXIS, Math.min(to, this.width) - Math.max(from, GUTTER), this.height - AXIS);
+    }
+
+    drawSelected(pen) {
+      for (const [task, colour] of [[this.selection.waited, CRITICAL], [this.selection.task, this.ink]]) {
+        if (task == null || task < 0) continue;
+        for (const i of this.spansOf(task)) {
+          const lane = this.run.lane[i];
+          const height = (lane % 2 ? this.link : this.compute) / this.run.rows[lane];
+          const from = this.x(this.run.start[i]);
+          pen.strokeStyle = colour;
+          pen.lineWidth = 2;
+          pen.strokeRect(from - 1, this.top(lane) + this.run.row[i] * height - 1, Math.max(this.run.seconds[i] * this.scale, 2) + 2, height + 2);
+        }
+      }
+    }
+
+    spansOf(task) {
+      const found = [];
+      for (let i = 0; i < this.run.spans; i++) if (this.run.task[i] === task) found.push(i);
+      return found;
+    }
+
+    /* ---- pointing ---- */
+    hit(event) {
+      const box = this.canvas.getBoundingClientRect();
+      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+      const device = Math.floor((y - AXIS - STRIP) / this.each);
+      if (!this.run || device < 0 || device >= this.run.lanes / 2) return { x, y, span: -1, device: -1 };
+      const lane = 2 * device + (y - this.top(2 * device) >= this.compute ? 1 : 0);
+      const row = Math.floor((y - this.top(lane)) / ((lane % 2 ? this.link : this.compute) / this.run.rows[lane]));
+      const span = x < GUTTER ? -1 : ns.spanAt(this.run, lane, row, this.t(x), 1.5 / this.scale);
+      return { x, y, span, device };
+    }
+
+    choose(selection) {
+      ns.select({ ...selection });
+    }
+
+    chooseSpan(i) {
+      const run = this.run;
+      this.choose({ task: run.task[i], device: null, layer: null });
+      this.say(this.words(i));
+    }
+
+    words(i) {
+      const run = this.run;
+      const layer = run.layer[i] >= 0 ? ` of ${run.layers[run.layer[i]]}` : "";
+      const part = run.microbatch[i] >= 0 ? `, micro-batch ${run.microbatch[i]}` : "";
+      const where = run.devices[run.lane[i] >> 1];
+      return `${run.kinds[run.kind[i]]}${layer}${part} on ${where}: ${ns.time(run.start[i])} + ${ns.time(run.seconds[i])}`;
+    }
+
+    hover(event) {
+      const { x, y, span } = this.hit(event);
+      this.tip.style.display = span < 0 ? "none" : "block";
+      if (span < 0) return;
+      this.tip.textContent = this.words(span);
+      this.tip.style.left = `${Math.min(x + 14, Math.max(0, this.width - this.tip.offsetWidth - 4))}px`;
+      this.tip.style.top = `${y + 16}px`;
+    }
+
+    listen() {
+      const canvas = this.canvas;
+      let drag = null;
+      canvas.addEventListener("pointerdown", (event) => {
+        this.root.focus({ preventScroll: true });
+        drag = { x: event.offsetX, view: [...this.view], marks: event.shiftKey, moved: false };
+        canvas.setPointerCapture(event.pointerId);
+      });
+      canvas.addEventListener("pointermove", (event) => {
+        if (!drag) return this.hover(event);
+        const moved = event.offsetX - drag.x;
+        if (Math.abs(moved) > 3) drag.moved = true;
+        if (!drag.moved) return;
+        if (drag.marks) {
+          this.mark = [this.t(drag.x), this.t(event.offsetX)];
+          this.queue();
+        } else this.look(drag.view[0] - moved / this.scale, drag.view[1] - moved / this.scale);
+      });
+      canvas.addEventListener("pointerup", (event) => {
+        const was = drag;
+        drag = null;
+        if (was && was.moved) return was.marks ? this.aggregate() : undefined;
+        const { span, x, device } = this.hit(event);
+        if (span >= 0) this.chooseSpan(span);
+        else if (x < GUTTER && device >= 0) this.choose({ device, task: null, layer: null });
+        else this.choose({});
+      });
+      canvas.addEventListener("pointerleave", () => (this.tip.style.display = "none"));
+      canvas.addEventListener("dblclick", () => this.look(0, this.span()));
+      canvas.addEventListener("wheel", (event) => {
+        // A timeline that nobody has clicked lets the page scroll.
+        if (!this.run || (document.activeElement !== this.root && !event.ctrlKey)) return;
+        event.preventDefault();
+        if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(event.deltaX / 600);
+        else this.zoom(Math.exp(event.deltaY / 400), this.t(event.offsetX));
+      }, { passive: false });
+      this.root.addEventListener("keydown", (event) => this.key(event));
+    }
+
+    key(event) {
+      if (!this.run || event.ctrlKey || event.metaKey || event.altKey) return;
+      const actions = {
+        w: () => this.zoom(0.7), arrowup: () => this.zoom(0.7),
+        s: () => this.zoom(1 / 0.7), arrowdown: () => this.zoom(1 / 0.7),
+        a: () => this.pan(-0.2), arrowleft: () => this.pan(-0.2),
+        d: () => this.pan(0.2), arrowright: () => this.pan(0.2),
+        f: () => this.look(0, this.span()),
+        m: () => this.aggregate(),
+        c: () => { this.critical = !this.critical; this.say(`critical chain ${this.critical ? "shown" : "hidden"}`); this.queue(); },
+        n: () => this.walk(1), p: () => this.walk(-1),
+        escape: () => { this.mark = null; this.say(""); this.choose({}); this.queue(); },
+      };
+      const action = actions[event.key.toLowerCase()];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    }
+
+    /* The next or previous span of the lane of the chosen one; without one, the first that is seen. */
+    walk(step) {
+      const run = this.run;
+      const chosen = this.selection.task != null ? this.spansOf(this.selection.task)[0] : undefined;
+      let i = chosen === undefined ? ns.firstSpan(run, 0, this.view[0]) : chosen + step;
+      const lane = chosen === undefined ? 0 : run.lane[chosen];
+      i = Math.min(Math.max(i, run.lane_start[lane]), run.lane_start[lane + 1] - 1);
+      const [from, to] = [run.start[i], run.start[i] + run.seconds[i]];
+      const width = this.view[1] - this.view[0];
+      if (from < this.view[0] || to > this.view[1]) this.look(from - width / 4, from + (width * 3) / 4);
+      this.chooseSpan(i);
+    }
+
+    aggregate() {
+      const range = this.mark || [...this.view];
+      this.mark = range;
+      const [from, to] = [Math.min(...range), Math.max(...range)];
+      const parts = ns.summary(this.run, from, to).map(
+        (s) => `${s.count.toLocaleString()} ${s.name}: sum ${ns.time(s.sum)}, mean ${ns.time(s.sum / s.count)}, min ${ns.time(s.min)}, max ${ns.time(s.max)}`
+      );
+      this.say(`Marked ${ns.time(from)} to ${ns.time(to)} (${ns.time(to - from)}) — ${parts.join(" · ")}`);
+      this.queue();
+    }
+  }
+
+  /* The timeline that lives in the element of this id, made when it is first asked for. */
+  ns.timeline = function (id) {
+    const root = document.getElementById(id);
+    if (!root) return null;
+    const known = timelines.get(id);
+    if (known && known.root === root) return known;
+    timelines.set(id, new Timeline(root));
+    return timelines.get(id);
+  };
+
+  ns.loadTimeline = async function (id, query, message) {
+    const timeline = ns.timeline(id);
+    if (!timeline) return;
+    const ticket = (timeline.ticket = (timeline.ticket || 0) + 1);
+    if (!query) return timeline.show(null, message);
+    try {
+      const answer = await fetch(`spans?${query}`);
+      if (!answer.ok) throw new Error(await answer.text());
+      const run = ns.decode(await answer.arrayBuffer());
+      if (ticket === timeline.ticket) timeline.show(run, "");
+    } catch (error) {
+      if (ticket === timeline.ticket) timeline.show(null, `The timeline could not be loaded: ${error.message}`);
+    }
+  };
+})();

@@ -1,0 +1,71 @@
+"""The frame of a card: a title, its controls, an export menu, the figure."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from dashboard.figures.style import CONFIG
+
+KINDS = {"forward": "#0072B2", "backward": "#E69F00", "optimizer": "#CC79A7", "point-to-point": "#56B4E9",
+         "all-reduce": "#009E73", "critical": "#D55E00"}  # fmt: skip
+
+
+LIVE: dict[str, Any] = {"aria-live": "polite"}
+
+
+def aria(label: str) -> dict[str, Any]:
+    """The attribute that names an element for a screen reader."""
+    return {"aria-label": label}
+
+
+def _export(form: str, name: str) -> dict[str, Any]:
+    return {"data-export": form, "data-card": name}
+
+
+def card(
+    name: str,
+    title: str,
+    body: list[Any],
+    *,
+    controls: list[Any] | None = None,
+    formats: tuple[str, ...] = ("png", "svg", "csv"),
+) -> Any:
+    """A card with id `name`; `formats` are those of its export menu."""
+    head = dmc.Group(
+        [
+            html.H2(title, className="card-title"),
+            dmc.Group([*(controls or []), _menu(name, title, formats)], gap=6),
+        ],
+        justify="space-between",
+        mb=6,
+    )
+    return dmc.Paper([head, *body], id=name, withBorder=True, p="sm", radius="md")
+
+
+def graph(name: str, height: int, label: str) -> Any:
+    """A Plotly figure of fixed height, described for a screen reader by `label`."""
+    return html.Div(
+        dcc.Graph(
+            id=name, config=cast(Any, CONFIG), style={"height": f"{height}px"}, figure={"data": [], "layout": {}}
+        ),
+        role="img",
+        **aria(label),
+    )
+
+
+def legend(names: list[str]) -> Any:
+    """Coloured squares with names."""
+    return dmc.Group(
+        [html.Span([html.I(style={"background": KINDS[name]}), name], className="legend") for name in names], gap=10
+    )
+
+
+def _menu(name: str, title: str, formats: tuple[str, ...]) -> Any:
+    if not formats:
+        return None
+    items = [dmc.MenuItem(html.Span(f"Save as {one.upper()}", **_export(one, name))) for one in formats]
+    button = dmc.ActionIcon("⤓", variant="subtle", size="sm", **aria(f"Export {title}"))
+    return dmc.Menu([dmc.MenuTarget(button), dmc.MenuDropdown(items)], position="bottom-end")

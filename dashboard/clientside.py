@@ -1,0 +1,17 @@
+"""Callbacks that run in the browser: functions of assets/page.js."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ClientsideFunction, Output
+
+
+def in_browser(app: Any, function: str, outputs: Any, *inputs: Any, initial: bool = True) -> None:
+    """Let `function` compute `outputs`; unless `initial`, only once one of the inputs has changed."""
+    app.clientside_callback(ClientsideFunction("page", function), outputs, *inputs, prevent_initial_call=not initial)
+
+
+def effect(app: Any, function: str, *inputs: Any) -> None:
+    """Let `function` do something in the browser whenever an input changes; it returns nothing."""
+    in_browser(app, function, Output("nothing", "data", allow_duplicate=True), *inputs, initial=False)

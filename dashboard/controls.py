@@ -1,0 +1,217 @@
+"""The left rail: one control for each field of a Configuration, and what to say beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from math import log2
+from typing import Any
+
+import dash_mantine_components as dmc
+
+import partitioners
+from dashboard.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
+from dashboard.store import Outcome, Store, build_cluster
+from simulator import catalogue
+from simulator.collectives import COLLECTIVES
+from simulator.schedules import SCHEDULES
+from simulator.units import format_bandwidth, format_time
+
+MOST_FACTOR = 6
+"""Sliders go from 1/64 to 64 times what the preset says."""
+SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The id of a field's control, the property that holds its value, and the way from field to property and back."""
+
+    field: str
+    holds: str = "value"
+    shown: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def id(self) -> str:
+        return f"c-{self.field.replace('_', '-')}"
+
+
+def _slider(field: str) -> Control:
+    return Control(field, "value", lambda factor: log2(factor), lambda power: 2.0 ** float(power or 0))
+
+
+def _optional(field: str) -> Control:
+    return Control(field, "value", lambda value: "" if value is None else value)
+
+
+CONTROLS: tuple[Control, ...] = (
+    Control("profile"),
+    Control("cluster"),
+    Control("devices"),
+    Control("strategy"),
+    _optional("microbatches"),
+    Control("schedule"),
+    _slider("inter_bandwidth"),
+    _slider("inter_latency"),
+    _slider("intra_bandwidth"),
+    _slider("intra_latency"),
+    Control("collective"),
+    Control("overlap", "checked"),
+    _optional("batch_size"),
+    Control("optimizer"),
+    _slider("speed"),
+    _optional("imbalance"),
+    Control("effort"),
+    Control("seed"),
+)
+
+
+def rail(store: Store, now: Configuration) -> list[Any]:
+    """Every control, showing `now`."""
+    set_to = {control.field: control.shown(getattr(now, control.field)) for control in CONTROLS}
+    own = [{"value": OWN, "label": "the strategy's own"}]
+    return [
+        _select("profile", "Model profile", profile_options(store), set_to),
+        _select("cluster", "Cluster", [{"value": n, "label": n} for n in catalogue.presets()], set_to),
+        _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
+        _select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
+        _number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="automatic"),
+        _select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
+        *[_link_slider(field, set_to) for field in SLIDERS[:2]],
+        *[_link_slider(field, set_to) for field in SLIDERS[2:4]],
+        _select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in COLLECTIVES], set_to),
+        dmc.Switch(id="c-overlap", label="Overlap all-reduce with backward", checked=set_to["overlap"], size="sm"),
+        _number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="the profile's"),
+        _select("optimizer", "Optimizer state", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+        _link_slider("speed", set_to),
+        _number("imbalance", "Imbalance allowed", set_to, 0.005, 1.0, step=0.01, placeholder="automatic", decimals=3),
+        _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
+        _number("seed", "Seed", set_to, minimum=0, maximum=10**6),
+    ]
+
+
+def profile_options(store: Store) -> list[dict[str, str]]:
+    """The profiles to choose from, by identity."""
+    profiles = store.profiles().items()
+    return [{"value": key, "label": f"{key.partition('@')[0]} · batch {p.batch_size}"} for key, p in profiles]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What stands below a control, and whether the control can do anything now."""
+
+    text: str = ""
+    disabled: bool = False
+
+
+def remarks(outcome: Outcome) -> Mapping[str, Remark]:
+    """For the fields that need one; a control that does not apply is disabled and says why."""
+    now = outcome.configuration
+    taken = partitioners.options(now.strategy)
+    plan = outcome.run.plan if outcome.run else None
+    found = {
+        "profile": Remark(text=f"measured on {outcome.profile.device or 'an unnamed device'}"),
+        "cluster": Remark(text=catalogue.read_preset(now.cluster).title),
+        "strategy": Remark(text=first_sentence(now.strategy)),
+        "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
+        **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
+        "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
+        "speed": Remark(text=f"×{now.speed:.3g} the profiled device"),
+        **_link_remarks(outcome),
+    }
+    if plan and now.microbatches is None and "microbatches" in taken:
+        found["microbatches"] = Remark(text=f"now {plan.microbatches}")
+    if plan and not plan_synchronises(outcome):
+        text = "no layer has replicas, so nothing is synchronised"
+        found |= {"overlap": Remark(text=text, disabled=True)}
+    return found
+
+
+def plan_synchronises(outcome: Outcome) -> bool:
+    """Whether any parameter is held by several devices."""
+    return bool(outcome.run and outcome.run.report.communication_bytes.synchronisation)
+
+
+@cache
+def first_sentence(strategy: str) -> str:
+    """The first line of a strategy's module."""
+    module = import_module(f"partitioners.{strategy.replace('-', '_')}")
+    return (module.__doc__ or "").strip().splitlines()[0]
+
+
+def _option_remark(strategy: str, field: str, taken: Mapping[str, object]) -> Remark:
+    return Remark() if field in taken else Remark(text=f"{strategy} does not take it", disabled=True)
+
+
+def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
+    now = outcome.configuration
+    try:
+        cluster = outcome.cluster or build_cluster(now)
+    except ValueError as error:
+        return dict.fromkeys(SLIDERS[:4], Remark(text=str(error), disabled=True))
+    hosts = {device.host for device in cluster.devices}
+    found = {}
+    for tier in ("inter", "intra"):
+        link = next((link for link in cluster.links if link.tier == tier), None)
+        why = f"{now.cluster} has no {tier} links" if link is None else ""
+        if tier == "inter" and len(hosts) == 1 and "intra" in cluster.tiers:
+            why = "all devices are in one node"
+        bandwidth = format_bandwidth(link.bandwidth_bytes_per_s) if link else ""
+        latency = format_time(link.latency_s) if link else ""
+        found[f"{tier}_bandwidth"] = Remark(
+            text=why or f"{bandwidth} (×{getattr(now, f'{tier}_bandwidth'):.3g})", disabled=bool(why)
+        )
+        found[f"{tier}_latency"] = Remark(
+            text=why or f"{latency} (×{getattr(now, f'{tier}_latency'):.3g})", disabled=bool(why)
+        )
+    return found
+
+
+_SLIDER_NAMES = {
+    "inter_bandwidth": "Inter-node bandwidth",
+    "inter_latency": "Inter-node latency",
+    "intra_bandwidth": "Intra-node bandwidth",
+    "intra_latency": "Intra-node latency",
+    "speed": "Device speed",
+}
+
+
+def _select(field: str, label: str, options: list[dict[str, str]], set_to: Mapping[str, Any]) -> Any:
+    control = f"c-{field.replace('_', '-')}"
+    return dmc.Select(
+        id=control, label=label, data=options, value=set_to[field], allowDeselect=False, size="xs",
+        searchable=len(options) > 12, description=" ", inputWrapperOrder=["label", "input", "description"],
+    )  # fmt: skip
+
+
+def _number(
+    field: str, label: str, set_to: Mapping[str, Any], minimum: float, maximum: float, *,
+    step: float = 1, placeholder: str = "", decimals: int = 0,
+) -> Any:  # fmt: skip
+    return dmc.NumberInput(
+        id=f"c-{field.replace('_', '-')}", label=label, value=set_to[field], min=minimum, max=maximum, step=step,
+        placeholder=placeholder, size="xs", debounce=300, clampBehavior="blur", allowDecimal=decimals > 0,
+        decimalScale=decimals, allowNegative=False, description="", inputWrapperOrder=["label", "input", "description"],
+    )  # fmt: skip
+
+
+def _link_slider(field: str, set_to: Mapping[str, Any]) -> Any:
+    name, control = _SLIDER_NAMES[field], f"c-{field.replace('_', '-')}"
+    return dmc.Box(
+        [
+            dmc.Group(
+                [
+                    dmc.Text(name, fw=500, fz=13),
+                    dmc.Text("", id=f"{control}-remark", className="figure-note"),
+                ],
+                justify="space-between",
+                gap=4,
+            ),
+            dmc.Slider(
+                id=control, min=-MOST_FACTOR, max=MOST_FACTOR, step=0.5, value=set_to[field], label=None, size="sm",
+                thumbLabel=name, marks=[{"value": v} for v in (-MOST_FACTOR, 0, MOST_FACTOR)], mt=6, mb=4,
+            ),
+        ]
+    )  # fmt: skip

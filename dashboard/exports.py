@@ -1,0 +1,114 @@
+"""A run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import partitioners
+from dashboard import columns
+from dashboard.configuration import OWN, Configuration
+from dashboard.store import Outcome, build_cluster
+from simulator import catalogue, chrome, files
+from simulator.cluster import Cluster
+from simulator.run import Run
+
+
+def command(outcome: Outcome) -> str:
+    """The `shardscope simulate` that repeats a configuration, quoted for a shell."""
+    now = outcome.configuration
+    words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", now.cluster]
+    words += ["--devices", str(now.devices), *_link_words(now), "--strategy", now.strategy]
+    words += ["--batch-size", str(now.batch_size or outcome.profile.batch_size)]
+    words += ["--microbatches", str(now.microbatches)] if now.microbatches and _takes(now, "microbatches") else []
+    words += ["--schedule", now.schedule] if now.schedule != OWN else []
+    words += ["--sync", now.collective] if now.collective != "ring" else []
+    words += [] if now.overlap else ["--no-overlap"]
+    words += ["--optimizer", now.optimizer, "--seed", str(now.seed)]
+    words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
+    words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
+    return shlex.join(words)
+
+
+def snippet(outcome: Outcome) -> str:
+    """A Python script that repeats a run from its exported plan."""
+    now = outcome.configuration
+    lines = [f"cluster = read_cluster({now.cluster!r}, devices={now.devices}{_servers(now)})"]
+    for option, tier, value in _changed_links(now):
+        lines.append(f"cluster = cluster.with_tier({tier!r}, {option}={value!r})")
+    lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
+    return "\n".join((
+        "from simulator.files import read_cluster, read_plan, read_profile",
+        "from simulator.run import run",
+        "",
+        f"profile = read_profile({profile_argument(outcome)!r})",
+        *lines,
+        'plan = read_plan("plan.json")  # Export > Plan',
+        "print(run(profile, cluster, plan).report)",
+        "",
+    ))  # fmt: skip
+
+
+def profile_argument(outcome: Outcome) -> str:
+    """The library's name of the profile, or the file that it was uploaded from."""
+    name = outcome.configuration.profile.partition("@")[0]
+    return name if name in files.library() else f"{name}.json"
+
+
+def tasks_csv(run: Run, cluster: Cluster) -> str:
+    """Every task as one row."""
+    out = io.StringIO()
+    rows = columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def trace_json(run: Run, cluster: Cluster) -> str:
+    """The Chrome trace, which Perfetto opens."""
+    return json.dumps(chrome.trace(run.graph, cluster, run.timeline), allow_nan=False)
+
+
+Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]
+EXPORTS: Mapping[str, Made] = {
+    "report.json": ("application/json", lambda outcome, run, cluster: json.dumps(run.report.to_dict(), indent=1)),
+    "plan.json": ("application/json", lambda outcome, run, cluster: files.to_json(run.plan)),
+    "trace.json": ("application/json", lambda outcome, run, cluster: trace_json(run, cluster)),
+    "tasks.csv": ("text/csv", lambda outcome, run, cluster: tasks_csv(run, cluster)),
+    "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
+    "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),
+    "profile.json": ("application/json", lambda outcome, run, cluster: files.to_json(outcome.profile)),
+}
+"""File name -> (media type, what makes it)."""
+
+
+def _takes(now: Configuration, option: str) -> bool:
+    return option in partitioners.options(now.strategy)
+
+
+def _servers(now: Configuration) -> str:
+    return ", servers=1" if now.collective == "ps" else ""
+
+
+def _link_words(now: Configuration) -> list[str]:
+    names = {"bandwidth_bytes_per_s": "--bandwidth", "latency_s": "--latency"}
+    words = [w for option, tier, value in _changed_links(now) for w in (names[option], f"{tier}={value:.12g}")]
+    return words + (["--speed", f"{now.speed:g}"] if now.speed != 1 else [])
+
+
+def _changed_links(now: Configuration) -> list[tuple[str, str, float]]:
+    """(option of with_tier, tier, value) of what the configuration changes about the preset's links."""
+    before = catalogue.read_preset(now.cluster).build(now.devices)
+    after: Any = build_cluster(now)
+    found = []
+    for tier in after.tiers:
+        old, new = (next(link for link in one.links if link.tier == tier) for one in (before, after))
+        for option in ("bandwidth_bytes_per_s", "latency_s"):
+            if getattr(old, option) != getattr(new, option):
+                found.append((option, tier, getattr(new, option)))
+    return found

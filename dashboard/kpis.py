@@ -1,0 +1,67 @@
+"""The six numbers on top, each with its difference to the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulator.metrics import DeviceUse, Report
+from simulator.units import format_bytes, format_time
+
+GOOD, BAD, SAME = "good", "bad", "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kpi:
+    """A number in words; change is "▼ 12.0 %" or empty, tone says whether that is welcome; hint explains it."""
+
+    label: str
+    value: str
+    hint: str
+    change: str = ""
+    tone: str = SAME
+
+
+def kpis(report: Report, baseline: Report | None) -> list[Kpi]:
+    """Step time, throughput, bubble, load balance ratio, bytes sent, peak memory."""
+    fullest = max(report.devices, key=_fullness)
+    memory = format_bytes(fullest.peak_memory_bytes)
+    if fullest.memory_bytes:
+        memory += f" / {format_bytes(fullest.memory_bytes)}"
+    rows: list[tuple[str, str, str, Callable[[Report], float]]] = [
+        ("Step time", format_time(report.step_s), "one training step", lambda r: r.step_s),
+        ("Throughput", f"{report.samples_per_s:,.4g} /s", "samples per second", lambda r: r.samples_per_s),
+        ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
+        ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
+        ("Sent per step", format_bytes(report.communication_bytes.total), "bytes between devices", _sent),
+        ("Peak memory", memory, f"on {fullest.name}", lambda r: max(r.devices, key=_fullness).peak_memory_bytes),
+    ]
+    found = []
+    for label, value, hint, read in rows:
+        change, tone = "", SAME
+        if baseline is not None:
+            ratio = label == "Bubble"
+            change, tone = difference(read(report), read(baseline), more=label == "Throughput", points=ratio)
+        found.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
+    return found
+
+
+def difference(now: float, before: float, *, more: bool = False, points: bool = False) -> tuple[str, str]:
+    """("▼ 12.0 %", tone) of a change. more: larger is better. points: the values are ratios, told in points."""
+    if before == 0 and not points and now != 0:
+        return "▲ from 0", GOOD if more else BAD
+    change = now - before if points else now / before - 1 if before else 0.0
+    if abs(change) < 0.0005:
+        return "= 0 %", SAME
+    text = f"{abs(change) * 100:,.1f} {'pt' if points else '%'}"
+    return f"{'▲' if change > 0 else '▼'} {text}", GOOD if (change > 0) == more else BAD
+
+
+def _sent(report: Report) -> float:
+    return report.communication_bytes.total
+
+
+def _fullness(device: DeviceUse) -> tuple[float, float]:
+    """How near to its capacity a device came; where there is no capacity, what it used."""
+    used = device.peak_memory_bytes
+    return (used / device.memory_bytes if device.memory_bytes else 0.0), used

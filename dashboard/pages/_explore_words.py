@@ -1,0 +1,146 @@
+"""What Explore says: the row of numbers, the verdict, the advice, one selected thing. Components, no callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from dashboard import columns
+from dashboard.advice import Advice, Tried
+from dashboard.controls import Remark
+from dashboard.kpis import kpis
+from dashboard.measures import transfer_seconds
+from dashboard.store import Outcome
+from simulator.run import Run
+from simulator.units import format_bytes, format_time
+
+
+def remark(told: Mapping[str, Remark], field: str) -> Remark:
+    return told.get(field, Remark())
+
+
+def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
+    if outcome.run is None:
+        return []
+    baseline = before.run.report if before is not None and before.run is not None else None
+    return [
+        dmc.Paper(
+            [
+                html.Div(kpi.label, className="kpi-label", title=kpi.hint),
+                html.Div([
+                    html.Span(kpi.value, className="kpi-value"),
+                    html.Span(kpi.change, className=f"kpi-change {kpi.tone}"),
+                ], className="kpi-line"),
+            ],
+            withBorder=True, px="sm", py=6, radius="md",
+        )
+        for kpi in kpis(outcome.run.report, baseline)
+    ]  # fmt: skip
+
+
+def badge(outcome: Outcome) -> Any:
+    if outcome.run is None:
+        return dmc.Badge("infeasible", color="red", variant="light")
+    report = outcome.run.report
+    text = f"{report.tasks:,} tasks · {outcome.took_s * 1e3:.0f} ms"
+    return dmc.Badge(
+        f"valid · {text}" if report.fits else f"does not fit · {text}",
+        color="green" if report.fits else "red",
+        variant="light",
+    )
+
+
+def verdict(outcome: Outcome) -> Any:
+    reason = outcome.reason or (outcome.run.report.verdict if outcome.run else "")
+    if not reason:
+        return None
+    title = "This configuration cannot run" if outcome.run is None else "This does not fit into memory"
+    return dmc.Alert(f"{reason[:1].upper()}{reason[1:]}.", title=title, color="red", variant="light")
+
+
+def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
+    if before is None:
+        return "no baseline pinned"
+    now = before.configuration
+    if before.configuration == outcome.configuration:
+        return "baseline: this configuration"
+    same = " (infeasible)" if before.run is None else ""
+    return f"baseline: {now.strategy} on {now.devices} × {now.cluster}{same}"
+
+
+def offered(advice: Advice, outcome: Outcome) -> list[Tried]:
+    """The moves to click on: the best ones of a setting, then the best of the hardware; two where nothing runs yet."""
+    settings = [one for one in advice.tried if not one.move.hardware][:2]
+    return settings + ([advice.hardware] if advice.hardware else [])
+
+
+def advice_line(advice: Advice, outcome: Outcome, offered: list[Tried]) -> Any:
+    if advice.note:
+        text = [f"{advice.note}."]
+    elif not offered:
+        text = [f"None of {advice.settings} single changes makes this step shorter."]
+    else:
+        text = ["Try: "] if outcome.run else ["What would run: "]
+    lost = f"Largest loss: {advice.loss.name}, {advice.loss.ratio:.0%} of device time. " if advice.loss else ""
+    buttons = [
+        dmc.Button(
+            _gain_words(one, outcome), id={"type": "apply", "index": i}, size="compact-sm",
+            variant="light" if not one.move.hardware else "outline", className="apply",
+        )
+        for i, one in enumerate(offered)
+    ]  # fmt: skip
+    line = dmc.Group([html.Span([html.Strong(lost), *text]), *buttons], gap=8)
+    return dmc.Paper(line, withBorder=True, px="sm", py=6, radius="md", className="advice")
+
+
+def _gain_words(one: Tried, outcome: Outcome) -> str:
+    words = f"{one.move.words}: {format_time(one.step_s)}"
+    if outcome.run is None:
+        return words
+    return f"{words} ({one.step_s / outcome.run.report.step_s - 1:+.0%})" + (
+        "" if outcome.run.report.fits else ", fits"
+    )
+
+
+def task_detail(outcome: Outcome, task: int) -> Any:
+    assert outcome.run is not None and outcome.cluster is not None
+    told = columns.describe_task(outcome.run, outcome.cluster, task)
+    facts = " · ".join(f"{label} {value}" for label, value in told["told"].items())
+    waited = told["waited"]
+    step = (
+        dmc.Button(told["waited_title"], id={"type": "waited", "task": waited}, size="compact-xs", variant="light")
+        if waited >= 0
+        else told["waited_title"]
+    )
+    return html.Div([html.Strong(told["title"]), html.Span(f" — {facts} — it waited for "), step], className="detail")
+
+
+def layer_detail(run: Run, layer: int) -> Any:
+    use = run.report.layers[layer]
+    seconds = transfer_seconds(run, layer)
+    parts = [f"computes {format_time(use.compute_s)}"]
+    crossing = use.forward_bytes + use.backward_bytes
+    if crossing:
+        parts.append(
+            f"its output is cut: {format_bytes(use.forward_bytes)} forward, {format_bytes(use.backward_bytes)} back, "
+            f"in flight for {format_time(seconds)}"
+        )
+    if use.synchronisation_bytes:
+        parts.append(f"its gradients are synchronised with {format_bytes(use.synchronisation_bytes)}")
+    if len(parts) == 1:
+        parts.append("nothing of it crosses between devices")
+    return html.Div([html.Strong(f"layer {use.name}"), f" — {' · '.join(parts)}"], className="detail")
+
+
+def device_detail(run: Run, device: int) -> Any:
+    use = run.report.devices[device]
+    text = (
+        f" — computes {format_time(use.compute_s)} ({use.utilisation:.0%}), waits "
+        f"{format_time(use.exposed_communication_s)} for transfers and {format_time(use.bubble_s)} in bubbles · sends "
+        f"{format_bytes(use.sent_bytes)}, receives {format_bytes(use.received_bytes)} · peak memory "
+        f"{format_bytes(use.peak_memory_bytes)}"
+    )
+    return html.Div([html.Strong(use.name), text], className="detail")

@@ -1,0 +1,155 @@
+"""Explore: change a control and see what becomes of the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, dcc, html
+
+from dashboard.cards import LIVE, aria, card, graph, legend
+from dashboard.configuration import Configuration
+from dashboard.controls import rail
+from dashboard.pages import _explore_figures, _explore_step
+from dashboard.shell import Page
+from dashboard.store import Store
+
+_PHASES = ["all", "forward", "backward", "sync"]
+
+
+def add(app: Dash, store: Store) -> Page:
+    """Register the callbacks of this page; returns what shows it."""
+    _explore_step.add(app, store)
+    _explore_figures.add(app, store)
+
+    def content(now: Configuration, baseline: Configuration | None) -> Any:
+        return html.Div(
+            [
+                html.Div(
+                    [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
+                    className="rail", role="region", tabIndex=0, **aria("Controls"),
+                ),
+                html.Main(dmc.Stack([*_top(), _timeline(), _three(), _partition(), *_below(), _table()], gap="sm")),
+            ],
+            className="explore",
+        )  # fmt: skip
+
+    return content
+
+
+def _rail_buttons() -> Any:
+    return html.Div([
+        dmc.Group([
+            dmc.Button("Pin as baseline", id="pin", size="xs", variant="light"),
+            dmc.Button("Unpin", id="unpin", size="xs", variant="subtle", color="gray"),
+            dmc.Button("Reset", id="reset", size="xs", variant="default"),
+        ], gap=6),
+        html.Div(id="baseline-name", className="figure-note"),
+    ], className="rail-buttons")  # fmt: skip
+
+
+def _top() -> list[Any]:
+    return [
+        dcc.Store(id="load"),
+        dcc.Store(id="shown"),
+        dcc.Store(id="moves", data=[]),
+        html.H1("Explore", className="sr-only"),
+        html.Div(id="verdict"),
+        html.Div(id="kpis", className="kpis", **LIVE),
+        html.Div(id="advice"),
+    ]
+
+
+def _timeline() -> Any:
+    find = dmc.Select(
+        id="find-layer", placeholder="find a layer  /", searchable=True, clearable=True, size="xs", w=170, data=[],
+        **aria("Find a layer"),
+    )  # fmt: skip
+    keys = legend(["forward", "backward", "optimizer", "point-to-point", "all-reduce"])
+    controls = [
+        keys,
+        find,
+        dmc.Button("Critical chain", id="critical", size="compact-xs", variant="default"),
+        dmc.Button("Fit", id="fit", size="compact-xs", variant="default"),
+    ]
+    canvas = html.Div(
+        id="timeline", className="timeline", tabIndex=0, role="application",
+        **aria("Timeline of the step. W, A, S, D zoom and move, N and P walk through tasks, "
+           "question mark lists all keys. The table of tasks below holds the same."),
+    )  # fmt: skip
+    hint = html.Div(
+        "drag moves · wheel zooms after a click · shift-drag marks · W A S D F M N P C · ? for help",
+        className="figure-note",
+    )
+    return card(
+        "timeline-card",
+        "Timeline",
+        [canvas, hint, html.Div(id="detail", **LIVE)],
+        controls=controls,
+        formats=("png",),
+    )
+
+
+def _three() -> Any:
+    balance = dmc.SegmentedControl(
+        id="balance-by", data=["device", "layer"], value="device", size="xs", **aria("Load balance by")
+    )
+    phase = dmc.SegmentedControl(id="phase", data=_PHASES, value="all", size="xs", **aria("Phase"))
+    scale = dmc.SegmentedControl(id="scale", data=["linear", "log"], value="linear", size="xs", **aria("Colour scale"))
+    by = dmc.SegmentedControl(
+        id="split-by", data=["step", "device"], value="step", size="xs", **aria("Where the step goes by")
+    )
+    sent = graph("traffic-graph", 260, "Bytes from each device to each other")
+    cards = [
+        card("balance", "Load balance", [graph("balance-graph", 260, "Compute over the mean")], controls=[balance]),
+        card("traffic", "Device → device", [sent], controls=[phase, scale]),
+        card("split", "Where the step goes", [graph("split-graph", 260, "Device time by use")], controls=[by]),
+    ]
+    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
+
+
+def _partition() -> Any:
+    return card(
+        "partition", "Partition: layers × devices (area = time, red = cut tensors)",
+        [graph("partition-graph", 300, "Which device holds shards of which layer, and the tensors that cross")],
+    )  # fmt: skip
+
+
+def _below() -> list[Any]:
+    use = graph("links-graph", 260, "Utilisation of each link over time")
+    tree = graph("topology-graph", 280, "Topology with link utilisation")
+    cards = [
+        card("memory", "Peak memory per device", [graph("memory-graph", 280, "Peak memory of each device")]),
+        card("topology", "Network: how busy each link was", [tree]),
+    ]
+    return [
+        dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm"),
+        card("links", "Link utilisation over the step", [use]),
+    ]
+
+
+def _table() -> Any:
+    number = {
+        "type": "rightAligned",
+        "valueFormatter": {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"},
+    }
+    columns = [
+        {"field": "task", "width": 90},
+        {"field": "kind", "width": 130},
+        {"field": "where", "width": 160},
+        {"field": "layer", "flex": 1, "minWidth": 140},
+        {"field": "microbatch", "headerName": "micro-batch", "width": 120},
+        {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
+        {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
+        {"field": "bytes", "width": 130, **number},
+    ]
+    grid = dag.AgGrid(
+        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.task",
+        defaultColDef={"sortable": True, "resizable": True},
+        dashGridOptions={
+            "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,
+        },
+        style={"height": 320},
+    )  # fmt: skip
+    return card("tasks-card", "Tasks: everything the timeline shows, as a table", [grid], formats=())

@@ -1,0 +1,43 @@
+"""What the browser fetches beside callbacks: the timeline's spans and the exported files."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, abort, request
+
+from dashboard import columns
+from dashboard.exports import EXPORTS
+from dashboard.standalone import standalone
+from dashboard.store import Outcome, Store
+from simulator.cluster import Cluster
+from simulator.run import Run
+
+
+def add_routes(server: Flask, store: Store) -> None:
+    """/spans?<configuration> and /export/<file name>?<configuration>."""
+
+    @server.get("/spans")
+    def spans() -> Response:
+        _, run, cluster = _asked(store)
+        return Response(columns.encode(run, cluster), mimetype="application/octet-stream")
+
+    @server.get("/export/<name>")
+    def export(name: str) -> Response:
+        outcome, run, cluster = _asked(store)
+        if name == "report.html":
+            return _file(name, "text/html", standalone([outcome]))
+        if name not in EXPORTS:
+            abort(404, f"{name!r} is none of {', '.join((*EXPORTS, 'report.html'))}")
+        kind, make = EXPORTS[name]
+        return _file(name, kind, make(outcome, run, cluster))
+
+
+def _file(name: str, kind: str, text: str) -> Response:
+    return Response(text, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
+    """The run of the configuration in the request's query; answers 422 with the reason where there is none."""
+    outcome = store.outcome(store.read(request.query_string.decode())[0])
+    if outcome.run is None or outcome.cluster is None:
+        abort(422, outcome.reason)
+    return outcome, outcome.run, outcome.cluster

@@ -1,0 +1,163 @@
+"""What surrounds every page: header, theme, toasts, help, the shared state, and which page an address shows."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, set_props
+
+from dashboard.cards import aria
+from dashboard.clientside import effect, in_browser
+from dashboard.configuration import Configuration
+from dashboard.exports import EXPORTS
+from dashboard.store import Store
+from simulator.errors import ShardscopeError
+
+Page = Callable[[Configuration, Configuration | None], Any]
+"""The content of a page that shows a configuration beside a baseline."""
+
+FILES = (*EXPORTS, "report.html")
+HELP = (
+    ("Timeline", (
+        ("W / S or ↑ / ↓", "zoom in, out"), ("A / D or ← / →", "move left, right"), ("F", "fit the whole step"),
+        ("M", "sum up the marked range (or the view)"), ("Shift + drag", "mark a range"),
+        ("N / P", "next, previous task of a lane"), ("C", "show the critical chain"), ("Esc", "clear the selection"),
+        ("wheel", "zoom, once the timeline is focused (or with Ctrl)"),
+    )),
+    ("Anywhere", (("/", "find a layer"), ("?", "this help"), ("Tab", "next control"))),
+)  # fmt: skip
+
+
+def layout(pages: Mapping[str, str]) -> Any:
+    """The whole document; `pages` maps a path to its name in the header."""
+    header = dmc.AppShellHeader(
+        dmc.Group(
+            [
+                dmc.Group(
+                    [html.Span("Shardscope", style={"fontWeight": 800, "fontSize": 19}), _navigation(pages)], gap="lg"
+                ),
+                dmc.Group([html.Div(id="badge"), *_buttons()], gap="xs"),
+            ],
+            justify="space-between",
+            h="100%",
+            px="md",
+            wrap="nowrap",
+        )
+    )
+    return dmc.MantineProvider(
+        id="mantine",
+        theme={"primaryColor": "blue", "defaultRadius": "sm"},
+        forceColorScheme="light",
+        children=[
+            dcc.Location(id="url", refresh="callback-nav"),
+            dcc.Store(id="scheme", storage_type="local"),
+            dcc.Store(id="nothing"),
+            dmc.NotificationContainer(id="toasts", position="bottom-right", limit=4),
+            _help(),
+            dmc.AppShell(
+                [header, html.Div(id="page")], header={"height": 52}, padding=0, id="app-shell",
+            ),
+        ],
+    )  # fmt: skip
+
+
+def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
+    """Routing, address, theme, help and the links of the export menu."""
+
+    @app.callback(
+        Output("page", "children"),
+        Output("toasts", "sendNotifications", allow_duplicate=True),
+        Input("url", "pathname"),
+        State("url", "search"),
+        prevent_initial_call="initial_duplicate",
+    )
+    def show(path: str, search: str) -> tuple[Any, list[dict[str, Any]]]:
+        now, baseline, problems = read_address(store, search or "")
+        page = pages.get(path)
+        content = _missing(path, pages) if page is None else page(now, baseline)
+        told = [toast("The link was changed", problem, "yellow") for problem in problems]
+        # State that the callbacks of a page share lives in the page, so that it comes and goes with its controls.
+        state = [
+            dcc.Store(id="configuration", data=None if path == "/" else now.query()),
+            dcc.Store(id="baseline", data=baseline.query() if baseline else None),
+            dcc.Store(id="selection", data={}),
+        ]
+        return [*state, content], told
+
+    links = [Output(f"nav-{i}", "href") for i in range(len(pages))]
+    in_browser(
+        app, "address", links, Input("configuration", "data"), Input("baseline", "data"), State("nav-paths", "data")
+    )
+    theme = [Output("mantine", "forceColorScheme"), Output("scheme", "data")]
+    in_browser(app, "theme", theme, Input("theme-button", "n_clicks"), State("scheme", "data"))
+    help_inputs = Input("help-button", "n_clicks"), State("help", "opened")
+    in_browser(app, "help", Output("help", "opened"), *help_inputs, initial=False)
+    effect(app, "copyLink", Input("copy-link", "n_clicks"))
+    files = [Output(_export_id(name), "href") for name in FILES]
+    in_browser(app, "exports", files, Input("configuration", "data"), State("export-names", "data"))
+
+
+def read_address(store: Store, search: str) -> tuple[Configuration, Configuration | None, list[str]]:
+    """Configuration, baseline and problems of an address; without a query the default beside data parallelism."""
+    now, problems = store.read(search)
+    if not search.removeprefix("?"):
+        return now, replace(now, strategy="data", microbatches=None), problems
+    given = parse_qs(search.removeprefix("?")).get("base", [""])[0]
+    if not given:
+        return now, None, problems
+    baseline, more = store.read(given)
+    return now, baseline, problems + more
+
+
+def toast(title: str, message: str, color: str = "red") -> dict[str, Any]:
+    """A notification as the container takes it."""
+    return {"action": "show", "title": title, "message": message, "color": color, "autoClose": 9000}
+
+
+def report_error(error: Exception) -> None:
+    """Show why a callback failed; what the user could not have caused is also printed where the server runs."""
+    if not isinstance(error, ShardscopeError):
+        traceback.print_exception(error)
+    title = "That does not work" if isinstance(error, ShardscopeError) else "Something went wrong"
+    set_props("toasts", {"sendNotifications": [toast(title, f"{error}" or type(error).__name__)]})
+
+
+def _missing(path: str, pages: Mapping[str, Page]) -> Any:
+    return dmc.Alert(
+        f"There is no page {path!r}; there are {', '.join(pages)}.", color="yellow", m="lg", title="No such page"
+    )
+
+
+def _navigation(pages: Mapping[str, str]) -> Any:
+    links = [
+        dcc.Link(name, id=f"nav-{i}", href=path, className="nav-link") for i, (path, name) in enumerate(pages.items())
+    ]
+    return html.Nav(dmc.Group([*links, dcc.Store(id="nav-paths", data=list(pages))], gap="md"), **aria("Pages"))
+
+
+def _buttons() -> list[Any]:
+    items = [dmc.MenuItem(name, id=_export_id(name), href="#", target="_self", refresh=True) for name in FILES]
+    return [
+        dmc.Button("Copy link", id="copy-link", variant="default", size="xs"),
+        dmc.Menu([dmc.MenuTarget(dmc.Button("Export ▾", variant="default", size="xs")), dmc.MenuDropdown(items)]),
+        dcc.Store(id="export-names", data=list(FILES)),
+        dmc.ActionIcon("?", id="help-button", variant="default", size="md", **aria("Help")),
+        dmc.ActionIcon("◐", id="theme-button", variant="default", size="md", **aria("Dark or light")),
+    ]
+
+
+def _export_id(name: str) -> dict[str, str]:
+    return {"type": "export", "name": name.replace(".", "-")}
+
+
+def _help() -> Any:
+    parts = []
+    for title, keys in HELP:
+        rows = [html.Tr([html.Td(dmc.Kbd(key)), html.Td(what, style={"paddingLeft": 12})]) for key, what in keys]
+        parts += [html.H2(title, className="card-title"), html.Table(html.Tbody(rows)), dmc.Space(h="md")]
+    return dmc.Drawer(parts, id="help", title="Keyboard", position="right", size="sm", zIndex=400)
