@@ -127,7 +127,7 @@ def _sent() -> str:
                 communication_volume(profile(name), cluster, one).total / GIB
                 for cluster, one in ((_cluster(4), plan), (_cluster(4, servers=1), served))
             )
-            rows.append([TITLES[name], strategy, theirs, f"{ps:.3f}", f"{ring:.3f}"])
+            rows.append([TITLES[name], strategy, f"{theirs:.3f}", f"{ps:.3f}", f"{ring:.3f}"])
     return table(["network", "strategy", "published", "ours, parameter server", "ours, ring"], rows)
 
 
