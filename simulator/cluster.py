@@ -216,6 +216,21 @@ class Cluster:
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         return replace(self, links=links, collectives={})
 
-    def with_speed(self, factor: float) -> Cluster:
-        """This cluster with every device's speed multiplied by `factor`."""
-        return replace(self, devices=tuple(replace(d, speed=d.speed * factor) for d in self.devices))
+    def with_efficiency(self, tier: str, efficiency: float, source: str) -> Cluster:
+        """This cluster with links of `tier` that give training `efficiency` of their bandwidth, which `source` says.
+
+        Measured curves stay: they hold what was lost already. Raises UnknownNameError or InputError.
+        """
+        if tier not in self.tiers:
+            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
+        require(0 < efficiency < inf, f"efficiency of {tier}", efficiency, "it is positive; 1 is the line rate")
+        links = tuple(
+            replace(x, bandwidth_bytes_per_s=x.bandwidth_bytes_per_s * efficiency) if x.tier == tier else x
+            for x in self.links
+        )
+        return replace(self, links=links, sources=(*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}"))
+
+    def with_speed(self, factor: float, role: Literal["worker", "server"] | None = None) -> Cluster:
+        """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
+        devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
+        return replace(self, devices=devices)

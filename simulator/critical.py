@@ -70,7 +70,7 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
 
 
 def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:
-    """Seconds of the binding chain by resource: ("compute", device name) or (link tier, link name).
+    """Seconds of the binding chain by resource: ("compute" or "server", device name) or (link tier, link name).
 
     A transfer counts for the link that is narrowest for it.
     """
@@ -79,7 +79,8 @@ def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[
     for task in binding_chain(graph, timeline):
         route = int(graph.route[task])
         if route < 0:
-            resource = ("compute", cluster.devices[graph.device[task]].name)
+            device = cluster.devices[graph.device[task]]
+            resource = ("compute" if device.role == "worker" else "server", device.name)
         else:
             if route not in narrowest:
                 narrowest[route] = _narrowest(graph, cluster, route)

@@ -79,14 +79,14 @@ class LayerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The kind of resource ("compute" or a link tier) with the largest share of the binding chain; its worst one."""
+    """The kind of resource ("compute", "server", a tier of links) with the most of the binding chain; its worst one."""
 
     resource: str
     worst: str
     share: float
 
     def __str__(self) -> str:
-        what = "compute" if self.resource == "compute" else f"{self.resource} links"
+        what = {"compute": "compute", "server": "servers"}.get(self.resource, f"{self.resource} links")
         return f"{what} ({self.share:.0%} of the step, mostly {self.worst})"
 
 

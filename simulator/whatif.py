@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from simulator.cluster import Cluster, Curve, Link
@@ -13,7 +13,7 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """`change` (in words) of a resource ("compute" or a link tier) makes the step `speedup` times faster."""
+    """`change` (in words) of a resource ("compute", "server" or a link tier) makes the step `speedup` times faster."""
 
     change: str
     resource: str
@@ -22,17 +22,27 @@ class Gain:
 
 def gains(profile: Profile, cluster: Cluster, plan: Plan) -> list[Gain]:
     """Every resource doubled by itself, the largest gain first. Measured collectives stay as they are."""
-    before_s = step_seconds(profile, cluster, plan)
+    return gains_of(lambda changed: step_seconds(profile, changed, plan), cluster)
+
+
+def gains_of(
+    step_s: Callable[[Cluster], float], cluster: Cluster, resources: Collection[str] | None = None
+) -> list[Gain]:
+    """The same for anything whose step on a cluster takes `step_s(cluster)` seconds; only for `resources` if given."""
+    before_s = step_s(cluster)
     found = []
     for change, resource, faster in _doubled(cluster):
-        after_s = step_seconds(profile, faster, plan)
-        found.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
+        if resources is None or resource in resources:
+            after_s = step_s(faster)
+            found.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
     return sorted(found, key=lambda gain: -gain.speedup)
 
 
 def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     """(change in words, resource, the changed cluster)."""
-    yield "devices twice as fast", "compute", cluster.with_speed(2.0)
+    yield "devices twice as fast", "compute", cluster.with_speed(2.0, "worker")
+    if cluster.servers:
+        yield "servers twice as fast", "server", cluster.with_speed(2.0, "server")
     for tier in cluster.tiers:
         mine = [link.tier == tier for link in cluster.links]
         wide = tuple(_widened(x) if m else x for x, m in zip(cluster.links, mine, strict=True))
