@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
+from traces.blocks import Add
 from traces.network import Step, channel_axis, tensors
-from traces.zoo import Add
 
 Pair = tuple[int, int]
 
