@@ -6,7 +6,7 @@ import gc
 import platform
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -39,7 +39,10 @@ def settings(threads: int, dtype: str, seed: int, place: torch.device) -> Iterat
     cudnn.allow_tf32, cudnn.benchmark = dtype == "tf32", True
     gc.disable()
     try:
-        with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        with ExitStack() as stack:
+            if place.type == "cuda":
+                stack.enter_context(torch.cuda.device(place))
+            stack.enter_context(torch.random.fork_rng(devices=[place] if place.type == "cuda" else []))
             torch.manual_seed(seed)
             yield
     finally:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simulator.workload import Layer, ScalingPoint
 from traces.clocks import clock_of
+from traces.narrowing import Narrowed
 from traces.network import Trained, trace
 from traces.passes import LEARNING_RATE, MOMENTUM, Passes, Times
 from traces.survey import survey
@@ -29,16 +30,16 @@ class Rounds:
     def __init__(
         self, network: Network, place: torch.device, batch_size: int, dtype: torch.dtype, fractions: Sequence[Fraction]
     ) -> None:
-        self._trained = Trained(network.build().to(place, dtype).train())
+        self.trained = Trained(network.build().to(place, dtype).train())
         self._clock = clock_of(place)
-        self._data = _draw(network, batch_size, place, dtype)
+        self.inputs = _draw(network, batch_size, place, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
         self._fractions = fractions
-        steps = trace(self._trained)
-        persistent = [*self._trained.parameters(), *self._trained.buffers()]
-        self._found, layer_of = survey(steps, self._data, persistent, fractions)
-        self._passes = Passes(steps, layer_of, self._clock)
-        self._optimizer = torch.optim.SGD(self._trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        steps = trace(self.trained)
+        persistent = [*self.trained.parameters(), *self.trained.buffers()]
+        self.found, layer_of = survey(steps, self.inputs, persistent, fractions)
+        self.passes = Passes(steps, layer_of, self._clock)
+        self._optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
         self.whole_s: list[float] = []
         self._full: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._sizes}
@@ -54,7 +55,7 @@ class Rounds:
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds."""
-        for i, found in enumerate(self._found):
+        for i, found in enumerate(self.found):
             forward, backward, update = _column(self._full, i)
             yield Layer(
                 name=found.name,
@@ -74,6 +75,10 @@ class Rounds:
                 scaling=(*self._batch_points(i), *self._channel_points(i)),
             )
 
+    def variants(self, fraction: Fraction) -> dict[int, Narrowed]:
+        """The narrow form of every layer that has one at `fraction` of its channels, by position."""
+        return {i: found.narrowed[fraction] for i, found in enumerate(self.found) if fraction in found.narrowed}
+
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
             forward, backward, _ = _column(times, layer)
@@ -81,10 +86,10 @@ class Rounds:
 
     def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
         for fraction, times in self._narrow.items():
-            if fraction in self._found[layer].narrowed:
+            if fraction in self.found[layer].narrowed:
                 forward, backward, _ = _column(times, layer)
                 yield ScalingPoint(
-                    batch_size=len(self._data),
+                    batch_size=len(self.inputs),
                     channel_fraction=float(fraction),
                     forward_s=median(forward),
                     backward_s=median(backward),
@@ -92,20 +97,17 @@ class Rounds:
 
     def _round(self) -> None:
         self.whole_s.append(self._whole_step())
-        self._full.append(self._passes.step(self._data))
+        self._full.append(self.passes.step(self.inputs))
         for size, times in self._smaller.items():
-            times.append(self._passes.gradients(self._data[:size])[0])
+            times.append(self.passes.gradients(self.inputs[:size])[0])
         for fraction, times in self._narrow.items():
-            variants = {
-                i: found.narrowed[fraction] for i, found in enumerate(self._found) if fraction in found.narrowed
-            }
-            times.append(self._passes.narrowed(self._data, variants))
+            times.append(self.passes.narrowed(self.inputs, self.variants(fraction)))
 
     def _whole_step(self) -> float:
         """Seconds of an ordinary training step, from a quiet device to a quiet device."""
         self._clock.settle()
         start = self._clock.now()
-        loss = self._trained(self._data)
+        loss = self.trained(self.inputs)
         loss.backward()
         self._optimizer.step()
         self._optimizer.zero_grad()
