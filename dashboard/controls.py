@@ -75,19 +75,25 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     return [
         _select("profile", "Model profile", profile_options(store), set_to),
         _select("cluster", "Cluster", [{"value": n, "label": n} for n in catalogue.presets()], set_to),
-        _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
         _select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
-        _number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="automatic"),
+        _two(
+            _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
+            _number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="auto"),
+        ),
         _select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
         *[_link_slider(field, set_to) for field in SLIDERS[:2]],
         *[_link_slider(field, set_to) for field in SLIDERS[2:4]],
         _select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in COLLECTIVES], set_to),
-        dmc.Switch(id="c-overlap", label="Overlap all-reduce with backward", checked=set_to["overlap"], size="sm"),
-        _number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="the profile's"),
-        _select("optimizer", "Optimizer state", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+        dmc.Switch(id="c-overlap", label="Overlap all-reduce", checked=set_to["overlap"], size="sm"),
+        _two(
+            _number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
+            _select("optimizer", "Optimizer", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+        ),
         _link_slider("speed", set_to),
-        _number("imbalance", "Imbalance allowed", set_to, 0.005, 1.0, step=0.01, placeholder="automatic", decimals=3),
-        _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
+        _two(
+            _number("imbalance", "Imbalance", set_to, 0.005, 1.0, step=0.01, placeholder="auto", decimals=3),
+            _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
+        ),
         _number("seed", "Seed", set_to, minimum=0, maximum=10**6),
     ]
 
@@ -118,7 +124,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
         **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
         "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
-        "speed": Remark(text=f"×{now.speed:.3g} the profiled device"),
+        "speed": Remark(text=f"×{now.speed:.3g}"),
         **_link_remarks(outcome),
     }
     if plan and now.microbatches is None and "microbatches" in taken:
@@ -142,7 +148,7 @@ def first_sentence(strategy: str) -> str:
 
 
 def _option_remark(strategy: str, field: str, taken: Mapping[str, object]) -> Remark:
-    return Remark() if field in taken else Remark(text=f"{strategy} does not take it", disabled=True)
+    return Remark() if field in taken else Remark(text=f"not for {strategy}", disabled=True)
 
 
 def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
@@ -155,9 +161,9 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
     found = {}
     for tier in ("inter", "intra"):
         link = next((link for link in cluster.links if link.tier == tier), None)
-        why = f"{now.cluster} has no {tier} links" if link is None else ""
+        why = f"no {tier} links" if link is None else ""
         if tier == "inter" and len(hosts) == 1 and "intra" in cluster.tiers:
-            why = "all devices are in one node"
+            why = "one node only"
         bandwidth = format_bandwidth(link.bandwidth_bytes_per_s) if link else ""
         latency = format_time(link.latency_s) if link else ""
         found[f"{tier}_bandwidth"] = Remark(
@@ -170,12 +176,16 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
 
 
 _SLIDER_NAMES = {
-    "inter_bandwidth": "Inter-node bandwidth",
-    "inter_latency": "Inter-node latency",
-    "intra_bandwidth": "Intra-node bandwidth",
-    "intra_latency": "Intra-node latency",
+    "inter_bandwidth": "Inter bandwidth",
+    "inter_latency": "Inter latency",
+    "intra_bandwidth": "Intra bandwidth",
+    "intra_latency": "Intra latency",
     "speed": "Device speed",
 }
+
+
+def _two(left: Any, right: Any) -> Any:
+    return dmc.SimpleGrid([left, right], cols=2, spacing=8)
 
 
 def _select(field: str, label: str, options: list[dict[str, str]], set_to: Mapping[str, Any]) -> Any:

@@ -32,13 +32,14 @@ class Shares:
     devices: tuple[tuple[Share, ...], ...]
 
 
-COMPUTE, OVERLAPPED = "compute", "compute, communicating beside it"
+# "overlapped" is compute, too: with transfers from or to the device in flight beside it.
+COMPUTE, OVERLAPPED = "compute", "overlapped"
 EXPOSED = {
-    "forward": "waiting for activations",
-    "backward": "waiting for gradients",
-    "synchronisation": "waiting for all-reduce",
+    "forward": "wait: activations",
+    "backward": "wait: gradients",
+    "synchronisation": "wait: all-reduce",
 }
-BUBBLE, IDLE = "pipeline bubble", "no work"
+BUBBLE, IDLE = "bubble", "no work"
 NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), BUBBLE, IDLE)
 _LOST = frozenset((*EXPOSED.values(), BUBBLE, IDLE))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Flask, Response, abort, request
 
 from dashboard import columns
-from dashboard.exports import EXPORTS
-from dashboard.standalone import standalone
+from dashboard.exports import EXPORTS, command
+from dashboard.standalone import Section, standalone
 from dashboard.store import Outcome, Store
 from simulator.cluster import Cluster
 from simulator.run import Run
@@ -24,7 +24,10 @@ def add_routes(server: Flask, store: Store) -> None:
     def export(name: str) -> Response:
         outcome, run, cluster = _asked(store)
         if name == "report.html":
-            return _file(name, "text/html", standalone([outcome]))
+            title = f"{outcome.configuration.strategy} on {outcome.configuration.devices} × {cluster.name}"
+            note = command(outcome)
+            section = Section(title=title, profile=outcome.profile, cluster=cluster, run=run, note=note)
+            return _file(name, "text/html", standalone([section]))
         if name not in EXPORTS:
             abort(404, f"{name!r} is none of {', '.join((*EXPORTS, 'report.html'))}")
         kind, make = EXPORTS[name]

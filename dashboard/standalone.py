@@ -1,9 +1,141 @@
-"""A report as one HTML file that needs neither a server nor a network."""
+"""A report as one HTML file that needs neither a server nor a network: figures, timelines and their scripts inside."""
 
 from __future__ import annotations
 
-from dashboard.store import Outcome
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+
+from dashboard import columns
+from dashboard.figures.breakdown import breakdown
+from dashboard.figures.load_balance import load_balance
+from dashboard.figures.memory import memory
+from dashboard.figures.network import link_use, topology
+from dashboard.figures.style import CONFIG, Figure
+from dashboard.figures.swimlanes import swimlanes
+from dashboard.figures.traffic import traffic_matrix
+from dashboard.kpis import kpis
+from dashboard.measures import shares
+from simulator.cluster import Cluster
+from simulator.run import Run
+from simulator.workload import Profile
+
+_HEIGHTS = {"partition": 300}
 
 
-def standalone(outcomes: list[Outcome]) -> str:
-    return ""
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One run under a title, or the reason why there is none; `note` says how to repeat it."""
+
+    title: str
+    profile: Profile
+    cluster: Cluster
+    run: Run | None = None
+    reason: str = ""
+    note: str = ""
+
+
+def standalone(sections: Sequence[Section]) -> str:
+    """The whole document. The first run is the baseline of the others."""
+    first = next((one.run for one in sections if one.run is not None), None)
+    bodies = [_section(number, one, first if one.run is not first else None) for number, one in enumerate(sections)]
+    name = f"{sections[0].profile.model} on {sections[0].cluster.name}"
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · Shardscope</title>'
+        f"<style>{_asset('style.css')}{_STYLE}</style></head><body><main><h1>{escape(name)}</h1>"
+        f"{_provenance(sections[0].profile)}{''.join(bodies)}</main>"
+        f"<script>{_plotly()}</script><script>{_asset('spans.js')}</script><script>{_asset('timeline.js')}</script>"
+        f"<script>{_START}</script></body></html>"
+    )
+
+
+def _section(number: int, one: Section, baseline: Run | None) -> str:
+    head = f"<section><h2>{escape(one.title)}</h2>"
+    note = f'<p class="mono">{escape(one.note)}</p>' if one.note else ""
+    if one.run is None:
+        return f'{head}{note}<p class="bad">{escape(one.reason)}</p></section>'
+    verdict = f'<p class="bad">{escape(one.run.report.verdict)}</p>' if one.run.report.verdict else ""
+    spans = base64.b64encode(columns.encode(one.run, one.cluster)).decode()
+    timeline = (
+        f'<figure><figcaption>Timeline (click it, then W A S D F M C)</figcaption><div class="timeline" tabindex="0" '
+        f'id="timeline-{number}"><script type="text/plain">{spans}</script></div></figure>'
+    )
+    figures = "".join(_figure(f"{name}-{number}", name, figure) for name, figure in _figures(one, baseline).items())
+    return f"{head}{note}{verdict}{_kpis(one.run, baseline)}{timeline}<div class='figures'>{figures}</div></section>"
+
+
+def _figures(one: Section, baseline: Run | None) -> dict[str, Figure]:
+    assert one.run is not None
+    run, cluster = one.run, one.cluster
+    return {
+        "load balance": load_balance(run, cluster, baseline),
+        "device to device": traffic_matrix(run, cluster),
+        "where the step goes": breakdown([("all", shares(run, cluster).total)]),
+        "peak memory": memory(run, cluster, baseline),
+        "network": topology(run, cluster),
+        "link utilisation": link_use(run, cluster),
+        "partition": swimlanes(run, one.profile, cluster),
+    }
+
+
+def _figure(name: str, title: str, figure: Figure) -> str:
+    # "</" would end the script that the figure stands in, whatever a layer is called.
+    content = json.dumps({**figure, "config": CONFIG}, allow_nan=False).replace("</", "<\\/")
+    wide = ' class="wide"' if title == "partition" else ""
+    height = _HEIGHTS.get(title, 280)
+    return (
+        f"<figure{wide}><figcaption>{escape(title.capitalize())}</figcaption>"
+        f'<div class="plot" id="{name.replace(" ", "-")}" style="height:{height}px">'
+        f'<script type="application/json">{content}</script></div></figure>'
+    )
+
+
+def _kpis(run: Run, baseline: Run | None) -> str:
+    cells = "".join(
+        f'<div><div class="kpi-label">{escape(kpi.label)}</div><span class="kpi-value">{escape(kpi.value)}</span> '
+        f'<span class="kpi-change {kpi.tone}">{escape(kpi.change)}</span></div>'
+        for kpi in kpis(run.report, baseline.report if baseline else None)
+    )
+    return f'<div class="kpis">{cells}</div>'
+
+
+def _provenance(profile: Profile) -> str:
+    told = [f"measured on {profile.device}", f"batch {profile.batch_size}", profile.dtype, profile.date]
+    return f"<p>{escape(' · '.join(part for part in told if part))}</p>"
+
+
+def _asset(name: str) -> str:
+    return (resources.files("dashboard") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+_STYLE = """
+body { font-family: system-ui, sans-serif; margin: 0 auto; max-width: 1300px; padding: 12px 20px; color: #2e3440; }
+section { border-top: 1px solid #dde1e8; margin-top: 18px; }
+figure { margin: 12px 0; } figcaption { font-weight: 600; font-size: 14px; margin-bottom: 4px; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 4px 18px; }
+.wide { grid-column: 1 / -1; }
+.kpi-label, .figure-note, .timeline-status { color: #5b6472; }
+"""
+
+_START = """
+window.shardscope.select = () => {};
+for (const root of document.querySelectorAll(".timeline")) {
+  const packed = root.firstChild.textContent;
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  window.shardscope.timeline(root.id).show(window.shardscope.decode(bytes.buffer), "");
+}
+for (const root of document.querySelectorAll(".plot")) {
+  const { data, layout, config } = JSON.parse(root.firstChild.textContent);
+  root.replaceChildren();
+  Plotly.newPlot(root, data, layout, config);
+}
+"""

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -126,6 +126,13 @@ class Store:
         while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
             self._outcomes.popitem(last=False)
             sizes.pop(0)
+
+
+def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
+    """Profiles to open a store with: those in the files `paths`, then the library's, vgg16 before the others."""
+    given = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
+    library = sorted(files.library(), key=lambda name: (name != "vgg16", name))
+    return given | {name: files.read_profile(name) for name in library if name not in given}
 
 
 def identity(name: str, profile: Profile) -> str:

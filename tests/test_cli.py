@@ -386,7 +386,7 @@ def test_ctrl_c_is_quiet(tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "_simulated", interrupt)
+    monkeypatch.setattr(compare, "simulated", interrupt)
     assert shardscope("compare", tiny, "--cluster", "cpu-1g") == 130
     assert capsys.readouterr().err == ""
 

@@ -6,14 +6,14 @@ from dashboard.figures.style import CUT, FORWARD, MESSAGE, OUTLINE, Figure, figu
 from simulator.cluster import Cluster
 from simulator.run import Run
 
-_GIB = 2**30
-
 
 def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
     """Stacked: what stays (parameters, gradients, optimizer state), then activations at the peak; red over capacity."""
     names, devices = short_names(cluster), run.report.devices
-    fixed = [device.static_bytes / _GIB for device in devices]
-    saved = [(device.peak_memory_bytes - device.static_bytes) / _GIB for device in devices]
+    largest = max(max(device.peak_memory_bytes, device.memory_bytes or 0) for device in devices)
+    scale, unit = (2**30, "GiB") if largest >= 2**30 else (2**20, "MiB")
+    fixed = [device.static_bytes / scale for device in devices]
+    saved = [(device.peak_memory_bytes - device.static_bytes) / scale for device in devices]
     over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
     edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
     data: list[dict[str, object]] = [
@@ -21,9 +21,9 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
         _bars(names, saved, "saved activations at the peak", MESSAGE, edge),
     ]
     if baseline is not None and len(baseline.report.devices) == len(devices):
-        before = [device.peak_memory_bytes / _GIB for device in baseline.report.devices]
+        before = [device.peak_memory_bytes / scale for device in baseline.report.devices]
         data.append(_marks(names, before, "baseline peak", "line-ns", OUTLINE))
-    limits = [device.memory_bytes / _GIB if device.memory_bytes else None for device in devices]
+    limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):
         data.append(_marks(names, limits, "capacity", "line-ns", CUT))
     return figure(
@@ -31,7 +31,7 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
         barmode="stack",
         bargap=0.35,
         showlegend=True,
-        xaxis={"title": {"text": "GiB"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": unit}, "rangemode": "tozero"},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
 
@@ -44,7 +44,7 @@ def _bars(names: list[str], values: list[float], what: str, colour: str, edge: d
         "y": names,
         "x": values,
         "marker": {"color": colour, "line": edge},
-        "hovertemplate": f"%{{y}}: {what} %{{x:.3g}} GiB<extra></extra>",
+        "hovertemplate": f"%{{y}}: {what} %{{x:.4g}}<extra></extra>",
     }
 
 
@@ -58,5 +58,5 @@ def _marks(
         "y": names,
         "x": values,
         "marker": {"symbol": symbol, "size": 18, "line": {"width": 3, "color": colour}, "color": colour},
-        "hovertemplate": f"%{{y}}: {what} %{{x:.3g}} GiB<extra></extra>",
+        "hovertemplate": f"%{{y}}: {what} %{{x:.4g}}<extra></extra>",
     }

@@ -55,11 +55,11 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
     shown = busy[:MOST_LINKS]
     heat = {
         "type": "heatmap",
-        "z": np.round(utilisation_over_time(run, cluster)[shown], 3).tolist(),
+        "z": _blank_zeros(utilisation_over_time(run, cluster)[shown]),
         "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
         "y": [cluster.links[i].name for i in shown],
-        "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 1,
-        "colorbar": {"title": {"text": "of bandwidth"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+        "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
+        "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
         "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.0%} of its bandwidth<extra></extra>",
     }  # fmt: skip
     told = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
@@ -69,6 +69,10 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
+
+
+def _blank_zeros(values: Floats) -> list[list[float | None]]:
+    return [[round(value, 3) if value > 0.0005 else None for value in row] for row in values.tolist()]
 
 
 def utilisation_over_time(run: Run, cluster: Cluster, bins: int = BINS) -> Floats:

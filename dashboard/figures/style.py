@@ -31,7 +31,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hovermode": "closest",
-        "legend": {"orientation": "h", "y": -0.18, "x": 0, "yanchor": "top"},
+        "legend": {"orientation": "h", "y": -0.18, "x": 0, "yanchor": "top", "traceorder": "normal"},
         "hoverlabel": {"align": "left"},
         "uirevision": "kept",
     }

@@ -58,7 +58,7 @@ def _add_figures(app: Dash, store: Store) -> None:
         outcome, _ = _pair(store, query, None)
         if outcome.run is None or outcome.cluster is None:
             return message("no run")
-        chosen = {"all": None, "sync": "synchronisation"}.get(phase, phase)
+        chosen = None if phase == "all" else phase
         return traffic_matrix(outcome.run, outcome.cluster, chosen, scale == "log")
 
     @app.callback(

@@ -15,7 +15,10 @@ from dashboard.pages import _explore_figures, _explore_step
 from dashboard.shell import Page
 from dashboard.store import Store
 
-_PHASES = ["all", "forward", "backward", "sync"]
+_PHASES = [
+    {"value": "all", "label": "all"}, {"value": "forward", "label": "fwd"}, {"value": "backward", "label": "bwd"},
+    {"value": "synchronisation", "label": "sync"},
+]  # fmt: skip
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -41,9 +44,9 @@ def add(app: Dash, store: Store) -> Page:
 def _rail_buttons() -> Any:
     return html.Div([
         dmc.Group([
-            dmc.Button("Pin as baseline", id="pin", size="xs", variant="light"),
-            dmc.Button("Unpin", id="unpin", size="xs", variant="subtle", color="gray"),
-            dmc.Button("Reset", id="reset", size="xs", variant="default"),
+            dmc.Button("Pin baseline", id="pin", size="compact-sm", variant="light"),
+            dmc.Button("Unpin", id="unpin", size="compact-sm", variant="subtle", color="gray"),
+            dmc.Button("Reset", id="reset", size="compact-sm", variant="default"),
         ], gap=6),
         html.Div(id="baseline-name", className="figure-note"),
     ], className="rail-buttons")  # fmt: skip
@@ -96,7 +99,7 @@ def _three() -> Any:
         id="balance-by", data=["device", "layer"], value="device", size="xs", **aria("Load balance by")
     )
     phase = dmc.SegmentedControl(id="phase", data=_PHASES, value="all", size="xs", **aria("Phase"))
-    scale = dmc.SegmentedControl(id="scale", data=["linear", "log"], value="linear", size="xs", **aria("Colour scale"))
+    scale = dmc.SegmentedControl(id="scale", data=["lin", "log"], value="lin", size="xs", **aria("Colour scale"))
     by = dmc.SegmentedControl(
         id="split-by", data=["step", "device"], value="step", size="xs", **aria("Where the step goes by")
     )
@@ -145,7 +148,7 @@ def _table() -> Any:
         {"field": "bytes", "width": 130, **number},
     ]
     grid = dag.AgGrid(
-        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.task",
+        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="String(params.data.task)",
         defaultColDef={"sortable": True, "resizable": True},
         dashGridOptions={
             "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,

@@ -35,14 +35,14 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
 
-    names = _named(args.strategies)
+    names = named(args.strategies)
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
     failed: dict[str, str] = {}
     for name in names:
         try:
-            done[name] = _simulated(name, profile, cluster, args)
+            done[name] = simulated(name, profile, cluster, args)
         except (InputError, MissingExtraError) as error:
             failed[name] = str(error)
     ranked = sorted(done, key=lambda name: done[name].report.step_s)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done else 2
 
 
-def _named(text: str) -> list[str]:
+def named(text: str) -> list[str]:
     """The strategies asked for; an unknown one is an error, not a row."""
     import partitioners
 
@@ -74,7 +74,7 @@ def _named(text: str) -> list[str]:
     return names
 
 
-def _simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+def simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
     import partitioners
     from simulator.run import run as simulate
 

@@ -1,0 +1,52 @@
+"""Write one standalone HTML file that shows a step under one or several strategies; it needs no server.
+
+The same figures as the dashboard's, the timeline included. Strategies that cannot be built for this network and
+machine stand in the file with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from simulator.cli import _options, _strategy
+from simulator.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from dashboard.standalone import Section
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _options.add_inputs(parser)
+    parser.add_argument("--strategies", metavar="NAMES", default="data,pipeline,hypergraph", help="names with commas")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--output", metavar="FILE", default="report.html", help="default report.html")
+    _strategy.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dashboard.standalone import standalone
+    from simulator import files
+
+    sections = _sections(args)
+    files.write_text_atomic(args.output, standalone(sections))
+    print(f"{args.output}: {', '.join(one.title for one in sections if one.run is not None)}")
+    return 0 if any(one.run is not None for one in sections) else 2
+
+
+def _sections(args: argparse.Namespace) -> list[Section]:
+    """One section per strategy, in the order asked for."""
+    from dashboard.standalone import Section
+    from simulator import files
+    from simulator.cli.compare import named, simulated
+
+    profile = files.read_profile(args.profile)
+    cluster = _options.read_cluster(args, args.sync)
+    found = []
+    for name in named(args.strategies):
+        try:
+            run, reason = simulated(name, profile, cluster, args), ""
+        except (InputError, MissingExtraError) as error:
+            run, reason = None, str(error)
+        found.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
+    return found
