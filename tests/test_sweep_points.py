@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import sweep_strategies
+from conftest import ROOT
 from small_networks import chain
 
+from partitioners import options, strategies
 from simulator import files
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.sweep.axes import MOST_POINTS, read_axes, read_values
@@ -195,3 +197,9 @@ def test_strategies_see_only_their_options(profile: Path) -> None:
     assert [p.values["shift"] for p in found.points] == [0, 1, None]
     with pytest.raises(UnknownNameError, match="unknown parameter 'shift'"):
         sweep_strategies.points(profile, strategy="plain", shift=1)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_sweeps(path: Path) -> None:
+    found = expand(read_specification(path), {name: tuple(options(name)) for name in strategies()})
+    assert 100 < len(found.points) < 1000
