@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -78,14 +79,19 @@ def device_name(place: torch.device, threads: int) -> str:
 
 
 def software(place: torch.device) -> dict[str, str]:
-    """Versions of all that a time depends on; for a GPU also its driver, and its clocks as found."""
+    """Versions of all that a time depends on, and what else it depends on.
+
+    For a CPU these are the C allocator's settings in the environment, because memory that goes back to the system
+    at every step costs page faults; for a GPU its driver, and its clocks as found.
+    """
     versions = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "system": f"{platform.system()} {platform.machine()}",
     }
     if place.type == "cpu":
-        return versions | {"cpu capability": torch.backends.cpu.get_cpu_capability()}
+        allocator = {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
+        return versions | {"cpu capability": torch.backends.cpu.get_cpu_capability()} | allocator
     versions["cuda"], versions["cudnn"] = str(torch.version.cuda), str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit")
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place.index or 0}"]

@@ -34,7 +34,6 @@ class Rounds:
         self._clock = clock_of(place)
         self.inputs = _draw(network, batch_size, place, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
-        self._fractions = fractions
         steps = trace(self.trained)
         persistent = [*self.trained.parameters(), *self.trained.buffers()]
         self.found, layer_of = survey(steps, self.inputs, persistent, fractions)
