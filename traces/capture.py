@@ -6,6 +6,10 @@ every spread an interquartile range. The last layer is the loss, cross entropy a
 The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU the host runs
 ahead before layers are timed, so layer times hold no launch overhead, whereas the whole step holds as much of it
 as an ordinary step does: layers_to_step is well below 1 where launching is what limits the step.
+
+On a CPU with glibc, tensors above 32 MB go back to the system when they die, and each new one costs page faults.
+MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 in the environment keeps them, as a GPU's allocator does;
+the profile notes such settings.
 """
 
 from __future__ import annotations
@@ -18,16 +22,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from simulator.errors import MissingExtraError, ShardscopeError, require
+import torch
+
+from simulator.errors import ShardscopeError, require
 from simulator.files import write_profile
 from simulator.units import format_time
 from simulator.workload import Profile
-
-try:
-    import torch
-except ImportError:
-    raise MissingExtraError("capture needs torch; install it with: pip install 'shardscope[capture]'") from None
-
 from traces import machine
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rounds import Rounds, median, spread
