@@ -53,7 +53,7 @@ def run_asynchronously(
     plan: Plan,
     *,
     staleness: int | None,
-    steps: int = 16,
+    steps: int = 10,
     slowdown: Floats | None = None,
 ) -> Steps:
     """Simulate `steps` steps of every worker of a data-parallel plan with parameter servers.

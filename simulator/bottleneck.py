@@ -2,96 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.critical import path_shares
-from simulator.metrics import link_bytes
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
+from simulator.transfers import link_bytes
 from simulator.whatif import Gain, gains_of
+
+WORTH_TRYING = 0.02
+"""A resource with less than this share of the chain that bound the step is not doubled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The resource with the largest share of the chain that bound the step, and what more of it would bring.
+    """The resource on the chain that bound the step of which more helps most, by simulation.
 
     resource: "compute" (workers), "server" or a tier of links; name: the one of them that was longest on the chain.
     busy: the share of the step that the device computes, or of the link's capacity that is used. path_share: the
-    share of the step that it is on the chain. gains: the resource doubled, and the workers' speed doubled.
+    share of the step that it is on the chain; kind_share: all of its kind together. gains: every resource on the
+    chain, and the workers, doubled by itself, the most helpful first.
     """
 
     resource: str
     name: str
     busy: float
     path_share: float
+    kind_share: float
     gains: tuple[Gain, ...]
 
-    @property
-    def confirmed(self) -> bool:
-        """Whether doubling this resource helps most, by simulation."""
-        return bool(self.gains) and self.gains[0].resource == self.resource
-
     def __str__(self) -> str:
-        where = f"{self.busy:.0%} of the step and on the critical path for {self.path_share:.0%}"
-        return f"{_title(self.resource)} {self.name} is busy {where}; {_promised(self.gains)}"
+        """In words, such as "inter-node link a->b is busy 91% of the step and on the critical path for 78%; ..."."""
+        words = f"{_title(self.resource)} {self.name} is busy {self.busy:.0%} of the step"
+        words += f" and on the critical path for {self.path_share:.0%}"
+        if self.kind_share > self.path_share + 0.005:
+            words += f" ({self.kind_share:.0%} with others of its kind)"
+        return f"{words}; {_promised(self.resource, self.gains)}"
 
 
 def find_bottleneck(
     graph: TaskGraph, cluster: Cluster, timeline: Timeline, step_s: Callable[[Cluster], float]
 ) -> Evidence:
-    """The Evidence of a simulated step; `step_s` simulates the same step on another cluster, and is called for
-    each doubled resource."""
+    """The Evidence of a simulated step of at least one task.
+
+    `step_s` simulates the same step on another cluster; it is called twice or more for each resource on the chain.
+    """
     shares = path_shares(graph, cluster, timeline)
     totals: dict[str, float] = {}
     for (resource, _), seconds in shares.items():
         totals[resource] = totals.get(resource, 0.0) + seconds
-    resource = max(totals, key=lambda kind: totals[kind], default="compute")
-    name, spent = max(
-        ((name, seconds) for (kind, name), seconds in shares.items() if kind == resource),
-        key=lambda pair: pair[1],
-        default=("", 0.0),
-    )
+    longest = max(totals, key=lambda kind: totals[kind])
+    tried = {kind for kind, seconds in totals.items() if seconds > WORTH_TRYING * timeline.step_s}
+    found = gains_of(step_s, cluster, tried | {"compute", longest})
+    resource = next((gain.resource for gain in found if gain.resource in totals), longest)
+    name = next(name for kind, name in shares if kind == resource)
     return Evidence(
         resource=resource,
         name=name,
         busy=_busy(graph, cluster, timeline, name),
-        path_share=spent / timeline.step_s if timeline.step_s else 0.0,
-        gains=tuple(gains_of(step_s, cluster, {resource, "compute"})),
+        path_share=shares[resource, name] / timeline.step_s,
+        kind_share=totals[resource] / timeline.step_s,
+        gains=tuple(found),
     )
 
 
 def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, name: str) -> float:
-    if not timeline.step_s:
-        return 0.0
+    """The device's computing, or the link's bytes, over what it could do in the step."""
     for number, device in enumerate(cluster.devices):
         if device.name == name:
             mine = (graph.route < 0) & (graph.device == number)
             return float((timeline.end_s - timeline.start_s)[mine].sum()) / timeline.step_s
-    rates = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-    used = link_bytes(graph, cluster) / (rates * timeline.step_s)
-    return float(sum(share for link, share in zip(cluster.links, used, strict=True) if link.name == name))
+    numbers = [number for number, link in enumerate(cluster.links) if link.name == name]
+    carried, rates = link_bytes(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
+    return sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)
 
 
 def _title(resource: str) -> str:
-    titles = {"compute": "GPU", "server": "server", "inter": "inter-node link", "intra": "intra-node link"}
-    return titles.get(resource, f"{resource} link")
+    titles = {"compute": "device", "inter": "inter-node link", "intra": "intra-node link"}
+    return titles.get(resource, resource if resource in ("server", "link") else f"{resource} link")
 
 
-def _promised(gains: tuple[Gain, ...]) -> str:
-    """ "twice its bandwidth would make the step 1.61x faster, twice the GPU speed 1.08x"."""
-    parts = [f"{_change(gain)} {gain.speedup:.2f}x" for gain in gains]
-    first, *others = parts or ["nothing"]
-    change, _, speedup = first.rpartition(" ")
-    return ", ".join([f"{change} would make the step {speedup} faster", *others])
+def _promised(resource: str, gains: Sequence[Gain]) -> str:
+    """What doubling brings: "twice its bandwidth would make the step 1.61x faster, devices twice as fast 1.08x"."""
+    parts = [(_own(gain) if gain.resource == resource else gain.change, f"{gain.speedup:.2f}x") for gain in gains]
+    if not parts:
+        return "nothing else could be faster"
+    (first, speedup), *others = parts
+    return ", ".join([f"{first} would make the step {speedup} faster", *(f"{change} {x}" for change, x in others)])
 
 
-def _change(gain: Gain) -> str:
-    if gain.resource == "compute":
-        return "twice the GPU speed"
-    if gain.resource == "server":
+def _own(gain: Gain) -> str:
+    """The change as said of the bottleneck itself, with all of its kind."""
+    if gain.resource in ("compute", "server"):
         return "twice its speed"
     return "half its latency" if "latency" in gain.change else "twice its bandwidth"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from math import inf
 
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_weights, uncontended_s
+from simulator.transfers import link_bytes, link_weights, uncontended_s
 
 
 def critical_path_s(graph: TaskGraph, cluster: Cluster) -> float:
@@ -72,28 +71,22 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
 def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:
     """Seconds of the binding chain by resource: ("compute" or "server", device name) or (link tier, link name).
 
-    A transfer counts for the link that is narrowest for it.
+    A transfer counts for the link of its route that is used most in the whole step.
     """
     shares: dict[tuple[str, str], float] = {}
-    narrowest: dict[int, tuple[str, str]] = {}
+    busiest: dict[int, tuple[str, str]] = {}
+    used_s = link_bytes(graph, cluster) / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     for task in binding_chain(graph, timeline):
         route = int(graph.route[task])
         if route < 0:
             device = cluster.devices[graph.device[task]]
             resource = ("compute" if device.role == "worker" else "server", device.name)
         else:
-            if route not in narrowest:
-                narrowest[route] = _narrowest(graph, cluster, route)
-            resource = narrowest[route]
+            if route not in busiest:
+                crossed = link_weights(graph.routes[route], cluster)
+                link = max(crossed, key=lambda number: used_s[number], default=None)
+                busiest[route] = ("local", "") if link is None else (cluster.links[link].tier, cluster.links[link].name)
+            resource = busiest[route]
         spent = float(timeline.end_s[task] - timeline.start_s[task])
         shares[resource] = shares.get(resource, 0.0) + spent
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def _narrowest(graph: TaskGraph, cluster: Cluster, route: int) -> tuple[str, str]:
-    slowest, name = inf, ("local", "")
-    for number, weight in link_weights(graph.routes[route], cluster).items():
-        link = cluster.links[number]
-        if link.bandwidth_bytes_per_s / weight < slowest:
-            slowest, name = link.bandwidth_bytes_per_s / weight, (link.tier, link.name)
-    return name

@@ -17,7 +17,7 @@ from simulator.plan import Plan
 from simulator.spans import length, union
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_weights
+from simulator.transfers import link_bytes
 from simulator.workload import Profile
 
 _PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
@@ -230,17 +230,6 @@ def _devices(
             )
         )
     return tuple(found)
-
-
-def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
-    """Bytes that the step puts on each link."""
-    carried = np.zeros(len(cluster.links))
-    mine = graph.is_transfer
-    per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
-    for size, route in zip(per_route, graph.routes, strict=True):
-        for link, weight in link_weights(route, cluster).items():
-            carried[link] += size * weight
-    return carried
 
 
 def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, ...]:

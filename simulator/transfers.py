@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from simulator.cluster import Cluster
 from simulator.sharing import ActivityClass
-from simulator.taskgraph import Route, TaskGraph
+from simulator.taskgraph import Floats, Route, TaskGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,17 @@ def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
     """How many of a route's pairs cross each link, by link index."""
     crossed = Counter(link for pair in route.pairs for link in cluster.route(*pair))
     return {link: float(times) for link, times in sorted(crossed.items())}
+
+
+def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
+    """Bytes that the step puts on each link."""
+    carried = np.zeros(len(cluster.links))
+    mine = graph.is_transfer
+    per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+    for size, route in zip(per_route, graph.routes, strict=True):
+        for link, weight in link_weights(route, cluster).items():
+            carried[link] += size * weight
+    return carried
 
 
 def _path(route: Route, cluster: Cluster) -> _Path:

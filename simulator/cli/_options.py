@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator import files, units
+from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -49,6 +50,24 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
+    add_overrides(machine)
+    step = parser.add_argument_group("training step")
+    step.add_argument("--batch-size", metavar="B", type=count, help="samples per step in all (default: the profile's)")
+    step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
+    step.add_argument(
+        "--sync",
+        metavar="NAME",
+        help="who sums gradients: ring (default), halving-doubling, tree, hierarchical, hierarchical-tree, all-to-all, "
+        "ps (which adds a server if none is), ps-workers",
+    )
+    add_gradients(step)
+    step.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
+    )
+
+
+def add_overrides(machine: argparse._ActionsContainer) -> None:
+    """The options that change a cluster that was read."""
     machine.add_argument(
         "--bandwidth", metavar="TIER=VALUE", type=assignment, action="append", default=[],
         help="bandwidth of every link of a tier, e.g. inter=10Gbps; repeatable",
@@ -58,21 +77,27 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help="latency of every link of a tier, e.g. inter=5us; repeatable",
     )  # fmt: skip
     machine.add_argument(
+        "--efficiency", metavar="TIER=SHARE", type=assignment, action="append", default=[],
+        help="share of its bandwidth that a tier gives training, e.g. inter=0.3; repeatable",
+    )  # fmt: skip
+    machine.add_argument(
         "--speed", metavar="X", type=positive, default=1.0,
         help="devices compute X times as fast as the one that was profiled (default 1)",
     )  # fmt: skip
-    step = parser.add_argument_group("training step")
-    step.add_argument("--batch-size", metavar="B", type=count, help="samples per step in all (default: the profile's)")
-    step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
-    step.add_argument(
-        "--sync", metavar="NAME", help="gradient synchronisation: ring (default) or ps, which adds a server if none is"
-    )
+
+
+def add_gradients(step: argparse._ActionsContainer) -> None:
+    """The options of gradient synchronisation and the optimizer, but for who sums the gradients."""
     step.add_argument("--bucket", metavar="SIZE", help="gradients sent together (default 25MiB)")
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
-    step.add_argument("--optimizer", choices=OPTIMIZERS, help="decides the state kept in memory (default momentum)")
+    step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
     step.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
+        "--compression", metavar="RATIO", type=positive, help="gradients are sent compressed to 1/RATIO of their bytes"
     )
+    step.add_argument(
+        "--compression-cost", metavar="TIME", help="what compressing 1 GB of gradients takes a device, e.g. 5ms"
+    )
+    step.add_argument("--optimizer", choices=OPTIMIZERS, help="decides the state kept in memory (default momentum)")
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
@@ -95,6 +120,8 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=units.parse_time(value))
+    for tier, value in args.efficiency:
+        cluster = cluster.with_efficiency(tier, _share(value), "as asked for")
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
@@ -135,6 +162,12 @@ def synchronisation(args: argparse.Namespace, given: Any) -> Any:
         changes["bucket_bytes"] = units.parse_bytes(args.bucket)
     if args.no_overlap:
         changes["overlap"] = False
+    if args.half_precision:
+        changes["half_precision"] = True
+    if args.compression is not None:
+        changes["compression_ratio"] = args.compression
+    if args.compression_cost is not None:
+        changes["compression_s_per_byte"] = units.parse_time(args.compression_cost) / 1e9
     return replace(given, **changes)
 
 
@@ -145,6 +178,13 @@ def device_note(profile: Profile, cluster: Cluster) -> str:
     if not other:
         return ""
     return f"compute times were captured on {profile.device}, not {', '.join(other)}; scale them with --speed"
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3") from None
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+"""Ways of synchronising data parallelism, and numbers of devices, as a user names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.plan import Synchronisation
+
+MOST_DEVICES = 4096
+ASYNCHRONOUS, BOUNDED = "-async", "-ssp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A way of synchronising as the user names it.
+
+    servers: parameter servers on hosts of their own; workers that serve are in the synchronisation. Unless
+    `waits`, workers run ahead: `staleness` steps at most, or without bound when that is None.
+    """
+
+    name: str
+    synchronisation: Synchronisation
+    servers: int = 0
+    waits: bool = True
+    staleness: int | None = None
+
+
+def architecture(text: str, synchronisation: Synchronisation, *, servers: int = 1, staleness: int = 3) -> Architecture:
+    """What `text` names: a collective; ps and ps-workers also as ps-async and ps-ssp, and with ":K" servers.
+
+    servers: of ps where the text says nothing; staleness: the bound of ps-ssp. Raises UnknownNameError or InputError.
+    """
+    name, colon, count = text.partition(":")
+    plain = name.removesuffix(ASYNCHRONOUS).removesuffix(BOUNDED)
+    served = plain in UPDATES_ON_SERVER
+    if plain not in COLLECTIVES or (plain != name and not served):
+        known = [kind + mode for kind in UPDATES_ON_SERVER for mode in (ASYNCHRONOUS, BOUNDED)]
+        raise UnknownNameError.of("synchronisation", name, [*COLLECTIVES, *known])
+    if colon and not (served and count.isdecimal() and int(count) >= 1):
+        raise InputError(f"sync is {text!r}: only ps and ps-workers take a number of servers, e.g. ps:4")
+    own, on_workers = plain == "ps", plain == "ps-workers"
+    return Architecture(
+        name=text,
+        synchronisation=replace(
+            synchronisation, collective=plain, servers=int(count) if on_workers and colon else synchronisation.servers
+        ),
+        servers=(int(count) if colon else servers) if own else 0,
+        waits=plain == name,
+        staleness=staleness if name.endswith(BOUNDED) else None,
+    )
+
+
+def device_counts(text: str) -> list[int]:
+    """Numbers of devices from "1..64" (powers of two from 1, and the end), "1,3,8", or both: "1..8,12".
+
+    Raises InputError.
+
+    >>> device_counts("1..12"), device_counts("3..24"), device_counts("4,2")
+    ([1, 2, 4, 8, 12], [3, 6, 12, 24], [2, 4])
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        low, high = _whole(first, text), _whole(last, text) if dots else _whole(first, text)
+        require(low <= high <= MOST_DEVICES, "devices", text, f"ranges ascend, to at most {MOST_DEVICES}")
+        while low < high:
+            found.add(low)
+            low *= 2
+        found.add(high)
+    return sorted(found)
+
+
+def _whole(part: str, text: str) -> int:
+    if not part.isdecimal() or int(part) < 1:
+        raise InputError(f"devices is {text!r}: write 1..64 (powers of two), or numbers with commas between, 1,3,8")
+    return int(part)

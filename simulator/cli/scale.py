@@ -1,0 +1,115 @@
+"""Data parallelism on more and more devices: throughput, cost and the bottleneck by name.
+
+    shardscope scale vgg16 --cluster gcp-v100 --devices 1..32 --sync ring,ps
+
+Devices: 1..32 is 1, 2, 4, ... 32; or numbers with commas between. Ways to synchronise (--sync), with commas between:
+ring, halving-doubling, tree, hierarchical, hierarchical-tree, all-to-all; ps and ps-workers (parameter servers on
+hosts of their own, or on workers), also as ps-async and ps-ssp, where workers do not wait for each other, and with
+a number of servers, as ps:4.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.cli import _options
+
+if TYPE_CHECKING:
+    from simulator.architectures import Architecture
+    from simulator.cluster import Cluster
+    from simulator.scaling import Study
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("profile", metavar="PROFILE", help="profile file, or a name that `shardscope profiles` lists")
+    machine = parser.add_argument_group("machine")
+    machine.add_argument(
+        "--cluster", metavar="CLUSTER", required=True, help="cluster file, or a name that `shardscope clusters` lists"
+    )
+    machine.add_argument("--devices", metavar="N..M", default="1..64", help="numbers of devices (default 1..64)")
+    machine.add_argument(
+        "--servers", metavar="K", type=_options.count, default=1, help="parameter servers of ps (default 1)"
+    )
+    _options.add_overrides(machine)
+    step = parser.add_argument_group("training step")
+    step.add_argument("--sync", metavar="NAMES", default="ring,ps", help="ways to synchronise (default ring,ps)")
+    step.add_argument("--staleness", metavar="S", type=int, default=3, help="steps that ps-ssp runs ahead (default 3)")
+    kind = step.add_mutually_exclusive_group()
+    kind.add_argument("--weak", action="store_true", help="every device has --batch-size samples (default)")
+    kind.add_argument("--strong", action="store_true", help="all devices together have --batch-size samples")
+    step.add_argument("--batch-size", metavar="B", type=_options.count, help="samples (default: the profile's)")
+    _options.add_gradients(step)
+    shown = parser.add_argument_group("output")
+    shown.add_argument("--epoch-samples", metavar="N", type=_options.count, help="adds time and dollars per epoch")
+    shown.add_argument("--plot", metavar="FILE.html", help="draw the study, as HTML that needs no network")
+    shown.add_argument("--usage", metavar="FILE.html", help="draw the resource usage over the largest step of each way")
+    shown.add_argument("--json", action="store_true", help="print the points as JSON instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator.architectures import device_counts
+    from simulator.cli import _printing, _scaling
+    from simulator.scaling import scale
+    from simulator.scaling_figure import figure
+    from simulator.usage import write_html
+
+    study, ways = _study(args), _architectures(args)
+    counts = device_counts(args.devices)
+    points = list(scale(study, ways, counts))
+    title = f"{study.profile.model} on {study.cluster_of(counts[-1], 0).name}, {_batch(study)}"
+    if args.plot:
+        write_html([figure(points, title)], Path(args.plot))
+    if args.usage:
+        write_html(_usages(study, ways, counts[-1]), Path(args.usage))
+    note = _options.device_note(study.profile, study.cluster_of(1, 0))
+    if args.json:
+        _printing.print_json([point.to_dict() for point in points], note)
+    else:
+        _scaling.print_points(points, title, note, [path for path in (args.plot, args.usage) if path])
+    return 0
+
+
+def _usages(study: Study, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
+    """A figure of the resource usage on so many devices for every way to synchronise."""
+    from simulator.scaling import usage_at
+    from simulator.usage import figure
+
+    for way in ways:
+        found, cluster = usage_at(study, way, devices)
+        yield figure(found, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
+
+
+def _batch(study: Study) -> str:
+    return f"batch {study.batch_size} per device" if study.weak else f"batch {study.batch_size} in all"
+
+
+def _study(args: argparse.Namespace) -> Study:
+    from simulator import files
+    from simulator.scaling import Study
+
+    profile = files.read_profile(args.profile)
+
+    def cluster_of(devices: int, servers: int) -> Cluster:
+        return _options.read_cluster(argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers}), None)
+
+    return Study(
+        profile=profile,
+        cluster_of=cluster_of,
+        batch_size=args.batch_size or profile.batch_size,
+        weak=not args.strong,
+        optimizer_state=_options.OPTIMIZERS[args.optimizer or "momentum"],
+        epoch_samples=args.epoch_samples,
+    )
+
+
+def _architectures(args: argparse.Namespace) -> list[Architecture]:
+    from simulator.architectures import architecture
+    from simulator.plan import Synchronisation
+
+    plain = argparse.Namespace(**{**vars(args), "sync": None})
+    options = _options.synchronisation(plain, Synchronisation())
+    names = dict.fromkeys(name.strip() for name in args.sync.split(",") if name.strip())
+    return [architecture(name, options, servers=args.servers, staleness=args.staleness) for name in names]

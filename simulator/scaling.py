@@ -1,0 +1,232 @@
+"""How data parallelism scales: the same network on more and more devices, by ways of synchronising."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.architectures import Architecture
+from simulator.asynchronous import run_asynchronously
+from simulator.bottleneck import Evidence, find_bottleneck
+from simulator.cluster import Cluster
+from simulator.errors import require
+from simulator.metrics import DeviceUse
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.run import run, step_seconds
+from simulator.taskgraph import TaskGraph
+from simulator.timeline import Timeline
+from simulator.transfers import link_bytes
+from simulator.usage import Usage, usage_of
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a monitoring page would show of one device or one direction of one link, averaged over the step."""
+
+    name: str
+    kind: str
+    utilisation: float
+    peak_memory_bytes: float = 0.0
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One number of devices under one architecture.
+
+    step_s is batch / throughput (workers that do not wait have no common step). speedup: throughput over that of
+    one device, with the same batch per device (weak) or in all (strong); efficiency: speedup / devices.
+    communication_share: the part of the step in which the busiest worker does not compute;
+    exposed_communication_s: seconds in which a worker waits with a transfer in flight, mean over workers.
+    uses: devices, kinds "worker" and "server", and links that carry anything, kind their tier.
+    dollars_per_epoch: None without prices or samples. bottleneck: None on one device.
+    """
+
+    architecture: str
+    devices: int
+    batch_size: int
+    step_s: float
+    samples_per_s: float
+    speedup: float
+    efficiency: float
+    communication_share: float
+    exposed_communication_s: float
+    sent_bytes: float
+    epoch_s: float | None
+    dollars_per_epoch: float | None
+    verdict: str
+    bottleneck: Evidence | None
+    uses: tuple[Use, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; the bottleneck also in words."""
+        told = None if self.bottleneck is None else str(self.bottleneck)
+        return {**asdict(self), "bottleneck_words": told}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What stays the same over all points. cluster_of(devices, servers) makes the machine.
+
+    batch_size: per device when `weak`, in all otherwise. epoch_samples: samples of an epoch, None to leave it out.
+    """
+
+    profile: Profile
+    cluster_of: Callable[[int, int], Cluster]
+    batch_size: int
+    weak: bool = True
+    optimizer_state: float = 1.0
+    epoch_samples: int | None = None
+
+
+def scale(study: Study, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[Point]:
+    """The points of every architecture in turn, each over all numbers of devices.
+
+    Raises InputError, e.g. when a device would get no sample.
+    """
+    one = _one_samples_per_s(study)
+    chosen = list(counts)
+    for kind in architectures:
+        for devices in chosen:
+            yield _point(study, kind, devices, one)
+
+
+def _one_samples_per_s(study: Study) -> float:
+    plan = _plan(study, 1, Synchronisation())
+    return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan)
+
+
+def _plan(study: Study, devices: int, synchronisation: Synchronisation) -> Plan:
+    batch_size = study.batch_size * devices if study.weak else study.batch_size
+    rule = f"each of {devices} devices needs a sample; use a larger batch, fewer devices or weak scaling"
+    require(batch_size >= devices, "batch_size", batch_size, rule)
+    placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    return Plan(
+        model=study.profile.model,
+        batch_size=batch_size,
+        placements={layer.name: placement for layer in study.profile.layers},
+        synchronisation=synchronisation,
+        optimizer_state=study.optimizer_state,
+        strategy="data",
+    )
+
+
+def usage_at(study: Study, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
+    """Resource usage over one step (or the several of workers that do not wait), and the machine."""
+    cluster, _, found = _simulated(study, kind, devices)
+    return usage_of(found.graph, cluster, found.timeline), cluster
+
+
+def _simulated(study: Study, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _Found]:
+    alone = devices == 1
+    cluster = study.cluster_of(devices, 0 if alone else kind.servers)
+    plan = _plan(study, devices, Synchronisation() if alone else kind.synchronisation)
+    waits = alone or kind.waits
+    return cluster, plan, _waiting(study, cluster, plan) if waits else _running_ahead(study, kind, cluster, plan)
+
+
+def _point(study: Study, kind: Architecture, devices: int, one_samples_per_s: float) -> Point:
+    cluster, plan, found = _simulated(study, kind, devices)
+    step_s = plan.batch_size / found.samples_per_s
+    speedup = found.samples_per_s / one_samples_per_s
+    prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
+    epoch_s = None if study.epoch_samples is None else study.epoch_samples / found.samples_per_s
+    evidence = None if devices == 1 else find_bottleneck(found.graph, cluster, found.timeline, found.step_s_on)
+    return Point(
+        architecture=kind.name,
+        devices=devices,
+        batch_size=plan.batch_size,
+        step_s=step_s,
+        samples_per_s=found.samples_per_s,
+        speedup=speedup,
+        efficiency=speedup / devices,
+        communication_share=found.communication_share,
+        exposed_communication_s=found.exposed_communication_s,
+        sent_bytes=found.sent_bytes,
+        epoch_s=epoch_s,
+        dollars_per_epoch=sum(prices) * epoch_s / 3600 if prices and epoch_s is not None else None,
+        verdict=found.verdict,
+        bottleneck=evidence,
+        uses=found.uses,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one simulation says; step_s_on(cluster) is the same on another cluster."""
+
+    graph: TaskGraph
+    timeline: Timeline
+    samples_per_s: float
+    communication_share: float
+    exposed_communication_s: float
+    sent_bytes: float
+    verdict: str
+    uses: tuple[Use, ...]
+    step_s_on: Callable[[Cluster], float]
+
+
+def _waiting(study: Study, cluster: Cluster, plan: Plan) -> _Found:
+    """Everyone waits for everyone: one step."""
+    done = run(study.profile, cluster, plan)
+    report, workers = done.report, done.report.devices[: cluster.workers]
+    return _Found(
+        graph=done.graph,
+        timeline=done.timeline,
+        samples_per_s=report.samples_per_s,
+        communication_share=1 - max(device.compute_s for device in workers) / report.step_s,
+        exposed_communication_s=sum(device.exposed_communication_s for device in workers) / len(workers),
+        sent_bytes=report.communication_bytes.total,
+        verdict=report.verdict,
+        uses=_uses(cluster, done.graph, done.timeline, report.devices),
+        step_s_on=lambda changed: step_seconds(study.profile, changed, plan),
+    )
+
+
+def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Plan) -> _Found:
+    """Workers run ahead of each other: several steps, of which the mean counts. Memory is that of one step."""
+    steps = run_asynchronously(study.profile, cluster, plan, staleness=kind.staleness)
+    once = run(study.profile, cluster, plan).report
+    sent = steps.graph.bytes.sum() / steps.ends_s.shape[1]
+
+    def step_s_on(changed: Cluster) -> float:
+        again = run_asynchronously(study.profile, changed, plan, staleness=kind.staleness)
+        return plan.batch_size / again.samples_per_s
+
+    return _Found(
+        graph=steps.graph,
+        timeline=steps.timeline,
+        samples_per_s=steps.samples_per_s,
+        communication_share=1 - float((steps.compute_s * steps.steps_per_s).max()),
+        exposed_communication_s=float((1 / steps.steps_per_s - steps.compute_s).mean()),
+        sent_bytes=float(sent),
+        verdict=once.verdict,
+        uses=_uses(cluster, steps.graph, steps.timeline, once.devices),
+        step_s_on=step_s_on,
+    )
+
+
+def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: tuple[DeviceUse, ...]) -> tuple[Use, ...]:
+    """Devices, with the memory of one step, then the links that carry anything."""
+    compute, span_s = np.zeros(len(cluster.devices)), timeline.step_s
+    mine = graph.route < 0
+    np.add.at(compute, graph.device[mine], (timeline.end_s - timeline.start_s)[mine])
+    found = [
+        Use(
+            name=device.name,
+            kind=device.role,
+            utilisation=float(busy_s) / span_s,
+            peak_memory_bytes=use.peak_memory_bytes,
+        )
+        for device, busy_s, use in zip(cluster.devices, compute, once, strict=True)
+    ]
+    for link, size in zip(cluster.links, link_bytes(graph, cluster), strict=True):
+        if size:
+            rate = float(size) / span_s
+            share = rate / link.bandwidth_bytes_per_s
+            found.append(Use(name=link.name, kind=link.tier, utilisation=share, bytes_per_s=rate))
+    return tuple(found)

@@ -1,0 +1,123 @@
+"""Resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.memory import usage as memory_usage
+from simulator.taskgraph import Floats, Ints, TaskGraph
+from simulator.timeline import Timeline
+from simulator.transfers import link_weights
+
+MOST_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Means over equal intervals of the step, whose edges are edges_s, shape (intervals + 1,).
+
+    compute: share of each interval that a device computes, shape (devices, intervals). memory_bytes: the most that it
+    holds in each. link_bytes_per_s: shape (links, intervals); a transfer counts evenly over its whole span.
+    """
+
+    edges_s: Floats
+    compute: Floats
+    memory_bytes: Floats
+    link_bytes_per_s: Floats
+
+
+def usage_of(graph: TaskGraph, cluster: Cluster, timeline: Timeline, intervals: int = 200) -> Usage:
+    """The Usage of a simulated step that takes time."""
+    edges_s = np.linspace(0.0, timeline.step_s, intervals + 1)
+    width_s = timeline.step_s / intervals
+    devices = range(len(cluster.devices))
+    compute = [_spread(timeline, np.flatnonzero((graph.route < 0) & (graph.device == d)), edges_s) for d in devices]
+    return Usage(
+        edges_s=edges_s,
+        compute=np.array(compute) / width_s,
+        memory_bytes=np.array([_held(graph, timeline, d, edges_s) for d in devices]),
+        link_bytes_per_s=_carried(graph, cluster, timeline, edges_s) / width_s,
+    )
+
+
+def _spread(timeline: Timeline, tasks: Ints, edges_s: Floats, amounts: Floats | None = None) -> Floats:
+    """What falls into each interval of tasks' amounts (None: their seconds), spread evenly over their spans."""
+    start, end = timeline.start_s[tasks], timeline.end_s[tasks]
+    lasting = end > start
+    start, end = start[lasting], end[lasting]
+    rates = np.ones(len(start)) if amounts is None else amounts[lasting] / (end - start)
+    # the rate changes at every start and end; its integral is linear in between
+    moments = np.concatenate([[0.0], start, end])
+    order = np.argsort(moments, kind="stable")
+    level = np.cumsum(np.concatenate([[0.0], rates, -rates])[order])
+    moments = moments[order]
+    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments))])
+    return np.diff(np.interp(edges_s, moments, total))
+
+
+def _held(graph: TaskGraph, timeline: Timeline, device: int, edges_s: Floats) -> Floats:
+    """The most memory in each interval."""
+    times, level = memory_usage(graph, timeline, device)
+    inside = np.clip(np.searchsorted(edges_s, times, side="right") - 1, 0, len(edges_s) - 2)
+    carried_over = level[np.searchsorted(times, edges_s[:-1], side="right") - 1]
+    np.maximum.at(carried_over, inside, level)
+    return carried_over
+
+
+def _carried(graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats) -> Floats:
+    """Bytes over each link in each interval, shape (links, intervals)."""
+    found = np.zeros((len(cluster.links), len(edges_s) - 1))
+    tasks = np.flatnonzero(graph.is_transfer)
+    tasks = tasks[np.argsort(graph.route[tasks], kind="stable")]
+    first = np.searchsorted(graph.route[tasks], np.arange(len(graph.routes) + 1))
+    for number, route in enumerate(graph.routes):
+        mine = tasks[first[number] : first[number + 1]]
+        sent = _spread(timeline, mine, edges_s, graph.bytes[mine])
+        for link, weight in link_weights(route, cluster).items():
+            found[link] += weight * sent
+    return found
+
+
+def figure(found: Usage, cluster: Cluster, title: str) -> dict[str, Any]:
+    """A plain Plotly figure over the step: compute of workers and servers, their memory, and the busiest links."""
+    names = [device.name for device in cluster.devices]
+    lines = [*range(min(cluster.workers, MOST_LINES)), *cluster.servers[:MOST_LINES]]
+    full = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
+    busiest = np.argsort(-found.link_bytes_per_s.sum(axis=1) / full, kind="stable")[:MOST_LINES]
+    panels = (
+        ("compute, %", [(names[d], found.compute[d] * 100) for d in lines]),
+        ("memory, GiB", [(names[d], found.memory_bytes[d] / 2**30) for d in lines]),
+        ("busiest links, GB/s", [(cluster.links[i].name, found.link_bytes_per_s[i] / 1e9) for i in busiest]),
+    )
+    moments = ((found.edges_s[:-1] + found.edges_s[1:]) / 2).tolist()
+    layout: dict[str, Any] = {"title": {"text": title}, "template": "plotly_white", "height": 900}
+    layout["grid"] = {"rows": len(panels), "columns": 1, "pattern": "independent"}
+    traces = []
+    for panel, (label, series) in enumerate(panels):
+        axis = str(panel + 1) if panel else ""
+        layout[f"xaxis{axis}"] = {"title": {"text": "seconds"}}
+        layout[f"yaxis{axis}"] = {"title": {"text": label}, "rangemode": "tozero"}
+        place = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "legendgroup": label, "legendgrouptitle": {"text": label}}
+        for name, values in series:
+            traces.append(
+                {"type": "scatter", "mode": "lines", "name": name, "x": moments, "y": values.tolist(), **place}
+            )
+    return {"data": traces, "layout": layout}
+
+
+def write_html(figures: Iterable[dict[str, Any]], path: Path) -> None:
+    """Write figures, one below the other, as one HTML file that needs no network. Raises OSError."""
+    import plotly.graph_objects
+
+    from simulator import files
+
+    parts: list[str] = []
+    for drawn in figures:
+        parts.append(plotly.graph_objects.Figure(drawn).to_html(include_plotlyjs=not parts, full_html=False))
+    files.write_text_atomic(path, '<!doctype html><meta charset="utf-8"><title>Shardscope</title>' + "".join(parts))

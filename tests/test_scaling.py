@@ -1,0 +1,287 @@
+"""Scaling studies: closed forms of each point, names, the bottleneck with its evidence, usage over the step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import shardscope
+from test_closed_forms import BANDWIDTH, LATENCY, ONE_BUCKET, chain, replicated, star
+
+from simulator import files
+from simulator.architectures import architecture, device_counts
+from simulator.bottleneck import find_bottleneck
+from simulator.cluster import Cluster
+from simulator.errors import InputError, UnknownNameError
+from simulator.plan import Synchronisation
+from simulator.run import run, step_seconds
+from simulator.scaling import Point, Study, scale, usage_at
+from simulator.scaling_figure import PANELS, figure
+from simulator.topologies import Wire, two_tier
+from simulator.usage import usage_of
+
+EXACT = 1e-9
+COMPUTE_S = 4 * 0.03
+SIZE = chain(4).parameter_bytes
+
+
+def study(weak: bool = True, batch_size: int = 48, **options: Any) -> Study:
+    return Study(
+        profile=chain(4, batch=48), cluster_of=lambda n, k: star(n, k), batch_size=batch_size, weak=weak, **options
+    )
+
+
+def points(names: str, counts: list[int], told: Study) -> list[Point]:
+    return list(scale(told, [architecture(name, ONE_BUCKET) for name in names.split(",")], counts))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 16])
+def test_weak_scaling_of_a_ring(n: int) -> None:
+    """compute / (compute + 2(N-1)/N S/B + 2(N-1) latency)."""
+    (point,) = points("ring", [n], study())
+    wire_s = 2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY
+    assert point.step_s == pytest.approx(COMPUTE_S + wire_s, EXACT)
+    assert point.batch_size == 48 * n
+    assert point.efficiency == pytest.approx(COMPUTE_S / (COMPUTE_S + wire_s), EXACT)
+    assert point.speedup == pytest.approx(n * point.efficiency, EXACT)
+    assert point.communication_share == pytest.approx(wire_s / (COMPUTE_S + wire_s), EXACT, abs=1e-12)
+    assert point.exposed_communication_s == pytest.approx(wire_s, EXACT, abs=1e-12)
+    assert point.sent_bytes == pytest.approx(2 * (n - 1) * SIZE, EXACT)
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_strong_scaling_divides_the_batch(n: int) -> None:
+    (point,) = points("ring", [n], study(weak=False))
+    wire_s = 2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY
+    assert point.batch_size == 48
+    assert point.speedup == pytest.approx(COMPUTE_S / (COMPUTE_S / n + wire_s), EXACT)
+
+
+def test_a_ring_scales_and_one_server_does_not() -> None:
+    """What the 2019 thesis measured: bytes at a ring's members stop growing, at a single server they do not."""
+    found = points("ring,ps", [4, 64], study())
+    ring4, ring64, ps4, ps64 = (point.efficiency for point in found)
+    assert ring64 > 0.9 * ring4
+    assert ps64 < 0.3 * ps4
+
+
+def test_dollars_and_hours_of_an_epoch() -> None:
+    def cluster_of(devices: int, servers: int) -> Cluster:
+        return files.read_cluster("gcp-v100", devices=devices, servers=servers)
+
+    profile = chain(4, batch=48)
+    (point,) = scale(
+        Study(profile=profile, cluster_of=cluster_of, batch_size=48, epoch_samples=10**6),
+        [architecture("ring", ONE_BUCKET)],
+        [8],
+    )
+    assert point.epoch_s == pytest.approx(10**6 / point.samples_per_s, EXACT)
+    assert point.dollars_per_epoch == pytest.approx(point.epoch_s * 2 * 11.44 / 3600, EXACT)
+    assert points("ring", [2], study(epoch_samples=10))[0].dollars_per_epoch is None
+
+
+def test_servers_and_running_ahead_come_from_the_name() -> None:
+    found = points("ps,ps:4,ps-async,ps-ssp:2,ps-workers:2", [8], study())
+    assert [sum(use.kind == "server" for use in point.uses) for point in found] == [1, 4, 1, 2, 0]
+    assert found[1].samples_per_s > found[0].samples_per_s
+    assert found[2].step_s == pytest.approx(found[0].step_s, 1e-2)  # equal workers stay in step
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("rang", UnknownNameError, "unknown synchronisation 'rang', did you mean 'ring'?"),
+        ("ring-async", UnknownNameError, "unknown synchronisation 'ring-async'"),
+        ("ring:2", InputError, "only ps and ps-workers take a number of servers"),
+        ("ps:0", InputError, "only ps and ps-workers take a number of servers"),
+    ],
+)
+def test_wrong_names(text: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error) as raised:
+        architecture(text, Synchronisation())
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("1..64", [1, 2, 4, 8, 16, 32, 64]), ("8", [8]), ("1,8,3", [1, 3, 8]), ("1..8,12", [1, 2, 4, 8, 12])],
+)
+def test_device_counts(text: str, counts: list[int]) -> None:
+    assert device_counts(text) == counts
+
+
+@pytest.mark.parametrize("text", ["", "0", "8..4", "1..x", "1..100000", "-1"])
+def test_wrong_device_counts(text: str) -> None:
+    with pytest.raises(InputError, match="devices is"):
+        device_counts(text)
+
+
+def test_more_devices_than_samples() -> None:
+    with pytest.raises(InputError, match="each of 64 devices needs a sample"):
+        points("ring", [64], study(weak=False))
+
+
+# The bottleneck.
+
+
+def evidence(n: int, inter: float, name: str = "ring") -> tuple[Any, float, float]:
+    """The Evidence of a step on nodes of 2 devices, its compute seconds and its seconds on the wire between nodes."""
+    profile = chain(4, batch=n)
+    wire = Wire(bandwidth_bytes_per_s=inter, tier="inter")
+    cluster = two_tier(n, 2, Wire(bandwidth_bytes_per_s=1e15, tier="intra"), wire)
+    plan = replicated(profile, n, synchronisation=ONE_BUCKET)
+    done = run(profile, cluster, plan)
+    found = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(profile, c, plan))
+    return found, COMPUTE_S / n, 2 * (n - 1) / n * SIZE / inter
+
+
+def test_a_narrow_link_is_named_with_its_evidence() -> None:
+    found, compute_s, wire_s = evidence(4, 1e8)
+    step_s = compute_s + wire_s
+    assert (found.resource, found.name) == ("inter", "node0/switch->core")
+    assert found.busy == pytest.approx(wire_s / step_s, EXACT)
+    assert found.path_share == pytest.approx(wire_s / step_s, EXACT)
+    assert [gain.speedup for gain in found.gains] == pytest.approx(
+        [step_s / (compute_s + wire_s / 2), step_s / (compute_s / 2 + wire_s)], 1e-6
+    )
+    assert str(found) == (
+        "inter-node link node0/switch->core is busy 67% of the step and on the critical path for 67%; "
+        "twice its bandwidth would make the step 1.50x faster, devices twice as fast 1.20x"
+    )
+
+
+def test_a_slow_device_is_named_when_links_are_wide() -> None:
+    found, _, _ = evidence(4, 1e13)
+    assert (found.resource, found.busy) == ("compute", pytest.approx(1.0, 1e-3))
+    assert str(found).startswith("device node0/gpu" if "gpu" in found.name else "device node0/device0 is busy 100%")
+    assert found.gains[0].speedup == pytest.approx(2, 1e-3)
+
+
+def test_a_server_that_computes_long_is_told_from_workers() -> None:
+    """The optimizer runs on the one server: as much again as the workers' compute."""
+    from dataclasses import replace
+
+    profile = chain(4, batch=4)
+    heavy = replace(profile, layers=tuple(replace(layer, update_s=0.1) for layer in profile.layers))
+    plan = replicated(heavy, 4, synchronisation=Synchronisation(collective="ps", overlap=False, bucket_bytes=10**12))
+    cluster = star(4, servers=1, bandwidth=1e12, latency_s=0.0)
+    done = run(heavy, cluster, plan)
+    found = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(heavy, c, plan))
+    assert (found.resource, found.name) == ("server", "d4")
+    assert done.report.bottleneck.resource == "server"
+    assert found.busy == pytest.approx(0.4 / 0.43, 1e-3)
+    assert found.gains[0].speedup == pytest.approx(0.43 / 0.23, 1e-3)
+    assert "server d4 is busy 93% of the step" in str(found)
+
+
+def test_the_link_that_many_share_is_named_not_the_first_of_the_route() -> None:
+    """64 workers push to one server over equal links: its own link is the one that is full."""
+    (point,) = points("ps", [64], study())
+    assert point.bottleneck is not None and point.bottleneck.name in ("switch->d64", "d64->switch")
+
+
+# Usage over the step.
+
+
+def test_usage_adds_up_to_the_report() -> None:
+    profile = chain(4, batch=4)
+    cluster = star(4, servers=1)
+    plan = replicated(profile, 4, synchronisation=Synchronisation(collective="ps", bucket_bytes=0))
+    done = run(profile, cluster, plan)
+    found = usage_of(done.graph, cluster, done.timeline, intervals=37)
+    width_s = done.report.step_s / 37
+    assert found.edges_s[-1] == done.report.step_s
+    assert found.compute.sum(axis=1) * width_s == pytest.approx([d.compute_s for d in done.report.devices], EXACT)
+    assert found.link_bytes_per_s.sum(axis=1) * width_s == pytest.approx([x.bytes for x in done.report.links], EXACT)
+    assert found.memory_bytes.max(axis=1) == pytest.approx([d.peak_memory_bytes for d in done.report.devices], EXACT)
+
+
+def test_usage_shows_compute_then_the_ring() -> None:
+    """Without overlap a device computes first and its link is full afterwards."""
+    found, cluster = usage_at(study(), architecture("ring", ONE_BUCKET), 4)
+    done_s = COMPUTE_S
+    before, after = found.edges_s[1:] <= done_s, found.edges_s[:-1] >= done_s
+    assert np.allclose(found.compute[0][before], 1) and np.allclose(found.compute[0][after], 0)
+    up = [link.name for link in cluster.links].index("d0->switch")
+    assert np.allclose(found.link_bytes_per_s[up][before], 0)
+    assert found.link_bytes_per_s[up][after] == pytest.approx(1.5 * SIZE / (1.5 * SIZE / BANDWIDTH + 6 * LATENCY), 1e-6)
+
+
+# Pictures and the command.
+
+
+def test_the_figure_shows_every_point_in_every_panel() -> None:
+    found = points("ring,ps", [1, 4], study())
+    drawn = figure(found, "title")
+    perfect, *lines = drawn["data"]
+    assert perfect["y"] == pytest.approx([found[0].samples_per_s, 4 * found[0].samples_per_s])
+    assert [(line["name"], line["x"]) for line in lines] == [("ring", [1, 4]), ("ps", [1, 4])] * len(PANELS)
+    assert lines[0]["y"] == [found[0].samples_per_s, found[1].samples_per_s]
+    assert lines[2]["y"] == [100 * found[0].efficiency, 100 * found[1].efficiency]
+    assert lines[-1]["y"] == [None, None]
+    assert lines[0]["text"][1] == str(found[1].bottleneck)
+
+
+@pytest.fixture
+def profile_file(tmp_path: Path) -> str:
+    path = tmp_path / "chain.json"
+    files.write_profile(chain(4, batch=48), path)
+    return str(path)
+
+
+def test_scale_command(profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot, usage = tmp_path / "plot.html", tmp_path / "usage.html"
+    options = ("--cluster", "gcp-v100", "--devices", "1..4", "--sync", "ring,ps,ps-async", "--epoch-samples", 1000)
+    options += ("--bandwidth", "inter=100Mbps")
+    assert shardscope("scale", profile_file, *options, "--plot", plot, "--usage", usage) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "chain on gcp-v100, batch 48 per device" in text
+    assert "ps on 4: inter-node link node0/switch->core is busy" in text
+    assert "plotly" in plot.read_text() and "plotly" in usage.read_text()
+    assert shardscope("scale", profile_file, *options, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["architecture"], row["devices"]) for row in rows] == [
+        (name, n) for name in ("ring", "ps", "ps-async") for n in (1, 2, 4)
+    ]
+    assert rows[4]["bottleneck_words"].startswith("inter-node link")
+    assert {use["kind"] for use in rows[4]["uses"]} == {"worker", "server", "intra", "inter"}
+
+
+def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def step_s(*options: object) -> float:
+        command = ("scale", profile_file, "--cluster", "p3-8xlarge", "--devices", 8, "--sync", "ring", "--no-overlap")
+        assert shardscope(*command, *options, "--json") == 0
+        return float(json.loads(capsys.readouterr().out)[0]["step_s"])
+
+    wide = [word for tier in ("inter", "intra") for word in ("--bandwidth", f"{tier}=1e12GB/s")]
+    quick = [word for tier in ("inter", "intra") for word in ("--latency", f"{tier}=0us")]
+    free = step_s(*wide, *quick)
+    wire = step_s() - free
+    assert free == pytest.approx(COMPUTE_S, 1e-6)
+    assert step_s("--efficiency", "inter=0.25") - free > 3 * wire
+    assert step_s("--half-precision") - free < 0.7 * wire
+    assert step_s("--compression", 100, "--compression-cost", "1s") == pytest.approx(free + 4e-3, rel=0.05)
+    assert step_s("--strong") < free
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--devices", "8..2"), "devices is 8..2"),
+        (("--sync", "rong"), "did you mean 'ring'?"),
+        (("--efficiency", "inter=half"), "efficiency 'half': write a share"),
+        (("--efficiency", "inter=-1"), "efficiency of inter is -1.0"),
+        (("--efficiency", "outer=1"), "'outer', did you mean 'inter'?"),
+        (("--strong", "--weak"), "not allowed with"),
+        (("--staleness", "-1", "--sync", "ps-ssp"), "staleness is -1"),
+        (("--compression", "0.5"), "compression_ratio is 0.5"),
+    ],
+)
+def test_wrong_options(
+    options: tuple[str, ...], told: str, profile_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shardscope("scale", profile_file, "--cluster", "gcp-v100", "--devices", "2", *options) == 2
+    assert told in capsys.readouterr().err
