@@ -1,0 +1,77 @@
+"""Networks of a few parameters that hold every kind of layer a shard can be of, and their profiles, untimed."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from simulator.workload import Layer, Profile
+from traces.blocks import Add, Concat
+from traces.network import Trained, trace
+from traces.survey import survey
+from traces.zoo import Network
+
+BATCH = 6
+
+
+class Mixed(nn.Module):
+    """Convolutions (plain, grouped, depthwise, strided), batch norm, a residual, two branches, poolings, linear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1)
+        self.norm, self.relu = nn.BatchNorm2d(6), nn.ReLU(inplace=True)
+        self.grouped = nn.Conv2d(6, 6, 3, padding=1, groups=3)
+        self.depthwise = nn.Conv2d(6, 12, (3, 1), padding=(1, 0), groups=6, bias=False)
+        self.point = nn.Conv2d(12, 6, 1)
+        self.add = Add()
+        self.wide, self.strided = nn.Conv2d(6, 5, 3, stride=2, padding=1), nn.Conv2d(6, 3, 3, stride=2, padding=1)
+        self.join = Concat()
+        self.smooth = nn.AvgPool2d(3, 1, 1)
+        self.top = nn.MaxPool2d(2, 1)
+        self.flatten = nn.Flatten()
+        self.hidden, self.classes = nn.Linear(8 * 3 * 3, 7), nn.Linear(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem = self.relu(self.norm(self.stem(x)))
+        kept = self.add(self.point(self.depthwise(self.grouped(stem))), stem)
+        joined = self.join(self.wide(kept), self.strided(kept))
+        flat = self.flatten(self.top(self.smooth(joined)))
+        return self.classes(self.hidden(flat).tanh())  # type: ignore[no-any-return]
+
+
+MIXED = Network(build=Mixed, input_shape=(2, 8, 8))
+
+
+@functools.cache
+def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64") -> Profile:
+    """What a capture would say but for the times, which stand in proportion to output and parameters."""
+    number = getattr(torch, dtype)
+    with torch.random.fork_rng(devices=[]):
+        trained = Trained(network.build().to(number))
+        data = torch.zeros(batch_size, *network.input_shape, dtype=number)
+        found, _ = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ())
+    return Profile(
+        model="tiny",
+        device="none",
+        batch_size=batch_size,
+        dtype=dtype,
+        layers=tuple(
+            Layer(
+                name=layer.name,
+                kind=layer.kind,
+                inputs=layer.inputs,
+                output_shape=layer.output_shape,
+                forward_s=1e-9 * (layer.output_bytes + 10 * layer.parameter_bytes),
+                backward_s=2e-9 * (layer.output_bytes + 10 * layer.parameter_bytes),
+                update_s=1e-10 * layer.parameter_bytes,
+                parameter_bytes=layer.parameter_bytes,
+                output_bytes=layer.output_bytes,
+                saved_bytes=layer.saved_bytes,
+                geometry=layer.geometry,
+            )
+            for layer in found
+        ),
+    )

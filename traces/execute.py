@@ -1,0 +1,217 @@
+"""Run a plan for real, with every rank's tasks those that the simulator simulates; back comes the same Timeline.
+
+    processes   `execute`: one per device, in the network lab or over loopback, joined by gloo
+    threads     `in_threads`: ranks of one process, for tests and small data sets
+
+A compute task lasts from the assembly of its inputs to the end of its operator, a message from when its sender has
+it to its arrival, a collective from its last member's readiness to its last member's end. Ranks run on one machine,
+where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignment. Steps begin together.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.errors import InputError, require
+from simulator.plan import Plan
+from simulator.taskgraph import Floats
+from simulator.timeline import Timeline
+from simulator.workload import Profile
+from traces.launch import launch
+from traces.netlab import Lab
+from traces.rank import Rank
+from traces.script import Script
+from traces.transport import Gloo, Mailroom, Threads
+from traces.worker import Step, Worker
+from traces.zoo import load
+
+T = TypeVar("T")
+WARMUP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step."""
+
+    steps_s: tuple[float, ...]
+    losses: tuple[float, ...]
+    sent_bytes: Floats
+    timeline: Timeline
+
+
+def execute(
+    profile: Profile,
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    model: str | None = None,
+    steps: int = 5,
+    lab: Lab | None = None,
+    cores: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+    timeout_s: float = 300.0,
+) -> Execution:
+    """Train `steps` steps (after WARMUP) of random data, one process per device of the cluster.
+
+    model: a name that `zoo.load` knows, by default the profile's. lab: the lab of `cluster`; None uses loopback,
+    which is not shaped. cores: as for `launch`. Raises InputError when the plan cannot run for real, RunError when
+    a rank fails or time is up.
+    """
+    require(steps >= 1, "steps", steps, "it is at least 1")
+    load(model or profile.model)
+    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+        folder = Path(name)
+        files.write_profile(profile, folder / "profile.json")
+        files.write_cluster(cluster, folder / "cluster.yaml")
+        files.write_plan(plan, folder / "plan.json")
+        arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
+        launch(
+            "traces.execute:run_rank", len(cluster.devices),
+            lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
+        )  # fmt: skip
+        ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]
+    return combined(ranks)
+
+
+def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
+    """What each process of `execute` does; it leaves its steps in `folder`."""
+    place = Path(folder)
+    script = Script(
+        profile=files.read_profile(place / "profile.json"),
+        cluster=files.read_cluster(place / "cluster.yaml"),
+        plan=files.read_plan(place / "plan.json"),
+        network=load(model),
+        seed=seed,
+    )
+    rank.doing("building its shards")
+    worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
+    batch = random_batch(script)
+    found = [worker.step(*batch) for _ in range(WARMUP + steps)][WARMUP:]
+    worker.close()
+    columns = {name: np.stack([getattr(step, name) for step in found]) for name in ("start_s", "end_s", "sent_bytes")}
+    np.savez(place / f"{rank.number}.npz", loss=np.array([step.loss for step in found]), **columns)  # type: ignore[arg-type]
+
+
+def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
+    """What `work` returns for each rank's worker; ranks are threads of this process and talk through memory."""
+    count = len(script.cluster.devices)
+    room = Mailroom(count, timeout_s)
+    workers = [Worker(script, rank, Threads(room, rank)) for rank in range(count)]
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            futures = [pool.submit(work, worker) for worker in workers]
+            return [future.result() for future in futures]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def combined(ranks: Sequence[Sequence[Step]]) -> Execution:
+    """One execution out of what each rank saw of each step."""
+    steps = list(zip(*ranks, strict=True))
+    timelines = [_timeline(step) for step in steps]
+    seconds = [timeline.step_s for timeline in timelines]
+    middle = min(range(len(steps)), key=lambda i: (abs(seconds[i] - statistics.median(seconds)), i))
+    return Execution(
+        steps_s=tuple(seconds),
+        losses=tuple(sum(rank.loss for rank in step) for step in steps),
+        sent_bytes=np.max([rank.sent_bytes for rank in steps[middle]], axis=0),
+        timeline=timelines[middle],
+    )
+
+
+def random_batch(script: Script) -> tuple[Tensor, Tensor]:
+    """A batch for the plan, alike on all ranks: random samples and classes."""
+    source = torch.Generator().manual_seed(script.seed)
+    network, batch = script.network, script.plan.batch_size
+    shape = (batch, *network.input_shape)
+    if network.vocabulary is not None:
+        data = torch.randint(network.vocabulary, shape, generator=source)
+    else:
+        data = torch.randn(shape, generator=source, dtype=torch.float64).to(getattr(torch, script.dtype))
+    scores = script.producer(script.profile.layers[-1].inputs[0]).output_shape
+    return data, torch.randint(scores[0], (batch, *scores[1:2]) if scores[1] > 1 else (batch,), generator=source)
+
+
+def all_reduce_groups(script: Script) -> list[tuple[int, ...]]:
+    """The device groups that all-reduce, in one order for all ranks."""
+    return sorted({route.devices for route in script.graph.routes if len(route.pairs) > 1})
+
+
+def whole_parameters(
+    script: Script, ranks: Sequence[Mapping[tuple[int, int], Mapping[str, Tensor]]]
+) -> dict[str, Tensor]:
+    """The network's parameters as "layer.name", joined from the slots (layer, channel slot) that ranks hold."""
+    slots = {key: slot for held in ranks for key, slot in held.items()}
+    found: dict[str, Tensor] = {}
+    for position, layer in enumerate(script.profile.layers):
+        parts = [slots[key] for key in sorted(slots) if key[0] == position]
+        for name in parts[0] if parts else ():
+            axis = 1 if layer.kind == "embedding" else 0
+            found[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
+    return found
+
+
+def write_execution(execution: Execution, path: str | Path) -> None:
+    """Write an execution as a numpy archive (.npz) without pickled objects."""
+    with open(path, "wb") as file:
+        np.savez_compressed(
+            file,
+            schema=np.array(files.SCHEMA),
+            steps_s=np.array(execution.steps_s),
+            losses=np.array(execution.losses),
+            sent_bytes=execution.sent_bytes,
+            start_s=execution.timeline.start_s,
+            end_s=execution.timeline.end_s,
+        )
+
+
+def read_execution(path: str | Path) -> Execution:
+    """What `write_execution` wrote. Raises InputError when it is something else, OSError when unreadable."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            columns: dict[str, Any] = dict(archive)
+            require(
+                int(columns["schema"]) == files.SCHEMA, f"{path}: schema", columns["schema"], f"it is {files.SCHEMA}"
+            )
+            return Execution(
+                steps_s=tuple(columns["steps_s"].tolist()),
+                losses=tuple(columns["losses"].tolist()),
+                sent_bytes=columns["sent_bytes"],
+                timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
+            )
+    except (KeyError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None
+
+
+def _timeline(ranks: Sequence[Step]) -> Timeline:
+    """When each task began, by the last of those that saw it begin, and ended, by the last that saw it end."""
+    return Timeline(
+        start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),
+        end_s=np.nanmax([rank.end_s for rank in ranks], axis=0),
+    )
+
+
+def _read_steps(path: Path) -> list[Step]:
+    with np.load(path, allow_pickle=False) as archive:
+        columns = dict(archive)
+    return [
+        Step(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
+        for start, end, sent, loss in zip(
+            columns["start_s"], columns["end_s"], columns["sent_bytes"], columns["loss"], strict=True
+        )
+    ]

@@ -1,0 +1,144 @@
+"""What a layer does on one shard: its operator with a slice of its parameters, on a slice of its inputs.
+
+A shard that has all channels and the whole plane of its samples runs the layer as it stands. Otherwise
+
+    by output channel  the layer runs with the rows of its weights that make those channels; a grouped convolution
+                       runs the groups that they touch
+    by height, width   a convolution or pooling runs over the window that was read, which is padded where it reaches
+                       over the border of the plane, and nowhere else
+    anything else      a layer without parameters runs on all that was read, and what is not the shard's is cut off
+
+In-place layers run out of place, since others may read what they would overwrite.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.node import map_arg
+from torch.nn import functional
+
+from simulator.errors import InputError
+from simulator.regions import Interval
+from traces.network import Step
+from traces.slices import Operator, Parameters, Shard, Values, of_channels, windowed
+
+
+def to_canonical(tensor: Tensor) -> Tensor:
+    """A layer's output as (sample, channel, height, width); a sequence's length is its height."""
+    match tensor.dim():
+        case 4:
+            return tensor
+        case 3:
+            return tensor.transpose(1, 2).unsqueeze(3)
+        case 2:
+            return tensor[:, :, None, None]
+    return tensor.reshape(-1, 1, 1, 1)
+
+
+def to_native(tensor: Tensor, dimensions: int) -> Tensor:
+    """The inverse of `to_canonical` for a tensor that had so many dimensions."""
+    match dimensions:
+        case 4:
+            return tensor
+        case 3:
+            return tensor.squeeze(3).transpose(1, 2)
+        case 2:
+            return tensor[:, :, 0, 0]
+    return tensor.reshape(-1)
+
+
+def operator(step: Step, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
+    """How to run a shard: a function of its parameters and of the values of the nodes that the step reads.
+
+    joined: the channels read of each node that a concatenation joins. Raises InputError where the layer cannot be
+    split so.
+    """
+    kind, module = shard.layer.kind, step.module
+    if kind == "concat":
+        nodes = [node for node in step.node.all_input_nodes if joined[node][0] < joined[node][1]]
+        return lambda parameters, values: torch.cat([values[node] for node in nodes], 1)
+    if kind == "flatten":
+        return _flatten(step, shard)
+    if not shard.whole_plane and shard.layer.geometry.kernel not in (None, (1, 1)):
+        return windowed(step, shard)
+    if shard.all_channels or module is None or next(module.parameters(), None) is None:
+        return _as_it_stands(step)
+    return of_channels(step, module, shard)
+
+
+def cut_to_own(result: Tensor, shard: Shard) -> Tensor:
+    """The shard's part of a canonical result that may have more channels or a larger plane.
+
+    Raises InputError when it fits neither the shard nor the layer.
+    """
+    for axis in (1, 2, 3):
+        (first, last), extent = shard.own[axis], result.shape[axis]
+        if extent == shard.layer.output_shape[axis - 1]:
+            result = result.narrow(axis, first, last - first)
+        elif extent != last - first:
+            raise InputError(
+                f"layer {shard.layer.name!r} made {tuple(result.shape)} for the shard {shard.own}: the profile does "
+                "not describe how this layer may be split; give it degrees (n, 1, 1, 1)"
+            )
+    return result
+
+
+def loss_share(scores: Tensor, targets: Tensor, total: int) -> Tensor:
+    """What the predictions of a shard add to the cross entropy averaged over `total` predictions."""
+    flat = scores if scores.dim() == 2 else scores.flatten(0, -2)
+    return functional.cross_entropy(flat, targets.reshape(-1), reduction="sum") / total
+
+
+def _as_it_stands(step: Step) -> Operator:
+    """The step's own call; a parameter is used where it stands, in the module."""
+    call: Any = step.call
+    if getattr(call, "inplace", False):
+        call = copy.copy(call)
+        call.inplace = False
+    overwrites = step.module is None and _overwrites(step.node)
+
+    def run(parameters: Parameters, values: Values) -> Tensor:
+        given: Any = map_arg((step.node.args, step.node.kwargs), lambda node: _value(step, node, values))
+        args, kwargs = given
+        if "inplace" in kwargs:
+            kwargs = {**kwargs, "inplace": False}
+        if overwrites:
+            args = (args[0].clone(), *args[1:])
+        result = call(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            raise InputError(f"layer {step.name!r} returns {type(result).__name__}: only layers of one tensor can run")
+        return result
+
+    return run
+
+
+def _value(step: Step, node: fx.Node, values: Values) -> Any:
+    """A tensor that the shard reads, or a number or constant made of such tensors."""
+    if node in values:
+        return values[node]
+    if node.op == "get_attr" or not node.all_input_nodes:
+        raise InputError(f"layer {step.name!r} reads {node}, a tensor of no layer; make it a module without submodules")
+    args, kwargs = map_arg((node.args, node.kwargs), lambda inner: _value(step, inner, values))
+    if callable(node.target):
+        return node.target(*args, **kwargs)
+    owner, *rest = args
+    return getattr(owner, str(node.target))(*rest, **kwargs)
+
+
+def _overwrites(node: fx.Node) -> bool:
+    """Whether a function or method changes its first argument, by torch's convention of names."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name in ("iadd", "isub", "imul", "itruediv")
+
+
+def _flatten(step: Step, shard: Shard) -> Operator:
+    """Channels, rows and columns become channels, of which the shard's own are kept."""
+    first = shard.read[1][0] * shard.extents[1] * shard.extents[2]
+    start, length = shard.own[1][0] - first, shard.own[1][1] - shard.own[1][0]
+    node = step.node.all_input_nodes[0]
+    return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)

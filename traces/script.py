@@ -1,0 +1,187 @@
+"""Everything about a run that all ranks agree on beforehand: the plan's tasks, the network, what reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.errors import InputError, require
+from simulator.exchange import Reads, reads_of
+from simulator.gradients import Bucket, buckets
+from simulator.lowering import lower
+from simulator.plan import Plan
+from simulator.regions import reads, shards
+from simulator.taskgraph import Ints, TaskGraph
+from simulator.timeline import Timeline
+from simulator.workload import Layer, Profile
+from traces.network import Loss, Step, Trained, trace
+from traces.passes import LEARNING_RATE, MOMENTUM
+from traces.survey import shape_of
+from traces.zoo import Network
+
+COLLECTIVES = ("ring", "ps", "ps-workers")
+"""Those that run for real: the backend's own all-reduce, and parameter servers."""
+
+DATA = "the training data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A plan to run for real: `network` of `profile` on `cluster`, updated by SGD with momentum.
+
+    steady: batch norm keeps its running statistics and dropout is off, so that the result does not depend on how
+    the batch is split; otherwise batch norm takes the statistics of each shard, as under DDP. Parameters are drawn
+    from `seed`, alike on all ranks. Raises InputError when the plan cannot run for real.
+    """
+
+    profile: Profile
+    cluster: Cluster
+    plan: Plan
+    network: Network
+    dtype: str = "float32"
+    seed: int = 0
+    steady: bool = False
+    learning_rate: float = LEARNING_RATE
+    momentum: float = MOMENTUM
+
+    def __post_init__(self) -> None:
+        chosen = self.plan.synchronisation
+        require(chosen.collective in COLLECTIVES, "sync", chosen.collective, f"one of {', '.join(COLLECTIVES)} can run")
+        plain = not chosen.half_precision and chosen.compression_ratio == 1 and not chosen.compression_s_per_byte
+        require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
+
+    @cached_property
+    def graph(self) -> TaskGraph:
+        """The tasks of one step."""
+        return lower(self.profile, self.cluster, self.plan)
+
+    @cached_property
+    def predicted(self) -> Timeline:
+        """When they run according to the simulator."""
+        return simulate(self.graph, self.cluster)
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        return buckets(self.profile, self.plan)
+
+    @cached_property
+    def needs_gradient(self) -> list[bool]:
+        """Whether the gradient of a layer's output is needed: it, or a layer before it, has parameters."""
+        found: dict[str, bool] = {}
+        for layer in self.profile.layers:
+            found[layer.name] = layer.parameter_bytes > 0 or any(found[name] for name in layer.inputs)
+        return list(found.values())
+
+    def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
+        """Who reads the layer, with the devices of producer and reader of each."""
+        layers, placements = self.profile.layers, self.plan.placements
+        found = reads_of(self.profile, placements, self.plan.microbatch_size, position)
+        source = np.array(placements[layers[position].name].devices, dtype=np.int64)[found.producer]
+        target = np.zeros(len(source), dtype=np.int64)
+        for consumer in self.profile.consumers[position]:
+            mine = found.consumer == consumer
+            target[mine] = np.array(placements[layers[consumer].name].devices, dtype=np.int64)[found.shard[mine]]
+        return found, source, target
+
+    def own(self, position: int) -> list[list[tuple[int, int]]]:
+        """The intervals whose product are the layer's shards."""
+        layer = self.profile.layers[position]
+        return shards(layer, self.plan.microbatch_size, self.plan.placements[layer.name].degrees)
+
+    def read(self, position: int, producer: str) -> list[list[tuple[int, int]]]:
+        """For each interval of `own`, what it needs of a producer, or of the training data."""
+        layer = self.profile.layers[position]
+        return reads(self.profile, layer, self.producer(producer), self.own(position))
+
+    def producer(self, name: str) -> Layer:
+        """A layer by name, or the training data dressed as one."""
+        return self._data_layer if name == DATA else self.profile.layers[self.profile.index[name]]
+
+    @cached_property
+    def _data_layer(self) -> Layer:
+        shape, words = self.network.input_shape, self.network.vocabulary is not None
+        if words or len(shape) == 2:  # a sequence: its length is its height
+            sides = (1 if words else shape[1], shape[0], 1)
+        else:
+            channels, height, width = (*shape, 1, 1)[:3]
+            sides = (channels, height, width)
+        return Layer(
+            name=DATA, kind="data", output_shape=sides, forward_s=0.0, backward_s=0.0, output_bytes=4 * prod(shape)
+        )
+
+    def build(self) -> Steps:
+        """The network with its parameters drawn, step by step. Raises InputError where the profile is another's."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            trained = Trained(self.network.build().to(getattr(torch, self.dtype)))
+        steps = trace(trained)
+        _check_ties(steps)
+        dimensions = self._dimensions(trained, steps)
+        for module in trained.modules():
+            if self.steady and isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
+                module.eval()
+        return Steps(
+            by_name={step.name: step for step in steps if step.name in self.profile.index},
+            placeholder=steps[0].node.graph.find_nodes(op="placeholder")[0],
+            dimensions=dimensions,
+        )
+
+    @torch.no_grad()
+    def _dimensions(self, trained: Trained, steps: Sequence[Step]) -> dict[str, int]:
+        """How many dimensions each layer's output has, from one sample; shapes are held against the profile's."""
+        trained.eval()
+        values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
+        found: dict[str, int] = {}
+        for step in steps:
+            if isinstance(step.module, Loss):
+                found[step.name] = 0
+                continue
+            args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
+            values[step.node] = result = step.call(*args, **kwargs)
+            if step.name in self.profile.index and isinstance(result, Tensor):
+                shape, expected = shape_of(result), self.producer(step.name).output_shape
+                require(shape == expected, f"layer {step.name!r}", shape, f"the profile says {expected}; capture again")
+                found[step.name] = result.dim()
+        missing = [name for name in self.profile.index if name not in found]
+        if missing:
+            raise InputError(
+                f"profile {self.profile.model!r}: the network has no layer {missing[0]!r}; capture it again"
+            )
+        trained.train()
+        return found
+
+    def _sample(self) -> Tensor:
+        shape = (1, *self.network.input_shape)
+        words = self.network.vocabulary is not None
+        return torch.zeros(shape, dtype=torch.int64 if words else getattr(torch, self.dtype))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A network's layers ready to be run: steps by name, what stands for the data, dimensions of each output."""
+
+    by_name: Mapping[str, Step]
+    placeholder: fx.Node
+    dimensions: Mapping[str, int]
+
+
+def _check_ties(steps: Sequence[Step]) -> None:
+    """Raise InputError when two layers share a parameter: each would sum and update a gradient of its own."""
+    user: dict[nn.Parameter, str] = {}
+    for step in steps:
+        for parameter in step.module.parameters() if step.module is not None else ():
+            if user.setdefault(parameter, step.name) != step.name:
+                raise InputError(
+                    f"layers {user[parameter]!r} and {step.name!r} share a parameter: such networks cannot run in "
+                    "shards yet; give each layer its own"
+                )

@@ -1,0 +1,274 @@
+"""The shards of one rank: their parameters, their forward and backward passes, what they send and are sent.
+
+Forward assembles a shard's inputs out of the outputs around it, cut off from autograd, and keeps the operator's
+graph. Backward adds up what the readers of the output say its gradient is, here and on other devices, and hands on
+the gradients of the inputs. Nothing here knows of clocks, threads or networks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from simulator.regions import split
+from simulator.taskgraph import Ints
+from traces.network import Loss, Step
+from traces.operators import cut_to_own, loss_share, operator, to_canonical, to_native
+from traces.pieces import Parcel, Place, Region, added, assembled, parcels
+from traces.script import DATA, Script
+from traces.slices import Box, Operator, Shard, sliced_parameters
+
+
+class Output(NamedTuple):
+    """A shard's output in one micro-batch."""
+
+    layer: int
+    microbatch: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a shard reads of one producer: parts of the producer's shards; none of the training data (-1)."""
+
+    node: fx.Node
+    producer: int
+    region: Region
+    parts: tuple[tuple[int, Region], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A shard as it is computed."""
+
+    step: Step
+    run: Operator
+    shard: Shard
+    region: Region
+    slot: int
+    inputs: tuple[_Input, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tape:
+    """What backward needs of a forward pass."""
+
+    result: Tensor
+    leaves: list[tuple[_Input, Tensor]]
+
+
+class Shards:
+    """What device `rank` holds and computes under a script."""
+
+    def __init__(self, script: Script, rank: int) -> None:
+        self._script = script
+        self._steps = script.build()
+        self._size = script.plan.microbatch_size
+        self._needs = script.needs_gradient
+        self.parameters: dict[tuple[int, int], Mapping[str, Tensor]] = {}
+        self.parcels: dict[tuple[int, int, int], Parcel] = {}
+        self._parts: dict[tuple[int, int], _Part] = {}
+        self._uses: Counter[tuple[int, int]] = Counter()
+        sources: _Sources = defaultdict(list)
+        for position in range(len(script.profile.layers)):
+            self._find_reads(position, rank, sources)
+        for position, layer in enumerate(script.profile.layers):
+            devices = script.plan.placements[layer.name].devices
+            for number in np.flatnonzero(np.array(devices) == rank).tolist():
+                self._parts[position, number] = self._part(position, number, sources)
+        self.loss = 0.0
+        self.begin(torch.empty(0), torch.empty(0))
+
+    def begin(self, data: Tensor, targets: Tensor) -> None:
+        """Start a step over a batch: its samples and the classes to predict."""
+        self._data, self._targets = data, targets
+        self._held: dict[Output, tuple[Tensor, Place]] = {}
+        self._left: Counter[Output] = Counter()
+        self._tapes: dict[Output, _Tape] = {}
+        self._slopes: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
+        self.loss = 0.0
+
+    def slot(self, position: int, slot: int) -> Mapping[str, Tensor]:
+        """The parameters of a layer's channel slot, by name; as first drawn where no shard here uses them."""
+        if (position, slot) in self.parameters:
+            return self.parameters[position, slot]
+        layer = self._script.profile.layers[position]
+        interval = split(layer.channels, self._script.plan.placements[layer.name].degrees[1])[slot]
+        return sliced_parameters(self._steps.by_name[layer.name], interval, layer.channels)
+
+    def forward(self, layer: int, microbatch: int, shard: int) -> None:
+        """Compute a shard from what it reads."""
+        part = self._parts[layer, shard]
+        leaves = [(wanted, self._leaf(wanted, microbatch)) for wanted in part.inputs]
+        values = {wanted.node: self._native(wanted, leaf) for wanted, leaf in leaves}
+        result = self._result(part, values, layer, microbatch)
+        output = Output(layer, microbatch, shard)
+        self._tapes[output] = _Tape(result, [(wanted, leaf) for wanted, leaf in leaves if leaf.requires_grad])
+        self._hold(output, result.detach(), part.region.low)
+        for wanted in part.inputs:
+            self._release(wanted, microbatch)
+
+    def backward(self, layer: int, microbatch: int, shard: int) -> None:
+        """Differentiate a shard: gradients go to its parameters and to what it read."""
+        part, output = self._parts[layer, shard], Output(layer, microbatch, shard)
+        tape = self._tapes.pop(output)
+        parameters = [p for p in self.parameters[layer, part.slot].values() if p.requires_grad]
+        slope = self._slope(output, part, tape.result)
+        if not tape.result.requires_grad:
+            return
+        leaves = [leaf for _, leaf in tape.leaves]
+        found = torch.autograd.grad(tape.result, [*leaves, *parameters], slope, allow_unused=True)
+        for (wanted, _), gradient in zip(tape.leaves, found, strict=False):
+            if gradient is not None:
+                self._hand_on(wanted, microbatch, (layer, shard), gradient)
+        for parameter, gradient in zip(parameters, found[len(leaves) :], strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
+    def activation(self, output: Output, device: int) -> Tensor:
+        """The elements of a shard's output that `device` reads, in one row."""
+        return self.parcels[output.layer, output.shard, device].packed(*self._held[output])
+
+    def receive_activation(self, output: Output, device: int, row: Tensor) -> None:
+        """Hold what came of another device's shard."""
+        parcel = self.parcels[output.layer, output.shard, device]
+        self._hold(output, parcel.unpacked(row), parcel.region.low)
+
+    def gradient(self, output: Output, device: int, like: Tensor) -> Tensor:
+        """The summed gradient of what `device`, this one, read of another device's shard, in one row."""
+        parcel = self.parcels[output.layer, output.shard, device]
+        return parcel.packed(self._sum(output, parcel.region, like), parcel.region.low)
+
+    def receive_gradient(self, output: Output, device: int, row: Tensor) -> None:
+        """Add the gradient that came from a reading device."""
+        parcel = self.parcels[output.layer, output.shard, device]
+        self._slopes[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
+
+    def _leaf(self, wanted: _Input, microbatch: int) -> Tensor:
+        if wanted.producer < 0:
+            start = microbatch * self._size
+            rows = self._data[start + wanted.region.low[0] : start + wanted.region.high[0]]
+            return wanted.region.of(self._shaped(rows), (wanted.region.low[0], 0, 0, 0))
+        parts = [(region, *self._held[Output(wanted.producer, microbatch, shard)]) for shard, region in wanted.parts]
+        return assembled(wanted.region, parts).detach().requires_grad_(self._needs[wanted.producer])
+
+    def _shaped(self, rows: Tensor) -> Tensor:
+        """Training data in canonical form; words have one channel."""
+        return to_canonical(rows) if self._script.network.vocabulary is None else rows[:, None, :, None]
+
+    def _native(self, wanted: _Input, leaf: Tensor) -> Tensor:
+        if wanted.producer >= 0:
+            return to_native(leaf, self._steps.dimensions[self._script.profile.layers[wanted.producer].name])
+        if self._script.network.vocabulary is not None:
+            return leaf[:, 0, :, 0]
+        return to_native(leaf, len(self._script.network.input_shape) + 1)
+
+    def _result(self, part: _Part, values: Mapping[fx.Node, Tensor], layer: int, microbatch: int) -> Tensor:
+        if not isinstance(part.step.module, Loss):
+            result = to_canonical(part.run(self.parameters[layer, part.slot], values))
+            return cut_to_own(result, part.shard)
+        first, last = (microbatch * self._size + x for x in part.shard.own[0])
+        (scores,) = values.values()
+        share = loss_share(scores, self._targets[first:last], self._targets.numel())
+        self.loss += float(share.detach())
+        return share.reshape(1, 1, 1, 1)
+
+    def _hold(self, output: Output, tensor: Tensor, origin: Place) -> None:
+        uses = self._uses[output.layer, output.shard]
+        if uses:
+            self._held[output], self._left[output] = (tensor, origin), uses
+
+    def _release(self, wanted: _Input, microbatch: int) -> None:
+        """Let go of what has had its last reader here."""
+        for shard, _ in wanted.parts:
+            self.release(Output(wanted.producer, microbatch, shard))
+
+    def release(self, output: Output) -> None:
+        """One use of an output is over: a reader here, or a device it was packed for."""
+        self._left[output] -= 1
+        if not self._left[output]:
+            del self._held[output]
+
+    def _slope(self, output: Output, part: _Part, result: Tensor) -> Tensor:
+        """The gradient of a shard's output; the loss's own is 1."""
+        if isinstance(part.step.module, Loss):
+            return torch.ones_like(result)
+        return self._sum(output, part.region, result)
+
+    def _sum(self, output: Output, region: Region, like: Tensor) -> Tensor:
+        """What the readers of an output said, added in an order that does not depend on who was first."""
+        said = sorted(self._slopes.pop(output, []), key=lambda entry: (entry[0], entry[1].low))
+        return added(region, [(part, tensor) for _, part, tensor in said], like.detach())
+
+    def _hand_on(self, wanted: _Input, microbatch: int, reader: tuple[int, int], gradient: Tensor) -> None:
+        for shard, region in wanted.parts:
+            piece = region.of(gradient, wanted.region.low)
+            self._slopes[Output(wanted.producer, microbatch, shard)].append((reader, region, piece))
+
+    def _find_reads(self, position: int, rank: int, sources: _Sources) -> None:
+        """Note what this rank reads of a layer and sends of it."""
+        found, source, target = self._script.reads_of(position)
+        for entry in np.flatnonzero(target == rank).tolist():
+            region = Region(_place(found.low[entry]), _place(found.high[entry]))
+            producer = int(found.producer[entry])
+            sources[position, int(found.consumer[entry]), int(found.shard[entry])].append((producer, region))
+            self._uses[position, producer] += 1
+        for shard, device, parcel in parcels(found, source, target, rank):
+            self.parcels[position, shard, device] = parcel
+            if device != rank:
+                self._uses[position, shard] += 1
+
+    def _part(self, position: int, number: int, sources: _Sources) -> _Part:
+        script = self._script
+        layer = script.profile.layers[position]
+        step = self._steps.by_name[layer.name]
+        at = np.unravel_index(number, script.plan.placements[layer.name].degrees)
+        own = _box(script.own(position), at)
+        slot = int(at[1])
+        self.parameters[position, slot] = self.slot(position, slot)
+        names = [DATA, *layer.inputs] if self._steps.placeholder in step.node.all_input_nodes else layer.inputs
+        boxes = {name: _box(script.read(position, name), at) for name in names}
+        inputs = tuple(self._input(name, box, position, number, sources) for name, box in boxes.items())
+        first = next(iter(boxes))
+        shard = Shard(layer=layer, own=own, read=boxes[first], extents=script.producer(first).output_shape)
+        joined = {wanted.node: boxes[name][1] for name, wanted in zip(boxes, inputs, strict=True)}
+        return _Part(
+            step=step,
+            run=operator(step, shard, joined),
+            shard=shard,
+            region=_region(own),
+            slot=slot,
+            inputs=tuple(wanted for wanted in inputs if wanted.producer < 0 or wanted.parts),
+        )
+
+    def _input(self, name: str, box: Box, position: int, number: int, sources: _Sources) -> _Input:
+        if name == DATA:
+            return _Input(self._steps.placeholder, -1, _region(box), ())
+        producer = self._script.profile.index[name]
+        parts = tuple(sources[producer, position, number])
+        return _Input(self._steps.by_name[name].node, producer, _region(box), parts)
+
+
+_Sources = defaultdict[tuple[int, int, int], list[tuple[int, Region]]]
+"""By (producer, reader, the reader's shard): the producer's shards and what is read of them."""
+
+
+def _box(intervals: list[list[tuple[int, int]]], at: tuple[np.intp, ...]) -> Box:
+    samples, channels, rows, columns = (axis[int(i)] for axis, i in zip(intervals, at, strict=True))
+    return samples, channels, rows, columns
+
+
+def _region(box: Box) -> Region:
+    (a, b), (c, d), (e, f), (g, h) = box
+    return Region((a, c, e, g), (b, d, f, h))
+
+
+def _place(numbers: Ints) -> Place:
+    a, b, c, d = (int(x) for x in numbers)
+    return a, b, c, d

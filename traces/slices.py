@@ -1,0 +1,216 @@
+"""Layers of which a shard makes some output channels, rows or columns: weight slices and padded windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from simulator.errors import InputError
+from simulator.regions import Interval
+from simulator.workload import Layer
+from traces.network import Step
+
+Box = tuple[Interval, Interval, Interval, Interval]
+"""Half-open intervals of samples, channels, rows, columns."""
+
+Parameters = Mapping[str, Tensor]
+Values = Mapping[fx.Node, Tensor]
+Operator = Callable[[Parameters, Values], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """`own` of the output of `layer`, and `read` of the output of its (first) producer, of `extents` (C, H, W)."""
+
+    layer: Layer
+    own: Box
+    read: Box
+    extents: tuple[int, int, int]
+
+    @property
+    def all_channels(self) -> bool:
+        return self.own[1] == (0, self.layer.channels)
+
+    @property
+    def whole_plane(self) -> bool:
+        return all(x == (0, extent) for x, extent in zip(self.own[2:], self.layer.output_shape[1:], strict=True))
+
+    @property
+    def channels(self) -> slice:
+        return slice(*self.own[1])
+
+    def groups(self, groups: int) -> Interval:
+        """The groups of channels that the shard touches."""
+        (first, last), channels = self.own[1], self.layer.channels
+        return first * groups // channels, -(-last * groups // channels)
+
+    def padding(self) -> list[int]:
+        """What the window lacks at the plane's borders, as torch's pad wants it: left, right, top, bottom."""
+        found: list[int] = []
+        geometry = self.layer.geometry
+        for axis in (1, 0):
+            kernel, stride, padding = ((geometry.kernel or (1, 1))[axis], geometry.stride[axis], geometry.padding[axis])
+            (first, last), (low, high) = self.own[2 + axis], self.read[2 + axis]
+            reach = geometry.dilation[axis] * (kernel - 1) + 1
+            found += [low - (first * stride - padding), (last - 1) * stride - padding + reach - high]
+        return found
+
+
+def sliced_parameters(step: Step, channels: Interval, of: int) -> dict[str, Tensor]:
+    """The step's parameters that make the output `channels` (of `of`), as leaves of their own unless they are all.
+
+    Raises InputError for a layer whose parameters cannot be told apart by channel.
+    """
+    module = step.module
+    if module is None:
+        return {}
+    given: dict[str, Tensor] = dict(module.named_parameters())
+    if channels == (0, of) or not given:
+        return given
+    if not isinstance(module, _BY_CHANNEL):
+        raise InputError(
+            f"placements: layer {step.name!r} is split by channel, but the parameters of a {type(module).__name__} "
+            "are not known to belong to channels; use a channel degree of 1"
+        )
+    axis = 1 if isinstance(module, nn.Embedding) else 0
+    return {
+        name: value.detach().narrow(axis, channels[0], channels[1] - channels[0]).clone().requires_grad_(
+            value.requires_grad
+        )
+        for name, value in given.items()
+    }  # fmt: skip
+
+
+def windowed(step: Step, shard: Shard) -> Operator:
+    """A convolution or pooling of some rows or columns, over a window padded by hand."""
+    kind, geometry, module = shard.layer.kind, shard.layer.geometry, step.module
+    node, padding = step.node.all_input_nodes[0], shard.padding()
+    kernel, stride, dilation = geometry.kernel or (1, 1), geometry.stride, geometry.dilation
+    if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros":
+        convolve = _convolution(module, shard, (0, 0))
+        return lambda parameters, values: convolve(parameters, functional.pad(values[node], padding))
+    if kind in ("maxpool2d", "max_pool2d", "adaptivemaxpool2d", "adaptive_max_pool2d"):
+
+        def largest(parameters: Parameters, values: Values) -> Tensor:
+            window = functional.pad(values[node], padding, value=-math.inf)
+            return functional.max_pool2d(window, kernel, stride, 0, dilation)
+
+        return largest
+    if kind in ("avgpool2d", "avg_pool2d", "adaptiveavgpool2d", "adaptive_avg_pool2d"):
+        counts = _counts(step, shard)
+
+        def mean(parameters: Parameters, values: Values) -> Tensor:
+            window = functional.pad(values[node], padding)
+            return functional.avg_pool2d(window, kernel, stride, divisor_override=1) / counts.to(window.dtype)
+
+        return mean
+    raise InputError(
+        f"placements: layer {step.name!r} ({kind}) is split by height or width, which is known for zero-padded "
+        "convolutions and for poolings; use degrees of 1 there"
+    )
+
+
+def of_channels(step: Step, module: nn.Module, shard: Shard) -> Operator:
+    """A layer with parameters, for some of its output channels and the whole plane."""
+    node = step.node.all_input_nodes[0]
+    match module:
+        case nn.Conv2d() if module.padding_mode == "zeros":
+            convolve = _convolution(module, shard, module.padding)
+            return lambda p, values: convolve(p, values[node])
+        case nn.Linear():
+            return lambda p, values: functional.linear(values[node], p["weight"], p.get("bias"))
+        case nn.Embedding():
+            return lambda p, values: functional.embedding(values[node], p["weight"], module.padding_idx)
+        case nn.LayerNorm():
+            return lambda p, values: _scaled(
+                functional.layer_norm(values[node], module.normalized_shape, eps=module.eps)[..., shard.channels], p, -1
+            )
+        case nn.GroupNorm():
+            return _group_norm(module, shard, node)
+        case nn.modules.batchnorm._BatchNorm():
+            return lambda p, values: _batch_norm(module, shard.channels, p, values[node])
+    raise InputError(f"placements: layer {step.name!r} cannot be split by channel; use a channel degree of 1")
+
+
+def _counts(step: Step, shard: Shard) -> Tensor:
+    """By what an average pooling divides, for each of the shard's positions; shape (rows, columns)."""
+    given = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
+
+    def source(name: str, default: Any) -> Any:
+        return given.get(name, default) if step.module is None else getattr(step.module, name, default)
+
+    divisor = source("divisor_override", None)
+    if divisor:
+        return torch.tensor(float(divisor))
+    geometry, sides = shard.layer.geometry, []
+    for axis in (0, 1):
+        kernel, stride, padding = (geometry.kernel or (1, 1))[axis], geometry.stride[axis], geometry.padding[axis]
+        margin = padding if source("count_include_pad", True) else 0
+        first = torch.arange(*shard.own[2 + axis]) * stride - padding
+        last = (first + kernel).clamp(max=shard.extents[1 + axis] + margin)
+        sides.append((last - first.clamp(min=-margin)).double())
+    return torch.outer(*sides)
+
+
+def _convolution(module: nn.Conv2d, shard: Shard, padding: Any) -> Callable[[Parameters, Tensor], Tensor]:
+    """A convolution to the shard's channels; partial groups at either end run apart from the whole ones."""
+    (low, high), groups = shard.groups(module.groups), module.groups
+    wide, narrow = module.out_channels // groups, module.in_channels // groups
+    first, last = shard.own[1]
+    whole = max(first, -(-first // wide) * wide), min(last, last // wide * wide)
+    edges = sorted({first, *(x for x in whole if first < x < last and groups > 1), last})
+    settings = (module.stride, padding, module.dilation)
+
+    def run(parameters: Parameters, window: Tensor) -> Tensor:
+        weight, bias = parameters["weight"], parameters.get("bias")
+        if len(edges) == 2:
+            return functional.conv2d(window, weight, bias, *settings, high - low)
+        parts = []
+        for a, b in pairwise(edges):
+            inner = (a // wide - low, -(-b // wide) - low)
+            part = window[:, inner[0] * narrow : inner[1] * narrow]
+            rows = slice(a - first, b - first)
+            shift = None if bias is None else bias[rows]
+            parts.append(functional.conv2d(part, weight[rows], shift, *settings, inner[1] - inner[0]))
+        return torch.cat(parts, 1)
+
+    return run
+
+
+def _group_norm(module: nn.GroupNorm, shard: Shard, node: fx.Node) -> Operator:
+    low, high = shard.groups(module.num_groups)
+    start, length = shard.own[1][0] - shard.read[1][0], shard.own[1][1] - shard.own[1][0]
+
+    def run(parameters: Parameters, values: Values) -> Tensor:
+        normed = functional.group_norm(values[node], high - low, eps=module.eps)
+        return _scaled(normed.narrow(1, start, length), parameters, 1)
+
+    return run
+
+
+def _scaled(normed: Tensor, parameters: Parameters, axis: int) -> Tensor:
+    """A normalised tensor by the weight and plus the bias of its channels, where there are any."""
+    shape = [1] * normed.dim()
+    shape[axis] = -1
+    if "weight" in parameters:
+        normed = normed * parameters["weight"].view(shape)
+    return normed + parameters["bias"].view(shape) if "bias" in parameters else normed
+
+
+def _batch_norm(module: Any, channels: slice, parameters: Parameters, value: Tensor) -> Tensor:
+    """Batch norm of some channels; in training with the statistics of what is here, as under DDP."""
+    mean, variance = (None if x is None else x[channels] for x in (module.running_mean, module.running_var))
+    training, momentum = module.training or mean is None, module.momentum or 0.0
+    weight, bias = parameters.get("weight"), parameters.get("bias")
+    return functional.batch_norm(value, mean, variance, weight, bias, training, momentum, module.eps)
+
+
+_BY_CHANNEL = (nn.Conv2d, nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
+_AVERAGE_ARGUMENTS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")

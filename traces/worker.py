@@ -1,0 +1,256 @@
+"""One rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it.
+
+    main thread     ready compute task of the smallest (priority, index) -> run it -> what it makes ready
+    receivers       block on the messages expected next, in the predicted order, RECEIVES_AHEAD at a time
+    senders         block on one message each, from when it is ready
+    a thread for each group of devices, which runs the group's all-reduces in order
+
+Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it has come. That
+cannot lock up: the predicted order is a linear extension of the graph, and senders are as many as they need to be.
+A device of speed s < 1 waits after each of its tasks until 1/s times its duration has passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from traces.script import Script
+from traces.shards import Output, Shards
+from traces.transport import Transport
+from traces.updates import Updates
+
+RECEIVES_AHEAD = 64
+
+_Event = tuple[int, Tensor | None] | BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step as this rank saw it, by task: seconds after the common start, NaN for what it did not see, and bytes.
+
+    sent_bytes: of the messages that it sent, and of the rows that it gave to all-reduces. loss: of its shards.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    sent_bytes: Floats
+    loss: float
+
+
+class Worker:
+    """Device `rank` of a script. `doing` is told every task that starts."""
+
+    def __init__(
+        self, script: Script, rank: int, transport: Transport, doing: Callable[[str], None] = lambda task: None
+    ) -> None:
+        graph = script.graph
+        self._script, self._graph, self._rank, self._transport, self._doing = script, graph, rank, transport, doing
+        self.shards = Shards(script, rank)
+        self._updates = Updates(script, rank, self.shards)
+        self._slowness = max(0.0, 1 / script.cluster.devices[rank].speed - 1)
+        self._dtype = getattr(torch, script.dtype)
+        self._sort_tasks()
+        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._receivers = ThreadPoolExecutor(RECEIVES_AHEAD)
+        self._senders = ThreadPoolExecutor(max(1, len(self._sends)))
+        groups = {graph.routes[graph.route[task]].devices for task in self._collectives}
+        self._groups: dict[tuple[int, ...], Executor] = {group: ThreadPoolExecutor(1) for group in sorted(groups)}
+
+    def close(self) -> None:
+        """End the threads, which must be idle."""
+        for pool in (self._receivers, self._senders, *self._groups.values()):
+            pool.shutdown()
+
+    def step(self, data: Tensor, targets: Tensor) -> Step:
+        """Train on one batch together with all other ranks."""
+        self.shards.begin(data, targets)
+        self._updates.begin()
+        self._start_s, self._end_s = np.full((2, len(self._graph)), np.nan)
+        self._waits = self._wait_counts.copy()
+        self._ready: list[tuple[int, int]] = []
+        self._sent_bytes = np.zeros(len(self._graph))
+        began = self._transport.start()
+        for task in self._expected:
+            self._receivers.submit(self._caught, task, partial(self._receive, task))
+        for task in np.flatnonzero(self._mine & (self._waits == 0)).tolist():
+            self._begin(task)
+        self._run()
+        return Step(
+            start_s=self._start_s - began,
+            end_s=self._end_s - began,
+            sent_bytes=self._sent_bytes,
+            loss=self.shards.loss,
+        )
+
+    def _run(self) -> None:
+        """Compute what is ready and take what comes, until all of this rank's tasks have ended."""
+        left = int(self._mine.sum()) + len(self._expected)
+        while left:
+            while not self._ready or not self._events.empty():
+                event = self._events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                self._end(*event)
+                left -= 1
+                if not left:
+                    return
+            _, task = heapq.heappop(self._ready)
+            self._compute(task)
+            left -= 1
+
+    def _begin(self, task: int) -> None:
+        """All that `task` waits for has ended."""
+        if self._graph.route[task] < 0:
+            heapq.heappush(self._ready, (int(self._graph.priority[task]), task))
+            return
+        self._start_s[task] = time.monotonic()
+        if task in self._sends:
+            self._senders.submit(self._caught, task, partial(self._send, task))
+        else:
+            group = self._graph.routes[self._graph.route[task]].devices
+            self._groups[group].submit(self._caught, task, partial(self._all_reduce, task, group))
+
+    def _compute(self, task: int) -> None:
+        graph = self._graph
+        self._doing(self._descriptions[task])
+        self._start_s[task] = time.monotonic()
+        kind, of = graph.kind[task], self._output(task)
+        if kind == Kind.FORWARD:
+            self.shards.forward(*of)
+        elif kind == Kind.BACKWARD:
+            self.shards.backward(*of)
+        else:
+            self._updates.update(task)
+        if self._slowness:
+            time.sleep((time.monotonic() - self._start_s[task]) * self._slowness)
+        self._end_s[task] = time.monotonic()
+        self._end(task, None)
+
+    def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:
+        """Communicate in a thread; the main thread hears of the end, or of the error."""
+        try:
+            self._events.put((task, communicate()))
+        except BaseException as error:
+            self._events.put(error)
+
+    def _send(self, task: int) -> None:
+        target = self._graph.routes[self._graph.route[task]].pairs[0][1]
+        match self._graph.kind[task]:
+            case Kind.ACTIVATION:
+                row = self.shards.activation(self._output(task), target)
+            case Kind.GRADIENT:
+                row = self.shards.gradient(self._output(task), self._rank, torch.empty(0, dtype=self._dtype))
+            case _:
+                row = self._updates.message(task)
+        row = row.contiguous()
+        self._sent_bytes[task] = row.nbytes
+        self._transport.send(row, target, task)
+
+    def _receive(self, task: int) -> Tensor:
+        row = torch.empty(self._room(task), dtype=self._dtype)
+        self._transport.receive(row, self._graph.routes[self._graph.route[task]].pairs[0][0], task)
+        self._end_s[task] = time.monotonic()
+        return row
+
+    def _all_reduce(self, task: int, group: tuple[int, ...]) -> Tensor:
+        row = self._updates.all_reduced(task)
+        self._sent_bytes[task] = row.nbytes
+        self._transport.all_reduce(row, group)
+        self._end_s[task] = time.monotonic()
+        return row
+
+    def _room(self, task: int) -> int:
+        """Elements of the message that is to come."""
+        if self._graph.kind[task] == Kind.SYNCHRONISATION:
+            return self._updates.room(task)
+        output = self._output(task)
+        return self.shards.parcels[output.layer, output.shard, self._reader(task)].elements
+
+    def _end(self, task: int, row: Tensor | None) -> None:
+        """Take what came with a task that has ended, and begin what waited for it."""
+        if self._graph.route[task] >= 0:
+            self._take(task, row)
+        for successor in self._after(task):
+            self._waits[successor] -= 1
+            if not self._waits[successor] and self._mine[successor]:
+                self._begin(successor)
+
+    def _take(self, task: int, row: Tensor | None) -> None:
+        kind, output = self._graph.kind[task], self._output(task)
+        if row is None:
+            if kind == Kind.ACTIVATION:
+                self.shards.release(output)
+        elif kind == Kind.ACTIVATION:
+            self.shards.receive_activation(output, self._rank, row)
+        elif kind == Kind.GRADIENT:
+            self.shards.receive_gradient(output, self._reader(task), row)
+        elif task in self._collectives:
+            self._updates.take_all_reduced(task, row)
+        else:
+            self._updates.take_message(task, row)
+
+    def _reader(self, task: int) -> int:
+        """The device that reads the output of which an activation or a gradient is."""
+        source, target = self._graph.routes[int(self._graph.route[task])].pairs[0]
+        return target if self._graph.kind[task] == Kind.ACTIVATION else source
+
+    def _output(self, task: int) -> Output:
+        graph = self._graph
+        return Output(int(graph.layer[task]), int(graph.microbatch[task]), int(graph.shard[task]))
+
+    def _after(self, task: int) -> list[int]:
+        start, successors = self._successors
+        return [x for x in successors[start[task] : start[task + 1]].tolist() if self._mine[x]]
+
+    def _sort_tasks(self) -> None:
+        """Which tasks this rank begins, which messages come to it, and for how many ends each task waits here."""
+        graph, rank = self._graph, self._rank
+        ends = {task: graph.routes[graph.route[task]] for task in np.flatnonzero(graph.is_transfer).tolist()}
+        self._sends = {task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][0] == rank}
+        received = [task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][1] == rank]
+        self._collectives = {task for task, route in ends.items() if len(route.pairs) > 1 and rank in route.devices}
+        self._mine = (graph.device == rank) & ~graph.is_transfer
+        self._mine[[*self._sends, *self._collectives]] = True
+        seen = self._mine.copy()
+        seen[received] = True
+        owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
+        self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
+        self._successors = graph.successors()
+        place = np.empty(len(graph), dtype=np.int64)
+        place[predicted_order(self._script)] = np.arange(len(graph))
+        self._expected = sorted(received, key=place.__getitem__)
+        computed = np.flatnonzero(self._mine & ~graph.is_transfer).tolist()
+        self._descriptions = {task: graph.describe(task) for task in computed}
+
+
+def predicted_order(script: Script) -> Ints:
+    """All tasks in the order of their predicted starts; among equals, what others depend on comes first."""
+    graph, predicted = script.graph, script.predicted
+    return np.lexsort((_depths(graph), predicted.end_s, predicted.start_s))
+
+
+def _depths(graph: TaskGraph) -> Ints:
+    """The length of the longest chain of dependencies before each task."""
+    depth = np.zeros(len(graph), dtype=np.int64)
+    start, successors = graph.successors()
+    waits = np.diff(graph.dependency_start)
+    ready = np.flatnonzero(waits == 0).tolist()
+    while ready:
+        task = ready.pop()
+        for after in successors[start[task] : start[task + 1]].tolist():
+            depth[after] = max(depth[after], depth[task] + 1)
+            waits[after] -= 1
+            if not waits[after]:
+                ready.append(after)
+    return depth
