@@ -100,19 +100,26 @@ def _one_samples_per_s(study: Study) -> float:
     return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan)
 
 
-def _plan(study: Study, devices: int, synchronisation: Synchronisation) -> Plan:
-    batch_size = study.batch_size * devices if study.weak else study.batch_size
+def replicated(
+    profile: Profile, devices: int, batch_size: int, synchronisation: Synchronisation, optimizer_state: float = 1.0
+) -> Plan:
+    """Data parallelism: every layer by sample over devices 0 to `devices` - 1. Raises InputError if one gets none."""
     rule = f"each of {devices} devices needs a sample; use a larger batch, fewer devices or weak scaling"
     require(batch_size >= devices, "batch_size", batch_size, rule)
     placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
     return Plan(
-        model=study.profile.model,
+        model=profile.model,
         batch_size=batch_size,
-        placements={layer.name: placement for layer in study.profile.layers},
+        placements={layer.name: placement for layer in profile.layers},
         synchronisation=synchronisation,
-        optimizer_state=study.optimizer_state,
+        optimizer_state=optimizer_state,
         strategy="data",
     )
+
+
+def _plan(study: Study, devices: int, synchronisation: Synchronisation) -> Plan:
+    batch_size = study.batch_size * devices if study.weak else study.batch_size
+    return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state)
 
 
 def usage_at(study: Study, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:

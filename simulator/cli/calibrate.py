@@ -1,4 +1,7 @@
-"""Measure the links of a cluster, in a shaped network on this machine, and write it with the curves (needs torch)."""
+"""Measure the links of a cluster, in a shaped network on this machine, and write it with the curves (needs torch).
+
+With --from measured.csv: fit what training gets of the bandwidth to measured steps instead, without torch.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from simulator.errors import MissingExtraError
 
 def main(argv: list[str]) -> int:
     """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate`."""
+    if any(word.partition("=")[0] == "--from" for word in argv):
+        from traces import fit
+
+        return fit.main(argv)
     try:
         from traces import calibrate
     except ModuleNotFoundError as error:

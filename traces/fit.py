@@ -1,0 +1,166 @@
+"""Fits what training gets of a link's bandwidth to measured steps.
+
+    shardscope calibrate azure-v100-10g --from measured.csv -o OUT.yaml
+
+measured.csv has a header and one measured data-parallel step a line:
+
+    profile    a profile file or a name of the library
+    devices    how many workers
+    batch_size of all of them together
+    step_s     measured seconds of a step
+    sync       optional: how gradients are summed (default ring)
+    overlap    optional: yes (default) or no, whether they are summed while the backward pass still runs
+
+Every line by itself gives one efficiency, and all together the one whose steps have the least squared logarithmic
+error. Nominal bandwidth alone predicts such steps badly: TCP, copies and the framework take their share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.errors import InputError, UnknownNameError
+from simulator.plan import Synchronisation
+from simulator.run import step_seconds
+from simulator.scaling import replicated
+from simulator.workload import Profile
+
+LEAST, MOST = 1e-3, 1.0
+"""Efficiencies that are looked at; beyond line rate there is none."""
+COLUMNS, OPTIONAL = ("profile", "devices", "batch_size", "step_s"), ("sync", "overlap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One measured data-parallel step; batch_size is of all devices together."""
+
+    profile: Profile
+    devices: int
+    batch_size: int
+    step_s: float
+    synchronisation: Synchronisation = Synchronisation()
+
+    def step_s_at(self, source: str, tier: str, efficiency: float) -> float:
+        """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
+        servers = 1 if self.synchronisation.collective == "ps" else 0
+        cluster = files.read_cluster(source, devices=self.devices, servers=servers)
+        plan = replicated(self.profile, self.devices, self.batch_size, self.synchronisation)
+        return step_seconds(self.profile, cluster.with_efficiency(tier, efficiency, "tried"), plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The efficiency that fits all steps best, that of each step alone, and the steps simulated with the common one."""
+
+    efficiency: float
+    alone: tuple[float, ...]
+    steps_s: tuple[float, ...]
+
+
+def fit(measured: Sequence[Measured], source: str, tier: str) -> Fit:
+    """Fit the efficiency of `tier` of the cluster `source`. Raises InputError when a step has no such efficiency."""
+    alone = tuple(fit_one(step, source, tier) for step in measured)
+
+    def error(x: float) -> float:
+        return sum(log(step.step_s_at(source, tier, exp(x)) / step.step_s) ** 2 for step in measured)
+
+    best = exp(_minimum(error, log(min(alone)), log(max(alone))))
+    steps_s = tuple(step.step_s_at(source, tier, best) for step in measured)
+    return Fit(efficiency=best, alone=alone, steps_s=steps_s)
+
+
+def fit_one(measured: Measured, source: str, tier: str) -> float:
+    """The efficiency with which the simulated step lasts as long as the measured one, to 1e-9."""
+    low, high = log(LEAST), log(MOST)
+    fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
+    if not fastest_s <= measured.step_s <= slowest_s:
+        raise InputError(
+            f"step_s is {measured.step_s} for {measured.profile.model} on {measured.devices} devices: with "
+            f"{LEAST:g} to all of the bandwidth of {tier} links the step takes {slowest_s:.4g} to {fastest_s:.4g} s; "
+            "check the profile, the batch size and the overlap"
+        )
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if measured.step_s_at(source, tier, exp(middle)) > measured.step_s:
+            low = middle
+        else:
+            high = middle
+    return exp(high)
+
+
+def _minimum(error: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is least, by golden section."""
+    ratio = (5**0.5 - 1) / 2
+    while high - low > 1e-6:
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, right) if error(left) < error(right) else (left, high)
+    return (low + high) / 2
+
+
+def read_measured(path: str | Path) -> list[Measured]:
+    """The steps in a CSV file. Raises InputError that names the line, or OSError."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file, skipinitialspace=True)
+        names = rows.fieldnames or ()
+        for name in names:
+            if name not in COLUMNS + OPTIONAL:
+                raise UnknownNameError.of(f"column of {path}", name, COLUMNS + OPTIONAL)
+        missing = [name for name in COLUMNS if name not in names]
+        if missing:
+            raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")
+        found = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+    if not found:
+        raise InputError(f"{path}: it has no line but the header; give at least one measured step")
+    return found
+
+
+def _measured(row: dict[str, str], where: str) -> Measured:
+    try:
+        devices, batch_size, step_s = int(row["devices"]), int(row["batch_size"]), float(row["step_s"])
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: devices and batch_size are whole numbers and step_s is a number") from None
+    if min(devices, batch_size) < 1 or not 0 < step_s < float("inf"):
+        raise InputError(f"{where}: devices, batch_size and step_s are positive")
+    overlap = (row.get("overlap") or "yes").strip().lower()
+    if overlap not in ("yes", "no"):
+        raise InputError(f"{where}: overlap is {overlap!r}: it is yes or no")
+    chosen = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
+    profile = files.read_profile(row["profile"].strip())
+    return Measured(profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=chosen)
+
+
+def main(argv: Sequence[str]) -> int:
+    """`shardscope calibrate CLUSTER --from CSV -o OUT.yaml`: fit, print, write the cluster."""
+    parser = argparse.ArgumentParser(prog="shardscope calibrate", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
+    parser.add_argument("--from", dest="csv", metavar="CSV", required=True, help="measured steps")
+    parser.add_argument("--tier", metavar="NAME", default="inter", help="the links to fit (default inter)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the cluster with the efficiency found")
+    args = parser.parse_args(argv)
+    measured = read_measured(args.csv)
+    found = fit(measured, args.cluster, args.tier)
+    for step, alone, step_s in zip(measured, found.alone, found.steps_s, strict=True):
+        print(
+            f"{step.profile.model} on {step.devices}: measured {step.step_s:.4g} s; alone it says {alone:.3f}; "
+            f"with {found.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
+        )
+    print(f"{args.tier} links give training {found.efficiency:.3f} of their bandwidth")
+    if args.output:
+        files.write_cluster(_calibrated(args, measured, found), args.output)
+        print(f"cluster: {args.output}")
+    return 0
+
+
+def _calibrated(args: argparse.Namespace, measured: Sequence[Measured], found: Fit) -> Cluster:
+    """The cluster with as many devices as the largest measured step had."""
+    cluster = files.read_cluster(args.cluster, devices=max(step.devices for step in measured))
+    steps = "one measured step" if len(measured) == 1 else f"{len(measured)} measured steps"
+    return cluster.with_efficiency(args.tier, found.efficiency, f"fitted to {steps} of {Path(args.csv).name}")

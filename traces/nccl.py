@@ -1,0 +1,74 @@
+"""Reads the logs of nccl-tests (all_reduce_perf and its like) as measured curves of a collective.
+
+    #       size         count      type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+            1024           256     float     sum    34.66    0.03    0.06    N/A    34.47    0.03    0.06    N/A
+
+Sizes are in bytes, times in microseconds, out-of-place first. Every line may carry a launcher's prefix, such as
+"[1,0]<stdout>:". The number of devices is that of the "Rank" lines at the top.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simulator.cluster import Curve
+from simulator.errors import InputError
+
+_PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
+_RANK = re.compile(r"#\s+Rank\s+\d+\s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One run: a collective over so many devices, and how long it took by size (bytes -> seconds, out of place)."""
+
+    devices: int
+    curve: Curve
+
+
+def read_nccl_log(path: str | Path) -> Log:
+    """The run in a log of nccl-tests. Raises InputError when it holds no table or a line cannot be read."""
+    lines = [_PREFIX.sub("", line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    devices = sum(bool(_RANK.match(line)) for line in lines)
+    header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
+    if header is None or not devices:
+        raise InputError(f"{path}: no table with a header 'size count ...' and no ranks; give a log of nccl-tests")
+    time = header.index("time")
+    points = {}
+    for number, line in enumerate(lines, 1):
+        cells = line.split()
+        if cells and cells[0].isdecimal():
+            try:
+                points[float(cells[0])] = float(cells[time]) / 1e6
+            except (IndexError, ValueError):
+                raise InputError(f"{path}, line {number}: {line.strip()!r} has no time in column {time + 1}") from None
+    return Log(devices=devices, curve=Curve(points=tuple(sorted(points.items()))))
+
+
+def collective_curves(paths: Iterable[str | Path]) -> Mapping[int, Curve]:
+    """The curves of several logs by number of devices, as `Cluster.collectives` takes them under a name."""
+    logs = [read_nccl_log(path) for path in paths]
+    return {log.devices: log.curve for log in sorted(logs, key=lambda log: log.devices)}
+
+
+def left_out_errors(curve: Curve) -> list[float]:
+    """Of every size but the first and the last, how far the curve without it is off there: predicted / measured - 1."""
+    points = curve.points
+    found = []
+    for i in range(1, len(points) - 1):
+        size, seconds = points[i]
+        found.append(Curve(points=points[:i] + points[i + 1 :]).seconds(size) / seconds - 1)
+    return found
+
+
+def two_parameter_errors(curve: Curve) -> list[float]:
+    """How far latency + bytes / bandwidth is off at every size, with the two that have least squared relative error."""
+    sizes, seconds = (np.array(column) for column in zip(*curve.points, strict=True))
+    terms = np.stack([1 / seconds, sizes / seconds], axis=1)
+    (latency_s, s_per_byte), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
+    return [float(error) for error in (latency_s + s_per_byte * sizes) / seconds - 1]
