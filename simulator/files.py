@@ -44,7 +44,7 @@ def read_profile(source: str | Path) -> Profile:
         if str(source) not in library():
             raise UnknownNameError.of("profile (and no such file)", str(source), library())
         source = Path(str(_library_folder() / f"{source}.json"))
-    return _read_json(Path(source), Profile)
+    return read_json(Path(source), Profile)
 
 
 def library() -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def read_plan(path: str | Path) -> Plan:
     """The plan in a JSON file. Raises InputError when its content breaks a rule, OSError when unreadable."""
     from simulator.plan import Plan
 
-    return _read_json(Path(path), Plan)
+    return read_json(Path(path), Plan)
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:
@@ -150,7 +150,8 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
 
 
-def _read_json(path: Path, kind: type[T]) -> T:
+def read_json(path: Path, kind: type[T]) -> T:
+    """The `kind` (a dataclass) that a JSON file holds. Raises InputError or OSError."""
     text = _read_text(path)
     try:
         content = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)

@@ -1,8 +1,8 @@
 """Networks to capture, written with torch.nn alone.
 
 Layers follow the published networks (AlexNet as in arXiv 1404.5997, VGG arXiv 1409.1556, ResNet arXiv 1512.03385
-with the stride on the 3x3 convolution, Inception-v3 arXiv 1512.00567 without the auxiliary head). `vgg_small` and
-`resnet_small` take 32x32 images and train on a CPU.
+with the stride on the 3x3 convolution, Inception-v3 arXiv 1512.00567 without the auxiliary head). The small
+ones (alexnet_small, resnet_small, vgg_small) take 32x32 images and train on a CPU.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ def alexnet() -> nn.Module:
         nn.MaxPool2d(3, 2),
     )
     last = [nn.Dropout(), *dense(256 * 6 * 6, 4096), nn.Dropout(), *dense(4096, 4096), nn.Linear(4096, 1000)]
+    return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
+
+
+def alexnet_small() -> nn.Module:
+    """An AlexNet for 32x32 images and 10 classes, without dropout: two 5x5 and two 3x3 convolutions, three dense."""
+    features = nn.Sequential(
+        *convolution(3, 32, 5, 1, 2),
+        nn.MaxPool2d(2, 2),
+        *convolution(32, 64, 5, 1, 2),
+        nn.MaxPool2d(2, 2),
+        *convolution(64, 96, 3, 1, 1),
+        *convolution(96, 64, 3, 1, 1),
+        nn.MaxPool2d(2, 2),
+    )
+    last = [*dense(64 * 4 * 4, 512), *dense(512, 512), nn.Linear(512, 10)]
     return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
 
 
@@ -168,6 +183,7 @@ def _vgg_features(widths: Sequence[int]) -> nn.Sequential:
 
 ZOO = {
     "alexnet": Network(build=alexnet, input_shape=(3, 224, 224)),
+    "alexnet_small": Network(build=alexnet_small, input_shape=(3, 32, 32)),
     "inception_v3": Network(build=inception_v3, input_shape=(3, 299, 299)),
     "resnet18": Network(build=resnet18, input_shape=(3, 224, 224)),
     "resnet50": Network(build=resnet50, input_shape=(3, 224, 224)),

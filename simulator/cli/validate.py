@@ -1,0 +1,81 @@
+"""Run real training on a shaped network of this machine and say how wrong the simulator is (needs root and torch).
+
+Calibrates links and profiles networks once, predicts every run from those alone, makes the run, prints the error.
+Results are stored as they come; the same command goes on where it was broken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+    from simulator.workload import Profile
+    from traces.suite import Case
+    from traces.validate import Outcome, Summary
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--suite", choices=("local", "reduced"), default="local", help="which runs (default local)")
+    parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
+    parser.add_argument("--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from traces import suite, validate
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
+    cases = [case for case in getattr(suite, args.suite)() if args.only is None or args.only in case.name]
+    if not cases:
+        raise InputError(f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them")
+    if args.list:
+        print("\n".join(case.name for case in cases))
+        return 0
+    outcomes = validate.validate(cases, args.output, make_plan, say=lambda line: print(line, flush=True))
+    _print(outcomes, validate.summarised(outcomes))
+    return 0
+
+
+def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
+    """The plan of a validation run, by the strategy that it names."""
+    import partitioners
+    from simulator.plan import Synchronisation
+
+    synchronisation = Synchronisation(collective=case.collective, bucket_bytes=case.bucket_bytes)
+    partition = partitioners.load(case.strategy)
+    return partition(profile, cluster, batch_size=case.batch_size, synchronisation=synchronisation, **case.options)
+
+
+def _print(outcomes: Sequence[Outcome], summary: Summary) -> None:
+    from simulator.cli._printing import new_console, new_table
+
+    table = new_table("run", "predicted", "actual", "spread", "error", "MB predicted", "counted", "MB held", "measured")
+    for found in outcomes:
+        measured = found.actual_memory_bytes
+        table.add_row(
+            found.case.name,
+            f"{found.predicted_s * 1e3:.1f} ms",
+            f"{found.actual_s * 1e3:.1f} ms",
+            f"{found.actual_spread_s * 1e3:.1f} ms",
+            f"{found.error:+.1%}",
+            f"{found.predicted_bytes / 1e6:.2f}",
+            f"{found.counted_bytes / 1e6:.2f}",
+            f"{found.predicted_memory_bytes / 1e6:.1f}",
+            "" if measured is None else f"{measured / 1e6:.1f}",
+        )
+    new_console().print(table)
+    print(
+        f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
+        f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
+    )

@@ -1,0 +1,125 @@
+"""Whole training steps on one rank: timed back to back, their bytes counted, their memory taken afterwards.
+
+    warm-up -> counters -> step, step, ... -> counters -> one more step under the memory profiler
+
+Steps follow one another without a barrier, as in training; a step lasts from the end of the one before to its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from simulator.workload import Profile
+from traces.netlab import Lab
+from traces.rank import Rank
+
+WARMUP = 3
+FRAME_BYTES = 66
+"""Ethernet, IPv4 and TCP headers with timestamps, of each frame or unsplit segment that an interface counts."""
+
+_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a run showed: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
+
+    sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
+    peak_bytes: tensors alive at the start of a step and the most that it adds to them. timeline_spans: see there.
+    """
+
+    steps_s: tuple[float, ...]
+    sent_bytes: float | None
+    peak_bytes: tuple[int, ...]
+
+    @property
+    def step_s(self) -> float:
+        return statistics.median(self.steps_s)
+
+    @property
+    def spread_s(self) -> float:
+        """Interquartile range."""
+        lower, _, upper = statistics.quantiles(self.steps_s, n=4, method="inclusive")
+        return upper - lower
+
+
+def combined(ranks: Sequence[Mapping[str, Any]]) -> Measured:
+    """One run out of what each rank returned from `train`: a step takes the median of the ranks' times for it."""
+    steps = zip(*(rank["steps_s"] for rank in ranks), strict=True)
+    sent = [rank["sent_bytes"] for rank in ranks]
+    return Measured(
+        steps_s=tuple(statistics.median(step) for step in steps),
+        sent_bytes=None if None in sent else sum(sent),
+        peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
+    )
+
+
+def train(rank: Rank, step: Callable[[], None], count: int) -> dict[str, Any]:
+    """Run `step` and measure it; what `combined` reads."""
+    rank.doing("warming up")
+    for _ in range(WARMUP):
+        step()
+    dist.barrier()
+    gc.disable()
+    sent, ends = _payload_bytes(), [time.perf_counter()]
+    for number in range(count):
+        rank.doing(f"step {number}")
+        step()
+        ends.append(time.perf_counter())
+    dist.barrier()
+    after = _payload_bytes()
+    gc.enable()
+    rank.doing("measuring memory")
+    return {
+        "steps_s": [b - a for a, b in zip(ends, ends[1:], strict=False)],
+        "sent_bytes": None if sent is None or after is None else (after - sent) / count,
+        "peak_bytes": _peak_bytes(step),
+    }
+
+
+def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:
+    """Share this rank's core evenly with a process that never rests, if the rank is a straggler."""
+    if rank.number in stragglers:
+        subprocess.Popen([sys.executable, "-c", _SPIN])
+
+
+def _payload_bytes() -> int | None:
+    """Bytes that the lab's interface of this process has sent, without headers; None over loopback."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
+        name, _, counters = line.partition(":")
+        if name.strip() == Lab.interface and os.environ.get("GLOO_SOCKET_IFNAME") == Lab.interface:
+            sent_bytes, sent_frames = (int(counters.split()[i]) for i in (8, 9))
+            return sent_bytes - FRAME_BYTES * sent_frames
+    return None
+
+
+def _peak_bytes(step: Callable[[], None]) -> int:
+    """Bytes of the tensors alive, and the most that one more step adds, by torch's record of allocations."""
+    gc.collect()
+    before = {}
+    for held in gc.get_objects():
+        if isinstance(held, torch.Tensor) and not held.is_meta:
+            before[held.untyped_storage().data_ptr()] = held.untyped_storage().nbytes()
+            if held.grad is not None:
+                before[held.grad.untyped_storage().data_ptr()] = held.grad.untyped_storage().nbytes()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    level = peak = 0
+    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return sum(before.values()) + peak

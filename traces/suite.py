@@ -1,0 +1,152 @@
+"""The runs of a validation: which network, on which lab, split how, and run by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from simulator.cluster import Cluster, Device
+from simulator.topologies import Wire, flat_switch, two_tier
+
+Runner = Literal["ddp", "pipelining", "execute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The lab of a run: `ranks` hosts on one switch at `mbit` Mbit/s each way.
+
+    With `trunk_mbit` they stand in nodes of two, whose trunks have that rate. `servers` are further hosts, for
+    parameter servers.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    ranks: int
+    mbit: int
+    trunk_mbit: int | None = None
+    servers: int = 0
+
+    @property
+    def name(self) -> str:
+        tiers = f"{self.mbit}" if self.trunk_mbit is None else f"{self.mbit}-{self.trunk_mbit}"
+        return f"{self.ranks}x{tiers}" + (f"-{self.servers}ps" if self.servers else "")
+
+    def cluster(self, cores: Sequence[int]) -> Cluster:
+        """The nominal cluster; rank r is pinned to core r modulo their number, so ranks on one core share it."""
+        wire = Wire(bandwidth_bytes_per_s=self.mbit * 1e6 / 8)
+        if self.trunk_mbit is None:
+            made = flat_switch(self.ranks, wire, servers=self.servers, name=f"lab-{self.name}")
+        else:
+            trunk = Wire(bandwidth_bytes_per_s=self.trunk_mbit * 1e6 / 8, tier="trunk")
+            made = two_tier(self.ranks, 2, wire, trunk, servers=self.servers, name=f"lab-{self.name}")
+        hosts = [f"core{core[0]}" for core in pinning(len(made.devices), cores)]
+        devices = tuple(replace(device, host=host) for device, host in zip(made.devices, hosts, strict=True))
+        return replace(made, devices=devices, host_cores=dict.fromkeys(sorted(set(hosts)), 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run to predict and to make: `strategy` with its `options` for one network, batch and lab.
+
+    via: what runs it. straggler: a rank that shares its core with a process that never rests.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    model: str
+    network: Network
+    strategy: str
+    via: Runner
+    batch_size: int = 32
+    options: Mapping[str, str | int] = field(default_factory=dict)
+    collective: str = "ring"
+    bucket_bytes: int = 1 << 20
+    straggler: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique among the runs of a suite."""
+        parts = [self.model, self.via, self.strategy, *(str(value) for value in self.options.values())]
+        parts += [self.collective] if self.collective != "ring" else []
+        parts += [f"{self.bucket_bytes >> 20}MiB"] if self.via == "ddp" else []
+        parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
+        return "-".join([*parts, self.network.name])
+
+    def slowed(self, cluster: Cluster) -> Cluster:
+        """`cluster` with the straggler at half its speed, as two processes share a core evenly."""
+        if self.straggler is None:
+            return cluster
+
+        def speed(number: int, device: Device) -> Device:
+            return replace(device, speed=device.speed / 2) if number == self.straggler else device
+
+        return replace(cluster, devices=tuple(speed(i, device) for i, device in enumerate(cluster.devices)))
+
+
+def pinning(ranks: int, cores: Sequence[int]) -> list[list[int]]:
+    """The one core of each rank."""
+    return [[cores[rank % len(cores)]] for rank in range(ranks)]
+
+
+def local() -> tuple[Case, ...]:
+    """The runs of `shardscope validate --suite local`: small networks on one machine with two or more cores."""
+    return tuple([*_ddp(), *_pipelines(), *_executed()])
+
+
+def reduced() -> tuple[Case, ...]:
+    """A few runs of the local suite, for a test of some two minutes."""
+    chosen = {
+        ("vgg_small", "ddp", "2x200"),
+        ("vgg_small", "ddp", "2x1000"),
+        ("resnet_small", "ddp", "2x200"),
+        ("vgg_small", "pipelining", "2x1000"),
+    }
+    found: dict[tuple[str, str, str], Case] = {}
+    for case in local():
+        found.setdefault((case.model, case.via, case.network.name), case)
+    return tuple(found[key] for key in sorted(chosen & set(found)))
+
+
+def _ddp() -> Iterator[Case]:
+    for mbit in (100, 200, 500, 1000, 2000):
+        yield Case(model="vgg_small", network=Network(ranks=2, mbit=mbit), strategy="data", via="ddp")
+    for model, mbit in (("resnet_small", 100), ("resnet_small", 1000), ("alexnet_small", 200), ("alexnet_small", 1000)):
+        yield Case(model=model, network=Network(ranks=2, mbit=mbit), strategy="data", via="ddp")
+    whole = 25 << 20
+    for ranks, mbit in ((2, 200), (4, 200), (4, 1000)):
+        network = Network(ranks=ranks, mbit=mbit)
+        yield Case(model="vgg_small", network=network, strategy="data", via="ddp", bucket_bytes=whole)
+    for model, ranks, mbit in (("vgg_small", 4, 1000), ("resnet_small", 4, 200), ("vgg_small", 8, 1000)):
+        yield Case(model=model, network=Network(ranks=ranks, mbit=mbit), strategy="data", via="ddp")
+    tiers = Network(ranks=4, mbit=1000, trunk_mbit=200)
+    yield Case(model="vgg_small", network=tiers, strategy="data", via="ddp")
+    for mbit in (200, 1000):
+        network = Network(ranks=2, mbit=mbit)
+        yield Case(model="vgg_small", network=network, strategy="data", via="ddp", straggler=1)
+
+
+def _pipelines() -> Iterator[Case]:
+    for schedule in ("gpipe", "1f1b"):
+        for model, ranks, mbit in (
+            ("vgg_small", 2, 200),
+            ("vgg_small", 2, 1000),
+            ("resnet_small", 2, 1000),
+            ("alexnet_small", 2, 200),
+            ("vgg_small", 4, 1000),
+        ):
+            options: dict[str, str | int] = {"schedule": schedule, "microbatches": 4}
+            network = Network(ranks=ranks, mbit=mbit)
+            yield Case(model=model, network=network, strategy="pipeline", via="pipelining", options=options)
+
+
+def _executed() -> Iterator[Case]:
+    for strategy in ("owt", "layerwise", "hypergraph"):
+        for model, ranks, mbit in (("vgg_small", 2, 200), ("vgg_small", 2, 1000), ("alexnet_small", 2, 200)):
+            yield Case(model=model, network=Network(ranks=ranks, mbit=mbit), strategy=strategy, via="execute")
+    for mbit in (200, 1000):
+        served = Network(ranks=2, mbit=mbit, servers=1)
+        yield Case(model="vgg_small", network=served, strategy="data", via="execute", collective="ps")
+    two = Network(ranks=2, mbit=200)
+    yield Case(model="vgg_small", network=two, strategy="data", via="execute", collective="ps-workers")
+    yield Case(model="vgg_small", network=two, strategy="data", via="execute")

@@ -1,0 +1,212 @@
+"""Predict real runs, make them, and say how wrong the predictions were.
+
+    once, before any run     calibration of every lab; a profile of every network       folder/clusters, folder/profiles
+    for each run             prediction from those files alone, then the run itself     folder/runs
+    whenever asked           table and summary of all stored runs                       folder/summary.json
+
+A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
+on this machine, each pinned to one core.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.errors import RunError
+from simulator.metrics import Report
+from simulator.plan import Plan
+from simulator.run import run as simulate
+from simulator.workload import Profile
+from traces import namespaces
+from traces.calibrate import calibrate
+from traces.capture import FRACTIONS, capture
+from traces.ddp import run_ddp
+from traces.execute import WARMUP, execute
+from traces.launch import launch
+from traces.netlab import Lab
+from traces.pipelining import run_pipeline
+from traces.rank import Rank
+from traces.steps import Measured
+from traces.suite import Case, Network, pinning
+
+STEPS = 12
+BATCH_SIZE = 32
+CALIBRATED_BYTES = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
+
+MakePlan = Callable[[Case, Profile, Cluster], Plan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run and its prediction. Seconds per step, payload bytes per step, peak bytes of the fullest rank.
+
+    actual_spread_s: interquartile range over the steps. actual_memory_bytes: None where it is not measured. load: of the
+    machine when the run began, in processes. date: of the run.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    case: Case
+    predicted_s: float
+    actual_s: float
+    actual_spread_s: float
+    steps: int
+    predicted_bytes: float
+    counted_bytes: float
+    predicted_memory_bytes: float
+    actual_memory_bytes: int | None
+    load: float
+    date: str
+
+    @property
+    def error(self) -> float:
+        """Signed relative error of the predicted step."""
+        return self.predicted_s / self.actual_s - 1
+
+    @property
+    def bytes_error(self) -> float:
+        """Signed relative error of the predicted volume."""
+        return self.predicted_bytes / self.counted_bytes - 1 if self.counted_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest."""
+
+    runs: int
+    mean_absolute_error: float
+    bias: float
+    worst: str
+    worst_error: float
+    worst_bytes_error: float
+
+
+def summarised(outcomes: Sequence[Outcome]) -> Summary:
+    """The summary of at least one outcome."""
+    worst = max(outcomes, key=lambda outcome: abs(outcome.error))
+    return Summary(
+        runs=len(outcomes),
+        mean_absolute_error=statistics.fmean(abs(outcome.error) for outcome in outcomes),
+        bias=statistics.fmean(outcome.error for outcome in outcomes),
+        worst=worst.case.name,
+        worst_error=worst.error,
+        worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
+    )
+
+
+def validate(
+    cases: Sequence[Case], folder: Path, make_plan: MakePlan, say: Callable[[str], None] = print
+) -> list[Outcome]:
+    """Every case's outcome, worst first; those that `folder` holds are read, the others made and stored there.
+
+    make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line.
+    Raises RunError where this machine has no network lab, or when a rank fails.
+    """
+    reason = namespaces.available()
+    if reason:
+        raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    for part in ("profiles", "clusters", "runs"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    missing = [case for case in cases if not _path(folder, case).exists()]
+    for model in dict.fromkeys(case.model for case in missing):
+        _profile(folder, model, cores, say)
+    for network in dict.fromkeys(case.network for case in missing):
+        _calibrated(folder, network, cores, say)
+    for number, case in enumerate(missing, 1):
+        outcome = _made(folder, case, cores, make_plan)
+        files.write_text_atomic(_path(folder, case), files.to_json(outcome))
+        say(f"[{number}/{len(missing)}] {case.name}: predicted {outcome.predicted_s * 1e3:.1f} ms, "
+            f"actual {outcome.actual_s * 1e3:.1f} ms, error {outcome.error:+.1%}")  # fmt: skip
+    found = stored(folder)
+    wanted = {case.name for case in cases}
+    return [outcome for outcome in found if outcome.case.name in wanted]
+
+
+def stored(folder: Path) -> list[Outcome]:
+    """The outcomes that `folder` holds, worst first."""
+    found = [files.read_json(path, Outcome) for path in sorted((folder / "runs").glob("*.json"))]
+    return sorted(found, key=lambda outcome: -abs(outcome.error))
+
+
+def _path(folder: Path, case: Case) -> Path:
+    return folder / "runs" / f"{case.name}.json"
+
+
+def _profile(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
+    path = folder / "profiles" / f"{model}.json"
+    if not path.exists():
+        say(f"profile of {model}")
+        pinned = pinning(len(cores), cores)
+        arguments = {"model": model, "path": str(path)}
+        launch("traces.validate:profile_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=900)
+
+
+def profile_rank(rank: Rank, model: str, path: str) -> None:
+    """What each process of a capture on all cores does; rank 0 keeps the profile."""
+    rank.doing(f"capture of {model}")
+    found = capture(model, BATCH_SIZE, repeats=25, fractions=FRACTIONS, command="shardscope validate")
+    if rank.number == 0:
+        files.write_profile(found, path)
+
+
+def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Calibrate the lab unless it is stored."""
+    path = folder / "clusters" / f"{network.name}.yaml"
+    if not path.exists():
+        say(f"calibration of lab {network.name}")
+        nominal = network.cluster(cores)
+        counts = [nominal.workers]
+        pinned = pinning(len(nominal.devices), cores)
+        with Lab(nominal) as lab:
+            found = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=counts, cores=pinned)
+        files.write_cluster(found, path)
+
+
+def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
+    """The case's plan and what the simulator says of it, from the stored profile and calibration alone."""
+    profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
+    cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    plan = make_plan(case, profile, cluster)
+    return profile, cluster, plan, simulate(profile, case.slowed(cluster), plan).report
+
+
+def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
+    profile, cluster, plan, report = predicted(folder, case, make_plan)
+    load = os.getloadavg()[0]
+    found = _run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores))
+    return Outcome(
+        case=case,
+        predicted_s=report.step_s,
+        actual_s=found.step_s,
+        actual_spread_s=found.spread_s,
+        steps=len(found.steps_s),
+        predicted_bytes=report.communication_bytes.total,
+        counted_bytes=found.sent_bytes or 0.0,
+        predicted_memory_bytes=report.peak_memory_bytes,
+        actual_memory_bytes=max(found.peak_bytes, default=None),
+        load=load,
+        date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+    )
+
+
+def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> Measured:
+    """Make the run in a lab of its own."""
+    stragglers = [] if case.straggler is None else [case.straggler]
+    with Lab(nominal) as lab:
+        if case.via == "ddp":
+            return run_ddp(plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers)
+        if case.via == "pipelining":
+            return run_pipeline(profile, plan, steps=STEPS, lab=lab, cores=cores)
+        done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
+        names = [device.name for device in nominal.devices]
+        carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
+    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=())
