@@ -79,8 +79,8 @@ def moves(outcome: Outcome) -> Iterator[Move]:
 
 
 def searches(strategy: str) -> bool:
-    """Whether a strategy takes its time: it says so by an option of effort or of trials."""
-    return bool({"effort", "trials"} & set(partitioners.options(strategy)))
+    """Whether a strategy takes its time: it says so by an option of effort."""
+    return "effort" in partitioners.options(strategy)
 
 
 def advise(store: Store, outcome: Outcome) -> Advice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dash import Dash
+from werkzeug.serving import BaseWSGIServer
 
 from dashboard import shell
 from dashboard.pages import explore
@@ -38,12 +39,22 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
     return app
 
 
-def serve(store: Store, host: str, port: int) -> None:
-    """Run until interrupted, with threads and without a debugger. Raises OSError when the port is taken."""
-    from werkzeug.serving import make_server
+def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
+    """A server with threads, without a debugger and without a line for every request. Raises OSError: port taken."""
+    from werkzeug.serving import WSGIRequestHandler, make_server
 
-    hosts = LOCAL if host in LOCAL else (*LOCAL, host) if host not in ("0.0.0.0", "::") else ("*",)
-    app = create_app(store, hosts=hosts)
-    server = make_server(host, port, app.server, threaded=True)
+    class Quiet(WSGIRequestHandler):
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            pass
+
+    return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
+
+
+def serve(store: Store, host: str, port: int) -> None:
+    """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
+    anywhere = host in ("0.0.0.0", "::")
+    hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
+    server = listen(create_app(store, hosts=hosts), host, port)
     print(f"Shardscope is at http://{host}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
-    server.serve_forever()
+    with server:
+        server.serve_forever()

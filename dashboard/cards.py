@@ -63,9 +63,13 @@ def legend(names: list[str]) -> Any:
     )
 
 
+def menu(label: Any, items: list[Any], name: str) -> Any:
+    """A list that unfolds; page.js folds it when the user is done with it."""
+    return html.Details([html.Summary(label, **aria(name)), html.Div(items, className="menu-items")], className="menu")
+
+
 def _menu(name: str, title: str, formats: tuple[str, ...]) -> Any:
     if not formats:
         return None
-    items = [dmc.MenuItem(html.Span(f"Save as {one.upper()}", **_export(one, name))) for one in formats]
-    button = dmc.ActionIcon("⤓", variant="subtle", size="sm", **aria(f"Export {title}"))
-    return dmc.Menu([dmc.MenuTarget(button), dmc.MenuDropdown(items)], position="bottom-end")
+    items = [html.Button(f"Save as {one.upper()}", className="menu-item", **_export(one, name)) for one in formats]
+    return menu("⤓", items, f"Export {title}")

@@ -96,8 +96,11 @@ def _servers(now: Configuration) -> str:
 
 
 def _link_words(now: Configuration) -> list[str]:
-    names = {"bandwidth_bytes_per_s": "--bandwidth", "latency_s": "--latency"}
-    words = [w for option, tier, value in _changed_links(now) for w in (names[option], f"{tier}={value:.12g}")]
+    names = {"bandwidth_bytes_per_s": ("--bandwidth", "B/s"), "latency_s": ("--latency", "s")}
+    words = []
+    for option, tier, value in _changed_links(now):
+        flag, unit = names[option]
+        words += [flag, f"{tier}={value:.12g}{unit}"]
     return words + (["--speed", f"{now.speed:g}"] if now.speed != 1 else [])
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
-from dashboard.cards import aria
+from dashboard.cards import aria, menu
 from dashboard.clientside import effect, in_browser
 from dashboard.configuration import Configuration
 from dashboard.exports import EXPORTS
@@ -144,7 +144,7 @@ def _buttons() -> list[Any]:
     items = [dmc.MenuItem(name, id=_export_id(name), href="#", target="_self", refresh=True) for name in FILES]
     return [
         dmc.Button("Copy link", id="copy-link", variant="default", size="xs"),
-        dmc.Menu([dmc.MenuTarget(dmc.Button("Export ▾", variant="default", size="xs")), dmc.MenuDropdown(items)]),
+        menu("Export", items, "Export this run"),
         dcc.Store(id="export-names", data=list(FILES)),
         dmc.ActionIcon("?", id="help-button", variant="default", size="md", **aria("Help")),
         dmc.ActionIcon("◐", id="theme-button", variant="default", size="md", **aria("Dark or light")),

@@ -82,8 +82,8 @@ def _figures(one: Section, baseline: Run | None) -> dict[str, Figure]:
 
 
 def _figure(name: str, title: str, figure: Figure) -> str:
-    # "</" would end the script that the figure stands in, whatever a layer is called.
-    content = json.dumps({**figure, "config": CONFIG}, allow_nan=False).replace("</", "<\\/")
+    # Whatever a layer is called, it cannot end the script that the figure stands in.
+    content = json.dumps({**figure, "config": CONFIG}, allow_nan=False).replace("<", "\\u003c")
     wide = ' class="wide"' if title == "partition" else ""
     height = _HEIGHTS.get(title, 280)
     return (

@@ -44,9 +44,12 @@
   document.addEventListener("click", (event) => {
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
+    const open = event.target.closest("summary")?.parentElement;
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== open) menu.open = false;
   });
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
     if (event.target.closest("input, textarea, [contenteditable]") || event.ctrlKey || event.metaKey) return;
     if (event.key === "?") document.getElementById("help-button")?.click();
     if (event.key === "/") {

@@ -48,7 +48,6 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
         bargap=0.35,
         showlegend=True,
         xaxis={"tickformat": ".0%", "range": [0, 1], "dtick": 0.25, "showgrid": False},
-        legend={"orientation": "h", "y": -0.12, "yanchor": "top", "x": 0, "xanchor": "left", "traceorder": "normal"},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
 

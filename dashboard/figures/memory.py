@@ -31,7 +31,7 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
         barmode="stack",
         bargap=0.35,
         showlegend=True,
-        xaxis={"title": {"text": unit}, "rangemode": "tozero"},
+        xaxis={"ticksuffix": f" {unit}", "rangemode": "tozero"},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
 
@@ -44,7 +44,7 @@ def _bars(names: list[str], values: list[float], what: str, colour: str, edge: d
         "y": names,
         "x": values,
         "marker": {"color": colour, "line": edge},
-        "hovertemplate": f"%{{y}}: {what} %{{x:.4g}}<extra></extra>",
+        "hovertemplate": f"%{{y}}: {what} %{{x}}<extra></extra>",
     }
 
 
@@ -58,5 +58,5 @@ def _marks(
         "y": names,
         "x": values,
         "marker": {"symbol": symbol, "size": 18, "line": {"width": 3, "color": colour}, "color": colour},
-        "hovertemplate": f"%{{y}}: {what} %{{x:.4g}}<extra></extra>",
+        "hovertemplate": f"%{{y}}: {what} %{{x}}<extra></extra>",
     }

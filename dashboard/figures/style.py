@@ -31,7 +31,15 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hovermode": "closest",
-        "legend": {"orientation": "h", "y": -0.18, "x": 0, "yanchor": "top", "traceorder": "normal"},
+        "legend": {
+            "orientation": "h",
+            "y": -0.18,
+            "x": 0,
+            "yanchor": "top",
+            "traceorder": "normal",
+            "entrywidth": 105,
+            "font": {"size": 11},
+        },
         "hoverlabel": {"align": "left"},
         "uirevision": "kept",
     }

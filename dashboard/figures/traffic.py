@@ -25,7 +25,7 @@ def traffic_matrix(run: Run, cluster: Cluster, phase: str | None = None, logarit
     z = np.log10(cells) if logarithmic else cells
     texts = [[format_bytes(v) if v else "" for v in row] for row in matrix.tolist()]
     labels = [[f"{v:.3g}" if v == v else "" for v in row] for row in cells.tolist()]
-    heat = {
+    heat: dict[str, object] = {
         "type": "heatmap",
         "x": names,
         "y": names,
@@ -42,7 +42,7 @@ def traffic_matrix(run: Run, cluster: Cluster, phase: str | None = None, logarit
         "colorbar": _bar(unit, z, logarithmic),
     }
     if not logarithmic:
-        heat["zmin"] = 0
+        heat |= {"zmin": 0, "zmax": largest / factor}
     return figure(
         [heat],
         xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},

@@ -145,7 +145,7 @@ def _add_selection(app: Dash, store: Store) -> None:
         sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
         first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
         found = columns.table_rows(outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc")
-        return {"rowData": found, "rowCount": len(outcome.run.graph)}
+        return {"rowData": [{**row, "id": str(row["task"])} for row in found], "rowCount": len(outcome.run.graph)}
 
 
 def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcome, Run | None]:

@@ -44,9 +44,9 @@ def add(app: Dash, store: Store) -> Page:
 def _rail_buttons() -> Any:
     return html.Div([
         dmc.Group([
-            dmc.Button("Pin baseline", id="pin", size="compact-sm", variant="light"),
-            dmc.Button("Unpin", id="unpin", size="compact-sm", variant="subtle", color="gray"),
-            dmc.Button("Reset", id="reset", size="compact-sm", variant="default"),
+            dmc.Button("Pin baseline", id="pin", size="compact-xs", variant="light"),
+            dmc.Button("Unpin", id="unpin", size="compact-xs", variant="subtle", color="gray"),
+            dmc.Button("Reset", id="reset", size="compact-xs", variant="default"),
         ], gap=6),
         html.Div(id="baseline-name", className="figure-note"),
     ], className="rail-buttons")  # fmt: skip
@@ -148,7 +148,7 @@ def _table() -> Any:
         {"field": "bytes", "width": 130, **number},
     ]
     grid = dag.AgGrid(
-        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="String(params.data.task)",
+        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",
         defaultColDef={"sortable": True, "resizable": True},
         dashGridOptions={
             "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,

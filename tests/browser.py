@@ -1,0 +1,85 @@
+"""A real browser for tests: the system's Chromium, driven by Playwright, and the dashboard on a free port."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+SHOTS = Path(__file__).resolve().parent.parent / "out" / "screenshots"
+
+
+def why_not() -> str:
+    """Why there is no browser, empty where there is one."""
+    if not CHROMIUM.exists():
+        return f"no browser at {CHROMIUM}: apt-get install chromium, or set CHROMIUM"
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        return "no playwright: pip install 'shardscope[test]'"
+    return ""
+
+
+needs_browser = pytest.mark.skipif(bool(why_not()), reason=why_not() or "there is a browser")
+
+
+@contextmanager
+def served(store: Any) -> Iterator[str]:
+    """The address of a dashboard over `store`."""
+    from dashboard.app import create_app, listen
+
+    server = listen(create_app(store), "127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A started browser with a profile of its own."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def shot(page: Any, name: str, *, full: bool = True) -> None:
+    """Keep a picture of the page for people to look at."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(SHOTS / f"{name}.png"), full_page=full)
+
+
+def until(page: Any, expression: str, argument: Any = None, timeout_s: float = 60.0) -> None:
+    """Wait for a JavaScript function to return true. Polled from here: the page's policy forbids it to evaluate text."""
+    end = time.monotonic() + timeout_s
+    while not page.evaluate(expression, argument):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout_s} s: {expression} {argument or ''}")
+        page.wait_for_timeout(40)
+
+
+def settled(page: Any) -> None:
+    """Wait until the timeline is painted (or the verdict told), all figures are drawn and nothing is on its way."""
+    until(page, "() => !!document.querySelector('#timeline[data-spans], #verdict > *')")
+    until(page, "() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 7")
+    page.wait_for_load_state("networkidle")

@@ -1,0 +1,304 @@
+"""The dashboard in a real browser: what a person sees and does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from browser import chromium, needs_browser, served, settled, shot, until
+
+from dashboard.store import Store, bundled
+from simulator.files import library
+
+pytestmark = [
+    needs_browser,
+    pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small"),
+    pytest.mark.filterwarnings("default"),  # of the browser's driver
+]
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    profiles = bundled()
+    return Store({"vgg_small": profiles["vgg_small"], **profiles})
+
+
+@pytest.fixture(scope="module")
+def site(store: Store) -> Iterator[str]:
+    with served(store) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A fresh page; whatever it complains about on its console fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda r: page.complaints.append(r.url) if not _local(r.url) else None)
+    yield page
+    context.close()
+    assert page.complaints == []
+
+
+def _local(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "data:", "blob:"))
+
+
+def opened(page: Any, site: str, query: str = "", path: str = "/") -> None:
+    page.goto(f"{site}{path}{'?' + query if query else ''}")
+    settled(page)
+
+
+def state(page: Any) -> dict[str, str]:
+    """The controls as the address tells them."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query, keep_blank_values=True).items()}
+
+
+def kpi(page: Any, label: str) -> str:
+    text: str = page.locator(".kpis > div", has_text=label).inner_text()
+    return text
+
+
+def choose(page: Any, control: str, option: str) -> None:
+    """Take an option of a select."""
+    page.click(f"#{control}")
+    page.locator("[role=option]:visible", has_text=option).first.click()
+
+
+def changed(page: Any, field: str, value: str) -> None:
+    until(page, "([f, v]) => new URLSearchParams(location.search).get(f) === v", [field, value])
+    settled(page)
+
+
+def violations(page: Any) -> list[str]:
+    """What axe finds serious or critical."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    bad = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:160]}" for one in bad]
+
+
+def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
+    opened(page, site)
+    assert "valid" in page.inner_text("#badge").lower()
+    assert page.locator(".kpis > div").count() == 6
+    assert "▼" in kpi(page, "Step time") or "▲" in kpi(page, "Step time")  # against data parallelism
+    until(page, "() => document.querySelector('#advice').innerText.includes('Largest loss')")
+    shot(page, "explore")
+
+
+def test_axe_finds_nothing_serious(page: Any, site: str) -> None:
+    opened(page, site)
+    assert violations(page) == []
+    page.click("#theme-button")
+    page.wait_for_selector("html[data-mantine-color-scheme=dark]")
+    assert violations(page) == []
+    page.wait_for_timeout(300)
+    shot(page, "explore-dark")
+
+
+def test_every_control_changes_what_it_should(page: Any, site: str) -> None:
+    opened(page, site)
+    seen = {kpi(page, "Step time")}
+    for control, typed, field in (
+        ("devices", "2", "devices"), ("microbatches", "4", "microbatches"), ("batch-size", "64", "batch_size"),
+        ("seed", "5", "seed"),
+    ):  # fmt: skip
+        page.fill(f"#c-{control}", typed)
+        page.press(f"#c-{control}", "Tab")
+        changed(page, field, typed)
+        seen.add(kpi(page, "Step time"))
+    for control, option, field in (
+        ("schedule", "gpipe", "schedule"), ("optimizer", "adam", "optimizer"), ("collective", "tree", "collective"),
+        ("strategy", "data", "strategy"), ("cluster", "dgx-h100", "cluster"), ("profile", "resnet_small", "profile"),
+    ):  # fmt: skip
+        choose(page, f"c-{control}", option)
+        until(page, "([f, v]) => new URLSearchParams(location.search).get(f).startsWith(v)", [field, option])
+        settled(page)
+        seen.add(kpi(page, "Step time"))
+    assert len(seen) >= 6
+
+
+def test_sliders_and_switches(page: Any, site: str) -> None:
+    opened(page, site, "strategy=data")
+    for field in ("inter_bandwidth", "inter_latency", "speed"):
+        before = kpi(page, "Step time")
+        thumb = page.locator(f"#c-{field.replace('_', '-')} [role=slider]")
+        thumb.focus()
+        for _ in range(4):
+            thumb.press("ArrowRight")
+        changed(page, field, "4")
+        assert kpi(page, "Step time") != before
+    page.locator("label", has_text="Overlap all-reduce").click()
+    changed(page, "overlap", "0")
+
+
+def test_a_control_that_does_not_apply_is_disabled_and_says_why(page: Any, site: str) -> None:
+    opened(page, site, "effort=0.02")
+    assert page.is_disabled("#c-effort") and "not for pipeline" in page.inner_text(".rail")
+    choose(page, "c-strategy", "hypergraph")
+    changed(page, "strategy", "hypergraph")
+    assert page.is_enabled("#c-effort")
+
+
+def test_pinning_a_baseline(page: Any, site: str) -> None:
+    opened(page, site)
+    page.click("#pin")
+    until(page, "document.querySelector('.kpis').innerText.includes('= 0 %')")
+    page.fill("#c-devices", "2")
+    changed(page, "devices", "2")
+    until(page, "() => !document.querySelector('.kpis').innerText.includes('Step time\\n= 0 %')")
+    assert "devices=4" in state(page)["base"]
+    page.click("#unpin")
+    until(page, "() => !new URLSearchParams(location.search).get('base')")
+    until(page, "() => !/[▲▼=] /.test(document.querySelector('.kpis').innerText)")
+
+
+def test_a_link_shows_the_same_again(page: Any, site: str) -> None:
+    opened(page, site)
+    page.fill("#c-microbatches", "16")
+    changed(page, "microbatches", "16")
+    numbers, address = page.inner_text(".kpis"), page.url
+    page.goto("about:blank")
+    page.goto(address)
+    settled(page)
+    assert page.inner_text(".kpis") == numbers
+    assert page.input_value("#c-microbatches") == "16"
+
+
+def test_a_link_with_bad_values_still_opens(page: Any, site: str) -> None:
+    page.goto(f"{site}/?v=1&devices=9999&strategy=alchemy&seed=x&profile=gone@1")
+    page.locator("text=/out of range|not usable|unknown profile/").first.wait_for()
+    settled(page)
+    assert page.input_value("#c-strategy") == "pipeline"
+
+
+def test_advice_is_one_click(page: Any, site: str) -> None:
+    opened(page, site)
+    page.wait_for_selector("#advice .apply")
+    promised = page.locator("#advice .apply").first.inner_text().split(": ")[1].split(" (")[0]
+    page.locator("#advice .apply").first.click()
+    until(page, "v => document.querySelector('.kpis').innerText.includes(v)", promised)
+    settled(page)
+
+
+def test_an_infeasible_configuration_is_an_answer(page: Any, site: str) -> None:
+    opened(page, site, "strategy=data&devices=64&batch_size=8")
+    assert "cannot run" in page.inner_text("#verdict")
+    assert "infeasible" in page.inner_text("#badge").lower()
+    page.wait_for_selector("#advice .apply")
+    shot(page, "infeasible", full=False)
+
+
+def test_one_selection_everywhere(page: Any, site: str) -> None:
+    opened(page, site)
+    page.click("#find-layer")
+    page.locator("[role=option]:visible").nth(3).click()
+    page.wait_for_selector("#detail >> text=layer ")
+    page.focus("#timeline")
+    page.keyboard.press("n")
+    page.wait_for_selector("#detail >> text=it waited for")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('#detail').innerText === ''")
+
+
+def test_the_timeline_by_keyboard(page: Any, site: str) -> None:
+    opened(page, site)
+
+    def view() -> list[float]:
+        page.wait_for_timeout(100)
+        return [float(x) for x in page.get_attribute("#timeline", "data-view").split(",")]
+
+    page.focus("#timeline")
+    whole = view()
+    page.keyboard.press("w")
+    zoomed = view()
+    assert zoomed[1] - zoomed[0] == pytest.approx(0.7 * (whole[1] - whole[0]))
+    page.keyboard.press("ArrowRight")
+    assert view()[0] > zoomed[0]
+    page.keyboard.press("m")
+    assert "mean" in page.inner_text(".timeline-status")
+    page.keyboard.press("f")
+    assert view() == whole
+    page.keyboard.press("?")
+    page.wait_for_selector("[role=dialog] >> text=Timeline")
+
+
+def test_the_main_path_by_keyboard_alone(page: Any, site: str) -> None:
+    opened(page, site)
+    names = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        names.append(page.evaluate("document.activeElement.id"))
+        if names[-1] == "c-strategy":
+            break
+    assert names[-1] == "c-strategy"
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    until(page, "() => new URLSearchParams(location.search).get('strategy') !== 'pipeline'")
+    settled(page)
+
+
+def test_the_table_is_the_twin_of_the_canvas(page: Any, site: str) -> None:
+    opened(page, site)
+    page.locator("#tasks .ag-row").first.wait_for()
+    first = page.locator("#tasks .ag-row[row-index='0'] [col-id=takes_ms]")
+    before = first.inner_text()
+    page.locator("#tasks .ag-header-cell[col-id=takes_ms]").click()
+    until(
+        page,
+        "b => document.querySelector(\"#tasks .ag-row[row-index='0'] [col-id=takes_ms]\")?.innerText !== b",
+        before,
+    )
+    page.locator("#tasks .ag-row[row-index='1'] [col-id=kind]").click()
+    page.wait_for_selector("#detail >> text=it waited for")
+
+
+def test_every_strategy_of_the_registry_shows(page: Any, site: str, store: Store) -> None:
+    import partitioners
+
+    for name in partitioners.strategies():
+        opened(page, site, replace(store.default(), strategy=name, effort=0.02).query())
+        assert state(page)["strategy"] == name
+        if name in ("hypergraph", "layerwise"):
+            shot(page, f"explore-{name}")
+
+
+def test_exports_and_cards_download(page: Any, site: str) -> None:
+    opened(page, site)
+    page.click("text=Export")
+    with page.expect_download() as download:
+        page.click("text=report.html")
+    assert download.value.suggested_filename == "report.html"
+    page.click("[aria-label='Export Load balance']")
+    with page.expect_download() as download:
+        page.click("text=Save as CSV >> visible=true")
+    assert download.value.suggested_filename == "balance.csv"
+
+
+def test_200k_spans(page: Any, site: str, store: Store) -> None:
+    configuration = replace(store.default(), strategy="pipeline", devices=8, microbatches=1024, batch_size=1024)
+    outcome = store.outcome(configuration)
+    assert outcome.run is not None and outcome.run.report.tasks > 50_000, outcome.reason
+    opened(page, site, configuration.query())
+    page.focus("#timeline")
+    started = time.perf_counter()
+    for key in "wwwddddaassf":
+        page.keyboard.press(key)
+    assert time.perf_counter() - started < 12
+    assert float(page.get_attribute("#timeline", "data-paint-ms")) < 900  # 3 times the budget
