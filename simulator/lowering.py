@@ -7,6 +7,7 @@ in which each device runs its passes, and the synchronisation adds collectives a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -38,20 +39,23 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     starts = np.arange(plan.microbatches) * per_microbatch
     _add_order(builder, profile, plan, passes, starts)
 
-    def backwards(layer: int, slot: int, device: int) -> Ints:
+    @cache
+    def by_device(layer: int, slot: int) -> dict[int, Ints]:
         placement = plan.placements[profile.layers[layer].name]
-        mine = np.flatnonzero(_slots(placement, slot) == device)
-        return np.add.outer(starts, passes.backward(layer)[_flat_slots(placement, slot)[mine]]).ravel()
+        owners = placement.array[:, slot].ravel()
+        order = np.argsort(owners, kind="stable")
+        tasks = passes.backward(layer)[_flat_slots(placement, slot)][order]
+        devices, first = np.unique(owners[order], return_index=True)
+        parts = zip(devices.tolist(), np.split(tasks, first[1:]), strict=True)
+        return {device: np.add.outer(starts, mine).ravel() for device, mine in parts}
+
+    def backwards(layer: int, slot: int, device: int) -> Ints:
+        return by_device(layer, slot)[device]
 
     whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
     add_synchronisation(builder, profile, cluster, plan, backwards, whole)
     names = [layer.name for layer in profile.layers]
     return builder.build(static_bytes(profile, cluster, plan), names)
-
-
-def _slots(placement: Placement, slot: int) -> Ints:
-    """Devices of the shards of one channel slot."""
-    return placement.array[:, slot].ravel()
 
 
 def _flat_slots(placement: Placement, slot: int) -> Ints:
