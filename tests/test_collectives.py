@@ -10,6 +10,7 @@ from math import ceil, log2
 import numpy as np
 import pytest
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
+from test_network import run_flows
 
 from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
@@ -171,6 +172,29 @@ def test_a_congested_all_to_all_takes_what_its_messages_take() -> None:
     assert tasks_of(expanded(steps), cluster) == pytest.approx(tasks_of(steps, cluster), EXACT)
 
 
+# SimGrid's finish times (model CM02, corrections off) of the expanded flows, where they contend.
+
+SIMGRID_ALL_TO_ALL_S = 0.20004199999999997  # all 56 messages of S/8 at once, 8 devices in 2 nodes: the last
+SIMGRID_PHASES_S = (0.0005020000000000001, 0.000252, 0.050042)  # halving-doubling on the same, phase by phase
+SIMGRID_PUSHES_S = (0.3233743333333333, 0.35337433333333335, 0.3833743333333334, 0.40004100000000004,
+                    0.27004100000000003, 0.360041)  # fmt: skip
+"""Worker w of 6 in nodes of 4 starts at 10 w^2 ms to push S/2 to each of two servers; both pushes end together."""
+
+
+def test_lockstep_phases_take_what_simgrid_says() -> None:
+    cluster = two_tier(8, 4, NODE, NET)
+    assert seconds("all-to-all", cluster) == pytest.approx(2 * SIMGRID_ALL_TO_ALL_S, EXACT)
+    assert seconds("halving-doubling", cluster) == pytest.approx(2 * sum(SIMGRID_PHASES_S), EXACT)
+
+
+def test_staggered_pushes_end_when_simgrid_says() -> None:
+    cluster = two_tier(6, 4, NODE, NET, servers=2)
+    steps = COLLECTIVES["ps"](cluster, range(6), SIZE, 0.0)
+    pushes = [step for step in steps if step.needs]
+    flows = [(*step.route.pairs[0], 0.01 * step.needs[0] ** 2, step.bytes) for step in pushes if step.route]
+    assert run_flows(cluster, flows) == pytest.approx(SIMGRID_PUSHES_S * 2, EXACT)
+
+
 # What a collective must do.
 
 
@@ -239,6 +263,16 @@ def test_servers_on_workers_spread_over_the_hosts() -> None:
 
 
 # In a step.
+
+
+def test_256_replicas_take_one_task_per_bucket() -> None:
+    """A ring that meets no other traffic needs no event per message: 4 tasks for 4 layers, in the closed form's time."""
+    profile, n = chain(4, batch=256), 256
+    synchronisation = Synchronisation(bucket_bytes=0, overlap=False)
+    found = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
+    assert (found.graph.kind == Kind.SYNCHRONISATION).sum() == 4
+    each_s = 2 * (n - 1) / n * profile.layers[0].parameter_bytes / BANDWIDTH + 2 * (n - 1) * LATENCY
+    assert found.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTIVES.keys() - UPDATES_ON_SERVER))
