@@ -192,6 +192,7 @@ def test_staggered_pushes_end_when_simgrid_says() -> None:
     steps = COLLECTIVES["ps"](cluster, range(6), SIZE, 0.0)
     pushes = [step for step in steps if step.needs]
     flows = [(*step.route.pairs[0], 0.01 * step.needs[0] ** 2, step.bytes) for step in pushes if step.route]
+    cluster = replace(cluster, devices=tuple(replace(device, role="worker") for device in cluster.devices))
     assert run_flows(cluster, flows) == pytest.approx(SIMGRID_PUSHES_S * 2, EXACT)
 
 
@@ -266,7 +267,7 @@ def test_servers_on_workers_spread_over_the_hosts() -> None:
 
 
 def test_256_replicas_take_one_task_per_bucket() -> None:
-    """A ring that meets no other traffic needs no event per message: 4 tasks for 4 layers, in the closed form's time."""
+    """A ring that meets no other traffic needs no event per message: a task per layer, in the closed form's time."""
     profile, n = chain(4, batch=256), 256
     synchronisation = Synchronisation(bucket_bytes=0, overlap=False)
     found = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
