@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,7 @@ from simulator.errors import InputError
 from simulator.run import run
 from simulator.sweep.engines import Dask, Processes
 from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
-from simulator.sweep.points import Points
+from simulator.sweep.points import Point, Points
 from simulator.sweep.store import Store, read_only
 from simulator.sweep.sweeping import Pace, run_sweep, study_of
 
@@ -281,3 +282,35 @@ def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("simulator.sweep.engines.CONNECT_S", 0.2)
     with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:9 does not answer"):
         Dask(study(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)
+
+
+class Vanishing:
+    """An engine that runs two points and then is gone."""
+
+    width, retries, lost = 1, 2, (ZeroDivisionError,)
+
+    def __init__(self, study: Study, last_error: BaseException | None) -> None:
+        self._study, self._error, self._left = study, last_error, 2
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        if self._left:
+            self._left -= 1
+            future.set_result(evaluate(self._study, point))
+        elif self._error is None:
+            future.cancel()
+        else:
+            future.set_exception(self._error)
+        return future
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("the scheduler\nis gone")])
+def test_an_engine_that_vanishes_is_one_clear_line(profile: Path, tmp_path: Path, error: BaseException | None) -> None:
+    points = sweep_strategies.points(profile, seed="0..4")
+    with pytest.raises(InputError, match="the workers cannot go on") as caught:
+        run_sweep(points, sweep_strategies.load, tmp_path, lambda study: Vanishing(study, error), ignore)
+    assert "\n" not in str(caught.value)
+    assert column(tmp_path, "status") == ["done"] * 2 + ["pending"] * 3

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from simulator.errors import InputError, MissingExtraError
 from simulator.sweep.evaluate import Outcome, Study, evaluate
 from simulator.sweep.points import Point
+from simulator.sweep.version import version
 
 CONNECT_S = 5.0
 
@@ -76,23 +77,33 @@ class Dask:
 
         self.lost: tuple[type[BaseException], ...] = (distributed.KilledWorker,)
         dask.config.set({"distributed.scheduler.allowed-failures": Processes.retries})
-        self._local = (
-            None
-            if address
-            else distributed.LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, processes=True)
-        )
+        one_thread = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+        self._local = None if address else distributed.LocalCluster(**one_thread)
         try:
             self._client = distributed.Client(address or self._local, timeout=CONNECT_S)
         except (OSError, ValueError) as error:
             told = str(error).splitlines()[0]
             raise InputError(f"scheduler {address} does not answer ({told}); start one with: dask scheduler") from None
-        threads = sum(worker["nthreads"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
-        if not threads:
+        try:
+            self._check_workers(address, study.version)
+        except InputError:
             self.close()
-            raise InputError(f"scheduler {address} has no workers; start one with: dask worker {address}")
-        self.width = 4 * threads
+            raise
+        self.width = 4 * sum(self._client.nthreads().values())
         self._study = self._client.scatter(study, broadcast=True, hash=False)
         self._executor = self._client.get_executor(pure=False)
+
+    def _check_workers(self, address: str | None, wanted: str) -> None:
+        """Raise InputError unless there are workers, and all and the scheduler have this version of Shardscope."""
+        try:
+            found = {"scheduler": self._client.run_on_scheduler(version), **self._client.run(version)}
+        except Exception as error:  # whatever a machine without Shardscope says
+            raise InputError(f"scheduler {address} or a worker lacks Shardscope ({error}); install it there") from None
+        if len(found) == 1:
+            raise InputError(f"scheduler {address} has no workers; start one with: dask worker {address}")
+        for worker, has in found.items():
+            if has != wanted:
+                raise InputError(f"{worker} has Shardscope {has}, here it is {wanted}; install the same")
 
     def submit(self, point: Point) -> Future[Outcome]:
         future: Future[Outcome] = self._executor.submit(evaluate, self._study, point)

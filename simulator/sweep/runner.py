@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 
+from simulator.errors import InputError
 from simulator.sweep.engines import Engine
 from simulator.sweep.evaluate import FAILED, Outcome
 from simulator.sweep.points import Point
@@ -18,6 +19,7 @@ def run_points(points: Iterable[Point], engine: Engine, record: Record) -> None:
 
     When a worker dies, any of the points in flight may be why. Each of them then runs again alone, and one
     whose worker dies `engine.retries` times more is recorded as failed.
+    Raises InputError when the engine itself is gone.
     """
     waiting = deque(points)
     while waiting:
@@ -33,12 +35,16 @@ def _run_together(waiting: deque[Point], engine: Engine, record: Record) -> list
         while waiting and not lost and len(running) < engine.width:
             point = waiting.popleft()
             running[engine.submit(point)] = point
-        ended = wait(running, return_when=FIRST_COMPLETED).done
-        record([future.result() for future in ended if not isinstance(future.exception(), engine.lost)])
-        for future in ended:
-            point = running.pop(future)
-            if isinstance(future.exception(), engine.lost):
-                lost.append((point, str(future.exception())))
+        finished = []
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            error, point = _error(future), running.pop(future)
+            if error is None:
+                finished.append(future.result())
+            elif isinstance(error, engine.lost):
+                lost.append((point, str(error)))
+            else:
+                raise InputError(f"the workers cannot go on ({_line(error)}); --resume runs the rest")
+        record(finished)
     return sorted(lost, key=lambda one: one[0].number)
 
 
@@ -50,3 +56,11 @@ def _run_alone(point: Point, engine: Engine, reason: str) -> Outcome:
         reason = str(future.exception())
     told = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
     return Outcome(number=point.number, status=FAILED, error=told)
+
+
+def _error(future: Future[Outcome]) -> BaseException | None:
+    return CancelledError("cancelled") if future.cancelled() else future.exception()
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
