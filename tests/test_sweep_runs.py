@@ -287,7 +287,8 @@ def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.Monkey
 class Vanishing:
     """An engine that runs two points and then is gone."""
 
-    width, retries, lost = 1, 2, (ZeroDivisionError,)
+    width, retries = 1, 2
+    lost: tuple[type[BaseException], ...] = (ZeroDivisionError,)
 
     def __init__(self, study: Study, last_error: BaseException | None) -> None:
         self._study, self._error, self._left = study, last_error, 2
@@ -299,6 +300,7 @@ class Vanishing:
             future.set_result(evaluate(self._study, point))
         elif self._error is None:
             future.cancel()
+            future.set_running_or_notify_cancel()
         else:
             future.set_exception(self._error)
         return future
