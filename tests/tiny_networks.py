@@ -42,7 +42,41 @@ class Mixed(nn.Module):
         return self.classes(self.hidden(flat).tanh())  # type: ignore[no-any-return]
 
 
+class Functional(nn.Module):
+    """The same as people write it: functions, methods, in-place sums, poolings with odd borders, group norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(2, 6, 3, padding=1, bias=False), nn.Conv2d(6, 6, 3, padding=2, dilation=2)
+        self.norm = nn.GroupNorm(3, 6)
+        self.classes = nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        y = torch.nn.functional.gelu(self.norm(self.down(x)))
+        y += x
+        y = torch.nn.functional.avg_pool2d(y, 3, stride=2, padding=1, count_include_pad=False)
+        y = torch.nn.functional.max_pool2d(y, 3, stride=2, ceil_mode=True)
+        halves = torch.nn.functional.adaptive_avg_pool2d(y, (2, 1))
+        wide = torch.cat([halves, torch.nn.functional.adaptive_max_pool2d(y, (2, 1))], 1)
+        return self.classes(wide.view(wide.size(0), -1))  # type: ignore[no-any-return]
+
+
+class Words(nn.Module):
+    """Words in, the next word out: an embedding, a layer norm and linear layers at every position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(11, 6), nn.LayerNorm(6)
+        self.hidden, self.activation, self.scores = nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scores(self.activation(self.hidden(self.norm(self.embedding(x)))))  # type: ignore[no-any-return]
+
+
 MIXED = Network(build=Mixed, input_shape=(2, 8, 8))
+FUNCTIONAL = Network(build=Functional, input_shape=(2, 8, 8))
+WORDS = Network(build=Words, input_shape=(5,), vocabulary=11)
 
 
 @functools.cache
@@ -51,7 +85,8 @@ def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64"
     number = getattr(torch, dtype)
     with torch.random.fork_rng(devices=[]):
         trained = Trained(network.build().to(number))
-        data = torch.zeros(batch_size, *network.input_shape, dtype=number)
+        words = network.vocabulary is not None
+        data = torch.zeros(batch_size, *network.input_shape, dtype=torch.int64 if words else number)
         found, _ = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ())
     return Profile(
         model="tiny",

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -192,7 +193,7 @@ def read_execution(path: str | Path) -> Execution:
                 sent_bytes=columns["sent_bytes"],
                 timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
             )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, EOFError, BadZipFile) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None

@@ -78,9 +78,11 @@ def cut_to_own(result: Tensor, shard: Shard) -> Tensor:
     """
     for axis in (1, 2, 3):
         (first, last), extent = shard.own[axis], result.shape[axis]
+        if extent == last - first:
+            continue  # not even a narrow to everything, whose backward would copy the gradient
         if extent == shard.layer.output_shape[axis - 1]:
             result = result.narrow(axis, first, last - first)
-        elif extent != last - first:
+        else:
             raise InputError(
                 f"layer {shard.layer.name!r} made {tuple(result.shape)} for the shard {shard.own}: the profile does "
                 "not describe how this layer may be split; give it degrees (n, 1, 1, 1)"
@@ -138,6 +140,8 @@ def _overwrites(node: fx.Node) -> bool:
 
 def _flatten(step: Step, shard: Shard) -> Operator:
     """Channels, rows and columns become channels, of which the shard's own are kept."""
+    if shard.all_channels:
+        return _as_it_stands(step)
     first = shard.read[1][0] * shard.extents[1] * shard.extents[2]
     start, length = shard.own[1][0] - first, shard.own[1][1] - shard.own[1][0]
     node = step.node.all_input_nodes[0]

@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from simulator.taskgraph import Floats, Kind
+from traces.order import in_order
 from traces.script import Script
 from traces.shards import Output, Shards
 from traces.transport import Transport
@@ -228,29 +229,7 @@ class Worker:
         self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
         self._successors = graph.successors()
         place = np.empty(len(graph), dtype=np.int64)
-        place[predicted_order(self._script)] = np.arange(len(graph))
+        place[in_order(graph, self._script.predicted)] = np.arange(len(graph))
         self._expected = sorted(received, key=place.__getitem__)
         computed = np.flatnonzero(self._mine & ~graph.is_transfer).tolist()
         self._descriptions = {task: graph.describe(task) for task in computed}
-
-
-def predicted_order(script: Script) -> Ints:
-    """All tasks in the order of their predicted starts; among equals, what others depend on comes first."""
-    graph, predicted = script.graph, script.predicted
-    return np.lexsort((_depths(graph), predicted.end_s, predicted.start_s))
-
-
-def _depths(graph: TaskGraph) -> Ints:
-    """The length of the longest chain of dependencies before each task."""
-    depth = np.zeros(len(graph), dtype=np.int64)
-    start, successors = graph.successors()
-    waits = np.diff(graph.dependency_start)
-    ready = np.flatnonzero(waits == 0).tolist()
-    while ready:
-        task = ready.pop()
-        for after in successors[start[task] : start[task + 1]].tolist():
-            depth[after] = max(depth[after], depth[task] + 1)
-            waits[after] -= 1
-            if not waits[after]:
-                ready.append(after)
-    return depth
