@@ -1,0 +1,108 @@
+"""Run a plan for real, one process per device on this machine, and compare with the simulation (needs torch).
+
+In the network lab (the default where there is root and iproute2) the links have the rates of the cluster; over
+loopback they have none. The profile should be one captured on this machine, the cluster one that `shardscope calibrate`
+measured: what the simulator is told decides how right it can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simulator.cli import _options, _printing
+from simulator.errors import MissingExtraError
+from simulator.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from simulator.taskgraph import TaskGraph
+    from traces.compare import Comparison, Difference
+    from traces.execute import Execution
+
+_SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's model)")
+    machine = parser.add_argument_group("machine")
+    _options.add_cluster(machine, "--cluster", required=True)
+    _options.add_overrides(machine)
+    machine.add_argument(
+        "--network", choices=("lab", "loopback"), help="what joins the processes (default: lab where it can be made)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="the network in the zoo (default: the plan's model)")
+    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="steps that count (default 10)")
+    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
+    parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
+    parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from traces import execute, namespaces, netlab
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from simulator import files
+    from simulator.run import run as simulate
+    from traces.compare import compare
+
+    plan = files.read_plan(args.plan)
+    profile = files.read_profile(args.profile or plan.model)
+    cluster = _options.read_cluster(args, plan.synchronisation.collective)
+    done = simulate(profile, cluster, plan)
+    reason = namespaces.available()
+    loopback = args.network == "loopback" or (args.network is None and reason is not None)
+    if loopback:
+        print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
+    with nullcontext() if loopback else netlab.Lab(cluster) as lab:
+        found = execute.execute(
+            profile, cluster, plan, model=args.model, steps=args.steps, lab=lab, timeout_s=args.timeout
+        )
+    if args.output:
+        execute.write_execution(found, args.output)
+    if args.trace_out:
+        _printing.write_trace(replace(done, timeline=found.timeline), cluster, args.trace_out)
+    _print(found, compare(done.graph, done.timeline, found.timeline))
+    return 0
+
+
+def _print(found: Execution, comparison: Comparison) -> None:
+    """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong."""
+    console = _printing.new_console()
+    low, high = (format_time(f(found.steps_s)) for f in (min, max))
+    step = format_time(comparison.actual.step_s)
+    predicted = format_time(comparison.predicted.step_s)
+    count = len(found.steps_s)
+    _printing.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
+    _printing.say(console, f"error of the prediction {comparison.error:+.1%}")
+    table = _printing.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
+    for kind, total in comparison.totals(comparison.path).items():
+        longer = total.actual_s - total.predicted_s
+        times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
+        table.add_row(kind.name.lower(), str(total.tasks), *times)
+    table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
+    console.print("", table, sep="\n")
+    for title, worst in (("longest over prediction", comparison.longest), ("latest of their own", comparison.latest)):
+        console.print("", _worst(title, comparison.graph, worst(_SHOWN)), sep="\n")
+
+
+def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:
+    table = _printing.new_table(title, "predicted", "actual", "late", last="after")
+    for one in differences:
+        cause = graph.describe(one.cause) if one.cause >= 0 else "the start"
+        times = (format_time(one.predicted_s), format_time(one.actual_s), _signed(one.late_s))
+        table.add_row(graph.describe(one.task), *times, cause)
+    return table
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
