@@ -12,7 +12,7 @@ from typing import Literal
 
 import networkx as nx
 
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require, require_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,10 @@ class Cluster:
 
     host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core);
     hosts that are absent never limit their devices. overlap_slowdown (>= 1): a device's compute takes that
-    many times longer while a transfer from or to it is in flight. collectives: measured curves by name, as
+    many times longer while a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte:
+    core seconds that a transfer takes at its ends, on hosts in host_cores, evenly over the time that it would
+    last alone; what computes there gets the rest. busy_latency_s: each round of a transfer waits that much longer for
+    its turn where it starts while such a host computes. collectives: measured curves by name, as
     {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
@@ -115,12 +118,17 @@ class Cluster:
     links: tuple[Link, ...] = ()
     host_cores: Mapping[str, float] = field(default_factory=dict)
     overlap_slowdown: float = 1.0
+    send_cpu_s_per_byte: float = 0.0
+    receive_cpu_s_per_byte: float = 0.0
+    busy_latency_s: float = 0.0
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
         require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"):
+            require_time(name, getattr(self, name))
         roles = [device.role for device in self.devices]
         require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")
         require("worker" in roles, "devices", roles, "at least one is a worker")

@@ -20,7 +20,7 @@ from simulator.errors import StuckError
 from simulator.sharing import ActivityClass, Sharing
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import Transfer, transfers
+from simulator.transfers import Transfer, core_seconds, transfers, uncontended_s
 
 _LATE = EventPriority(2)
 """SimPy event priority after all ordinary events of the same instant (0 urgent, 1 normal)."""
@@ -66,8 +66,10 @@ class _Run:
                 self._make_ready(task)
 
     def _setup_sharing(self, graph: TaskGraph, cluster: Cluster) -> None:
-        """Links are resources; so are the cores of hosts that have fewer of them than devices."""
-        hosts = [host for host, cores in cluster.host_cores.items() if cores < _devices_on(cluster, host)]
+        """Links are resources; so are the cores of hosts that have fewer of them than devices, or that transfers use."""
+        self._core_seconds = core_seconds(graph, cluster)
+        costly = any(self._core_seconds)
+        hosts = [host for host, cores in cluster.host_cores.items() if costly or cores < _devices_on(cluster, host)]
         capacities = [link.bandwidth_bytes_per_s for link in cluster.links]
         self._sharing = Sharing(capacities + [cluster.host_cores[host] for host in hosts])
         slowed = cluster.overlap_slowdown > 1
@@ -80,6 +82,12 @@ class _Run:
         self._slowed_devices = [route.devices if slowed else () for route in graph.routes]
         self._route: list[int] = graph.route.tolist()
         self._finished: dict[int, Event] = {}
+        self._busy_latency_s, self._routes = cluster.busy_latency_s, graph.routes
+        self._host, self._cored = [device.host for device in cluster.devices], set(cluster.host_cores)
+        self._bytes: list[float] = graph.bytes.tolist()
+        self._alone_s: list[float] = uncontended_s(graph, cluster) if costly else []
+        self._parts: dict[int, int] = {}
+        self._core_work: dict[int, int] = {}
 
     def _run_device(self, device: int) -> Generator[Event, int, None]:
         """Run one task at a time, the one that the network process hands over."""
@@ -158,11 +166,36 @@ class _Run:
         assert transfer is not None
         self.start_s[task] = self.environment.now
         self._count_in_flight(task, 1)
-        if transfer.delay_s > 0 or transfer.kind is None:
-            timer = Timeout(self.environment, transfer.delay_s)
+        self._parts[task] = 1
+        if self._alone_s:
+            self._start_core_work(task)
+        delay_s = transfer.delay_s + self._turn_s(task)
+        if delay_s > 0 or transfer.kind is None:
+            timer = Timeout(self.environment, delay_s)
             timer.callbacks.append(partial(self._after_delay, task, transfer))
         else:
             self._sharing.join(transfer.kind, task, transfer.work, self.environment.now)
+
+    def _turn_s(self, task: int) -> float:
+        """How long a transfer waits for its turn on cores that compute."""
+        if not self._busy_latency_s:
+            return 0.0
+        route = self._routes[self._route[task]]
+        busy = {self._host[device] for device in range(len(self._idle)) if self._idle[device] is None}
+        waits = any(self._host[device] in busy & self._cored for device in route.devices)
+        return route.rounds * self._busy_latency_s if waits else 0.0
+
+    def _start_core_work(self, task: int) -> None:
+        """What a transfer computes at its ends is an activity on their cores, at the pace that the links allow."""
+        for device, cost in self._core_seconds[self._route[task]].items():
+            kind, work = self._compute[device], cost * self._bytes[task]
+            if kind is not None and work > 0:
+                number = len(self.start_s) + len(self._core_work)
+                self._core_work[number] = task
+                self._parts[task] += 1
+                cap = work / self._alone_s[task] if self._alone_s[task] > 0 else inf
+                self._sharing.join(ActivityClass(kind.weights, cap=cap), number, work, self.environment.now)
+                self._request_wake()
 
     def _after_delay(self, task: int, transfer: Transfer, _: Event) -> None:
         if transfer.kind is None:
@@ -175,9 +208,13 @@ class _Run:
         if task in self._finished:
             self._finished.pop(task).succeed()
         else:
-            self._end_transfer(task)
+            self._end_transfer(self._core_work.get(task, task))
 
     def _end_transfer(self, task: int) -> None:
+        """A transfer has ended when it has on the links and on the cores."""
+        self._parts[task] -= 1
+        if self._parts[task]:
+            return
         self._count_in_flight(task, -1)
         self._complete(task)
 

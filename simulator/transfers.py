@@ -53,6 +53,19 @@ def uncontended_s(graph: TaskGraph, cluster: Cluster) -> list[float]:
     return found
 
 
+def core_seconds(graph: TaskGraph, cluster: Cluster) -> list[dict[int, float]]:
+    """For every route, the core seconds that a byte of its transfers costs each device; none where they are free."""
+    found: list[dict[int, float]] = []
+    for route in graph.routes:
+        costs: dict[int, float] = {}
+        for pair in route.pairs:
+            for device, cost in zip(pair, (cluster.send_cpu_s_per_byte, cluster.receive_cpu_s_per_byte), strict=True):
+                if cost and cluster.devices[device].host in cluster.host_cores:
+                    costs[device] = costs.get(device, 0.0) + cost
+        found.append(costs)
+    return found
+
+
 def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
     """How many of a route's pairs cross each link, by link index."""
     crossed = Counter(link for pair in route.pairs for link in cluster.route(*pair))

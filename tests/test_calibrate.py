@@ -34,6 +34,7 @@ def line(latency_s: float, bytes_per_s: float) -> list[tuple[float, float, float
 def measurement(messages: dict[tuple[int, int], list[tuple[float, float, float]]]) -> Measurement:
     return Measurement(
         messages=messages, all_reduces={2: line(1e-3, 1e6)}, send_cpu_s_per_byte=1e-9, receive_cpu_s_per_byte=2e-9,
+        busy_latency_s=1e-3,
         spread=0.01,
     )  # fmt: skip
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.engine import simulate
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import run
+from simulator.taskgraph import Kind, Route
 from simulator.workload import Layer, Profile
 
 EXACT = 1e-9
@@ -201,3 +205,19 @@ def test_communication_slows_compute_by_the_given_factor() -> None:
     # while the first all-reduce runs (each_s), backward of the other layer advances by each_s / 1.5
     expected = 2 * 0.03 / 2 + each_s * (1 - 1 / 1.5) + each_s
     assert report.step_s == pytest.approx(expected, rel=EXACT)
+
+
+@pytest.mark.parametrize("core_s, compute_end_s, message_end_s", [(0.0, 1.0, 0.5), (0.1, 1.1, 0.5), (1.0, 2.0, 2.0)])
+def test_a_transfer_takes_its_share_of_the_receivers_core(
+    core_s: float, compute_end_s: float, message_end_s: float
+) -> None:
+    """A message of 0.5 s needs core_s of a core that computes 1 s: together they take both; in excess they halve it."""
+    size = 0.5 * BANDWIDTH
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 1, device=1, seconds=1.0)
+    builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=size)
+    graph = builder.build(np.zeros(2), ["l0"])
+    free = star(2, latency_s=0.0)
+    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, receive_cpu_s_per_byte=core_s / size)
+    found = simulate(graph, cluster)
+    assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)

@@ -51,13 +51,15 @@ Points = Sequence[tuple[float, float, float]]
 class Measurement:
     """What was measured: by device pair and by number of devices, and the CPU seconds per byte of each side.
 
-    spread: the largest interquartile range over median at the largest size.
+    busy_latency_s: by how much each round takes longer where its ranks compute. spread: the largest interquartile
+    range over median at the largest size.
     """
 
     messages: Mapping[tuple[int, int], Points]
     all_reduces: Mapping[int, Points]
     send_cpu_s_per_byte: float
     receive_cpu_s_per_byte: float
+    busy_latency_s: float
     spread: float
 
 
@@ -103,7 +105,15 @@ def apply(cluster: Cluster, found: Measurement, where: str) -> Cluster:
     )
     reduces = {count: _curve(points) for count, points in found.all_reduces.items()}
     collectives = {**cluster.collectives, **({"all_reduce": reduces} if reduces else {})}
-    return replace(cluster, links=links, collectives=collectives, sources=(*cluster.sources, *_sources(found, where)))
+    return replace(
+        cluster,
+        links=links,
+        collectives=collectives,
+        send_cpu_s_per_byte=found.send_cpu_s_per_byte,
+        receive_cpu_s_per_byte=found.receive_cpu_s_per_byte,
+        busy_latency_s=found.busy_latency_s,
+        sources=(*cluster.sources, *_sources(found, where)),
+    )
 
 
 def _task(cluster: Cluster, sizes_bytes: Sequence[int] | None, counts: Sequence[int] | None) -> dict[str, Any]:
@@ -148,6 +158,7 @@ def _measurement(task: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) ->
         all_reduces=all_reduces,
         send_cpu_s_per_byte=found[0]["cpu_s_per_byte"],
         receive_cpu_s_per_byte=found[1]["cpu_s_per_byte"],
+        busy_latency_s=max(found[0]["busy_latency_s"], found[1]["busy_latency_s"]),
         spread=max(points[-1][2] / points[-1][1] for points in curves),
     )
 

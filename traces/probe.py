@@ -5,6 +5,7 @@ Every function is called on all ranks alike and starts with a barrier; ranks tha
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from math import inf
@@ -19,6 +20,7 @@ MEASURED_S = 0.5
 """About how long to measure each size, within MIN_REPEATS and MAX_REPEATS."""
 MIN_REPEATS, MAX_REPEATS = 4, 30
 STREAM_BYTES = 1 << 22
+BUSY_BYTES = 1 << 18
 
 
 def measure(rank: Rank, pairs: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int], rates: Any) -> Any:
@@ -34,9 +36,11 @@ def measure(rank: Rank, pairs: Sequence[Sequence[int]], counts: Sequence[int], s
         group = dist.new_group(list(range(count)))
         member = rank.number < count
         all_reduces.append([_all_reduce(group, size, _repeats(2 * size, slowest)) for size in sizes] if member else [])
+    rank.doing("all-reduce beside compute")
+    busy_s = _busy_latency_s(rank)
     rank.doing("stream")
     cpu = _stream(rank, _repeats(STREAM_BYTES, slowest))
-    return {"messages": messages, "all_reduces": all_reduces, "cpu_s_per_byte": cpu}
+    return {"messages": messages, "all_reduces": all_reduces, "cpu_s_per_byte": cpu, "busy_latency_s": busy_s}
 
 
 def _repeats(size_bytes: int, bytes_per_s: float) -> int:
@@ -72,6 +76,24 @@ def _all_reduce(group: Any, size: int, repeats: int) -> list[float]:
         dist.all_reduce(tensor, group=group)
         found.append(time.perf_counter() - start)
     return found[1:]
+
+
+def _busy_latency_s(rank: Rank) -> float:
+    """How much longer each of the two rounds of an all-reduce takes when both ranks compute meanwhile; 0 elsewhere."""
+    group = dist.new_group([0, 1])
+    if rank.number > 1:
+        return 0.0
+    tensor, factor = torch.zeros(BUSY_BYTES // 4), torch.zeros(128, 128)
+    idle = statistics.median(_all_reduce(group, BUSY_BYTES, MAX_REPEATS))
+    busy = []
+    for _ in range(MAX_REPEATS):
+        dist.barrier(group)
+        start = time.perf_counter()
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        while not work.is_completed():
+            torch.mm(factor, factor)
+        busy.append(time.perf_counter() - start)
+    return max(statistics.median(busy) - idle, 0.0) / 2
 
 
 def _stream(rank: Rank, repeats: int) -> float:

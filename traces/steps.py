@@ -22,7 +22,6 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from simulator.workload import Profile
 from traces.netlab import Lab
 from traces.rank import Rank
 
