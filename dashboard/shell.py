@@ -141,7 +141,7 @@ def _navigation(pages: Mapping[str, str]) -> Any:
 
 
 def _buttons() -> list[Any]:
-    items = [dmc.MenuItem(name, id=_export_id(name), href="#", target="_self", refresh=True) for name in FILES]
+    items = [html.A(name, id=_export_id(name), href="#", className="menu-item") for name in FILES]
     return [
         dmc.Button("Copy link", id="copy-link", variant="default", size="xs"),
         menu("Export", items, "Export this run"),

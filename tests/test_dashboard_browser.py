@@ -103,9 +103,11 @@ def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
 
 def test_axe_finds_nothing_serious(page: Any, site: str) -> None:
     opened(page, site)
+    until(page, "() => !!document.querySelector('#advice .apply')")
     assert violations(page) == []
     page.click("#theme-button")
     page.wait_for_selector("html[data-mantine-color-scheme=dark]")
+    page.wait_for_timeout(600)  # colours fade
     assert violations(page) == []
     page.wait_for_timeout(300)
     shot(page, "explore-dark")
