@@ -44,6 +44,7 @@ def sample(profiles: Sequence[str], count: int) -> Points:
             "cluster": ["gcp-v100", "p3-16xlarge"],
             "strategy": STRATEGIES,
             "devices": [2, 4, 8, 16],
+            "batch_size": 256,
             "microbatches": [1, 4, 16],
             "bucket_bytes": ["1MiB", "25MiB"],
             "inter_bandwidth_bytes_per_s": "1Gbps..100Gbps by x1.08",
