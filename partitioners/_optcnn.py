@@ -125,8 +125,9 @@ def _synchronise_s(
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
-    sums = collective(plan.synchronisation.collective)
-    served = plan.synchronisation.collective in UPDATES_ON_SERVER
+    chosen = plan.synchronisation
+    sums = collective(chosen.collective, chosen.serving_workers)
+    served = chosen.collective in UPDATES_ON_SERVER
 
     @cache
     def table(channels: int, parameter_bytes: int, update_s: float, options: tuple[Degrees, ...]) -> Floats:
@@ -138,7 +139,7 @@ def _synchronise_s(
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
             slot_s = update_s * size / parameter_bytes if size else 0.0
             if len(group) > 1 and size:
-                groups.append(sums(cluster, group.tolist(), size, slot_s))
+                groups.append(sums(cluster, group.tolist(), chosen.sent_bytes(size, profile.dtype), slot_s))
             if not (len(group) > 1 and served):
                 local_s = max(local_s, slot_s / speeds[group].min())
         return fabric.collectives_s(groups) + local_s

@@ -41,11 +41,10 @@ def architecture(text: str, synchronisation: Synchronisation, *, servers: int = 
     if colon and not (served and count.isdecimal() and int(count) >= 1):
         raise InputError(f"sync is {text!r}: only ps and ps-workers take a number of servers, e.g. ps:4")
     own, on_workers = plain == "ps", plain == "ps-workers"
+    serving = int(count) if on_workers and colon else synchronisation.serving_workers
     return Architecture(
         name=text,
-        synchronisation=replace(
-            synchronisation, collective=plain, servers=int(count) if on_workers and colon else synchronisation.servers
-        ),
+        synchronisation=replace(synchronisation, collective=plain, serving_workers=serving),
         servers=(int(count) if colon else servers) if own else 0,
         waits=plain == name,
         staleness=staleness if name.endswith(BOUNDED) else None,

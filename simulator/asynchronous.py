@@ -130,7 +130,7 @@ class _Tiled:
     def _find_servers(self) -> tuple[int, ...]:
         chosen = self._plan.synchronisation
         if chosen.collective == "ps-workers":
-            return serving(self._cluster, self._group, chosen.servers)
+            return serving(self._cluster, self._group, chosen.serving_workers)
         servers = self._cluster.servers
         if chosen.collective != "ps" or not servers:
             raise InputError(

@@ -58,12 +58,17 @@ def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:
 
 
 def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
-    """For each compute task the one that its device ran before it, -1 for none and for transfers."""
+    """For each compute task the last one of some length that its device ran before it, -1 for none and for transfers.
+
+    A task that takes no time holds up no other.
+    """
     before = np.full(len(graph), -1, dtype=np.int64)
     compute = np.flatnonzero(~graph.is_transfer)
     order = compute[np.lexsort((timeline.end_s[compute], timeline.start_s[compute], graph.device[compute]))]
-    same = graph.device[order[1:]] == graph.device[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    lasting = np.where(timeline.end_s[order] > timeline.start_s[order], np.arange(len(order)), -1)
+    previous = np.maximum.accumulate(lasting)[:-1]
+    same = (previous >= 0) & (graph.device[order[1:]] == graph.device[order[previous]])
+    before[order[1:][same]] = order[previous[same]]
     found: list[int] = before.tolist()
     return found
 

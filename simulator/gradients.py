@@ -33,7 +33,9 @@ class Bucket:
     def steps(self, cluster: Cluster, plan: Plan) -> list[Step]:
         """The collective's steps for this bucket."""
         chosen = plan.synchronisation
-        return collective(chosen.collective, chosen.servers)(cluster, self.group, self.sent_bytes, self.update_s)
+        return collective(chosen.collective, chosen.serving_workers)(
+            cluster, self.group, self.sent_bytes, self.update_s
+        )
 
 
 def buckets(profile: Profile, plan: Plan) -> list[Bucket]:
@@ -174,7 +176,7 @@ def static_bytes(profile: Profile, cluster: Cluster, plan: Plan) -> Floats:
         served = chosen.collective in UPDATES_ON_SERVER and len(piece.devices) > 1
         held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else plan.optimizer_state))
         if served and chosen.collective == "ps-workers":
-            servers = serving(cluster, piece.devices, chosen.servers)
+            servers = serving(cluster, piece.devices, chosen.serving_workers)
             held[list(servers)] += piece.parameter_bytes / len(servers) * plan.optimizer_state
         elif served and cluster.servers:
             part = piece.parameter_bytes / len(cluster.servers)

@@ -58,8 +58,8 @@ class Synchronisation:
 
     collective: a name in `simulator.collectives`. Gradients that become ready one after another on the same
     devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). With `overlap` a
-    bucket leaves as soon as it is full, without it when the whole backward pass has ended. servers: how many
-    workers serve in "ps-workers" (None: one per host). With half_precision gradients travel in 16 bits; beyond
+    bucket leaves as soon as it is full, without it when the whole backward pass has ended. serving_workers: how
+    many serve in "ps-workers" (None: one per host). With half_precision gradients travel in 16 bits; beyond
     that compression makes them `compression_ratio` times smaller, for which every device computes
     compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves.
     """
@@ -69,7 +69,7 @@ class Synchronisation:
     collective: str = "ring"
     bucket_bytes: int = 25 * 2**20
     overlap: bool = True
-    servers: int | None = None
+    serving_workers: int | None = None
     half_precision: bool = False
     compression_ratio: float = 1.0
     compression_s_per_byte: float = 0.0
@@ -78,8 +78,9 @@ class Synchronisation:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
         require(1 <= self.compression_ratio < inf, "compression_ratio", self.compression_ratio, "it is at least 1")
         require_time("compression_s_per_byte", self.compression_s_per_byte)
-        if self.servers is not None:
-            require(self.servers >= 1, "servers", self.servers, "it is at least 1 (left out: one per host)")
+        if self.serving_workers is not None:
+            rule = "it is at least 1 (left out: one per host)"
+            require(self.serving_workers >= 1, "serving_workers", self.serving_workers, rule)
 
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""

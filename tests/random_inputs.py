@@ -7,6 +7,7 @@ from math import prod
 from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, Link
+from simulator.collectives import COLLECTIVES
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
@@ -53,7 +54,9 @@ def clusters(
 
 
 @st.composite
-def plans(draw: st.DrawFn, profile: Profile, cluster: Cluster, spatial: bool = True) -> Plan:
+def plans(
+    draw: st.DrawFn, profile: Profile, cluster: Cluster, spatial: bool = True, every_collective: bool = False
+) -> Plan:
     """Any degrees that the extents allow (at most 8 shards a layer) on any workers; micro-batches; "dataflow".
 
     Without `spatial` layers are split by sample and channel only. The batch may differ from the profile's.
@@ -72,18 +75,24 @@ def plans(draw: st.DrawFn, profile: Profile, cluster: Cluster, spatial: bool = T
         batch_size=batch_size,
         microbatches=microbatches,
         placements=placements,
-        synchronisation=draw(synchronisations(cluster)),
+        synchronisation=draw(synchronisations(cluster, every_collective)),
         strategy="random",
     )
 
 
 @st.composite
-def synchronisations(draw: st.DrawFn, cluster: Cluster) -> Synchronisation:
-    """Ring, or parameter servers where the cluster has any; no bucket, small or large ones; overlapped or not."""
+def synchronisations(draw: st.DrawFn, cluster: Cluster, every_collective: bool = False) -> Synchronisation:
+    """Ring, or parameter servers where the cluster has any; no bucket, small or large ones; overlapped or not.
+
+    With `every_collective` any of them, and gradients in 16 bits or compressed.
+    """
+    known = tuple(COLLECTIVES) if every_collective else ("ring", "ps")
     return Synchronisation(
-        collective=draw(st.sampled_from(("ring", "ps") if cluster.servers else ("ring",))),
+        collective=draw(st.sampled_from([name for name in known if name != "ps" or cluster.servers])),
         bucket_bytes=draw(st.sampled_from((0, 500, 25 * 2**20))),
         overlap=draw(st.booleans()),
+        half_precision=every_collective and draw(st.booleans()),
+        compression_ratio=draw(st.sampled_from((1.0, 1.0, 7.0))) if every_collective else 1.0,
     )
 
 

@@ -126,7 +126,7 @@ def test_updates_happen_once_per_push() -> None:
 
 def test_workers_can_serve() -> None:
     profile, cluster = chain(4, batch=WORKERS), star(WORKERS)
-    plan = replicated(profile, WORKERS, synchronisation=replace(SERVED, collective="ps-workers", servers=4))
+    plan = replicated(profile, WORKERS, synchronisation=replace(SERVED, collective="ps-workers", serving_workers=4))
     found = run_asynchronously(profile, cluster, plan, staleness=None)
     moved = 2 * 3 / 4 * profile.parameter_bytes / BANDWIDTH
     assert found.samples_per_s == pytest.approx(WORKERS / (COMPUTE_S + moved + 2 * LATENCY), rel=0.05)

@@ -259,7 +259,7 @@ def test_servers_on_workers_spread_over_the_hosts() -> None:
     for count, expected in ((None, {0, 4}), (1, {0}), (3, {0, 1, 4}), (8, set(range(8)))):
         steps = collective("ps-workers", count)(cluster, range(8), SIZE, 1.0)
         assert {step.device for step in steps if step.route is None} == expected
-    with pytest.raises(InputError, match="servers is 9: of 8 workers 1 to 8 can serve"):
+    with pytest.raises(InputError, match="serving_workers is 9: of 8 workers 1 to 8 can serve"):
         collective("ps-workers", 9)(cluster, range(8), SIZE, 1.0)
 
 
@@ -335,7 +335,7 @@ def test_state_lies_with_the_servers() -> None:
         ("ps-workers", 2, [3.0, 3.0, 2.0, 2.0, 0.0]),
     ):
         plan = replicated(
-            profile, 4, optimizer_state=2.0, synchronisation=Synchronisation(collective=name, servers=servers)
+            profile, 4, optimizer_state=2.0, synchronisation=Synchronisation(collective=name, serving_workers=servers)
         )
         held = static_bytes(profile, star(4, servers=1), plan)
         assert held == pytest.approx(np.array(expected) * size)
@@ -346,7 +346,7 @@ def test_state_lies_with_the_servers() -> None:
     [
         ({"compression_ratio": 0.5}, "compression_ratio is 0.5: it is at least 1"),
         ({"compression_s_per_byte": -1.0}, "compression_s_per_byte is -1.0"),
-        ({"servers": 0}, "servers is 0: it is at least 1"),
+        ({"serving_workers": 0}, "serving_workers is 0: it is at least 1"),
     ],
 )
 def test_wrong_options(options: dict[str, float], told: str) -> None:

@@ -46,7 +46,7 @@ def serving(cluster: Cluster, group: Sequence[int], servers: int | None) -> tupl
         order.append((seen[host], place, device))
         seen[host] += 1
     count = len(seen) if servers is None else servers
-    require(1 <= count <= len(group), "servers", count, f"of {len(group)} workers 1 to {len(group)} can serve")
+    require(1 <= count <= len(group), "serving_workers", count, f"of {len(group)} workers 1 to {len(group)} can serve")
     return tuple(sorted(device for _, _, device in sorted(order)[:count]))
 
 
