@@ -34,11 +34,17 @@ ROUNDING = 1e-9
 
 
 def contiguous_stages(
-    profile: Profile, cluster: Cluster, *, microbatch_size: int, microbatches: int = 1, replicas: bool = False
+    profile: Profile,
+    cluster: Cluster,
+    *,
+    microbatch_size: int,
+    microbatches: int = 1,
+    replicas: bool = False,
+    chunks: int = 1,
 ) -> Stages:
     """The best stages over all workers of `cluster`, one device each unless `replicas` are allowed.
 
-    With replicas, the number of stages p is the one of the smallest (M + p - 1) x pace, the time of a whole step.
+    With several `chunks`, stage i is on worker i modulo their number, and no stage has replicas. With replicas, the number of stages p is the one of the smallest (M + p - 1) x pace, the time of a whole step.
     Raises InputError when there are more workers than the layers can occupy.
     """
     layers, devices, most_replicas = len(profile.layers), cluster.workers, microbatch_size if replicas else 1
@@ -47,8 +53,11 @@ def contiguous_stages(
             f"{devices} devices need {-(-devices // most_replicas)} stages, but {profile.model!r} has {layers} layers "
             f"and every stage holds at least one; use at most {layers * most_replicas} devices"
         )
+    costs = measured_costs(profile, cluster, microbatch_size, microbatches)
+    if chunks > 1:
+        return best_stages(costs.round(devices), layers=layers, devices=devices * chunks)
     return best_stages(
-        measured_costs(profile, cluster, microbatch_size, microbatches),
+        costs,
         layers=layers,
         devices=devices,
         most_replicas=min(most_replicas, devices),
@@ -82,9 +91,9 @@ class Stages:
         """Seconds of a step if every stage took the pace: GPipe's bubble fraction is (p - 1) / (M + p - 1)."""
         return (microbatches + len(self.starts) - 1) * self.pace_s
 
-    def placements(self, profile: Profile) -> dict[str, Placement]:
-        """The placement of every layer of `profile`."""
-        firsts = np.cumsum((0, *self.replicas))
+    def placements(self, profile: Profile, workers: int | None = None) -> dict[str, Placement]:
+        """The placement of every layer of `profile`; stages go round `workers` where there are more of them."""
+        firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)
         stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
         found = {}
         for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True):
@@ -104,6 +113,17 @@ class Costs:
 
     stage_s: Callable[[int, int], Floats]
     transfer_s: Callable[[int, int, int], Floats]
+
+    def round(self, devices: int) -> Costs:
+        """The same for stages that go round and round the devices; from the last to the first as the costliest cut."""
+
+        def transfer_s(device: int, q: int, r: int) -> Floats:
+            if device % devices or not device:
+                return self.transfer_s(device % devices, q, r)
+            around = [self.transfer_s(d, q, r) for d in range(1, devices)]
+            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, q, r)
+
+        return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
     def within(self, limit: float) -> Costs:
         """The same transfers and free stages, both infinite above `limit`."""

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from partitioners._contiguous import contiguous_stages
 from simulator.cluster import Cluster
+from simulator.errors import InputError
 from simulator.plan import Plan, Synchronisation
+from simulator.schedules import CHUNKED
 from simulator.workload import Profile
 
 
@@ -18,6 +20,7 @@ def partition(
     microbatches: int | None = None,
     schedule: str = "1f1b",
     replicas: bool = False,
+    chunks: int | None = None,
     synchronisation: Synchronisation = Synchronisation(),
     optimizer_state: float = 1.0,
     seed: int = 0,
@@ -26,8 +29,15 @@ def partition(
 
     Without `microbatches`, the divisor of the batch up to 4 x workers that promises the shortest step: many
     micro-batches shrink the bubble, but small ones can run below a device's best rate, as the profile says.
+    chunks: stages per worker, in schedules that allow several; by default 2 in "interleaved", otherwise 1.
     Raises InputError when there are more stages than layers or the batch does not divide.
     """
+    chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
+    if chunks > 1 and (replicas or schedule not in CHUNKED):
+        raise InputError(
+            f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(sorted(CHUNKED))} and no "
+            f"replicas; here it is {schedule!r}"
+        )
     plan = Plan(
         model=profile.model,
         batch_size=batch_size,
@@ -40,11 +50,13 @@ def partition(
     )
     counts = _divisors(batch_size, 4 * cluster.workers) if microbatches is None else [microbatches]
     found = {
-        m: contiguous_stages(profile, cluster, microbatch_size=batch_size // m, microbatches=m, replicas=replicas)
+        m: contiguous_stages(
+            profile, cluster, microbatch_size=batch_size // m, microbatches=m, replicas=replicas, chunks=chunks
+        )
         for m in counts
     }
     best = min(found, key=lambda m: found[m].step_s(m))
-    return replace(plan, microbatches=best, placements=found[best].placements(profile))
+    return replace(plan, microbatches=best, placements=found[best].placements(profile, cluster.workers))
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -19,7 +19,7 @@ from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elem
 from simulator.gradients import add_synchronisation, static_bytes
 from simulator.plan import Placement, Plan
 from simulator.regions import shards
-from simulator.schedules import schedule, stages
+from simulator.schedules import SPLIT, schedule, stages
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
 
@@ -44,7 +44,7 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
         placement = plan.placements[profile.layers[layer].name]
         owners = placement.array[:, slot].ravel()
         order = np.argsort(owners, kind="stable")
-        tasks = passes.backward(layer)[_flat_slots(placement, slot)][order]
+        tasks = passes.last[passes.forward(layer)][_flat_slots(placement, slot)][order]
         devices, first = np.unique(owners[order], return_index=True)
         parts = zip(devices.tolist(), np.split(tasks, first[1:]), strict=True)
         return {device: np.add.outer(starts, mine).ravel() for device, mine in parts}
@@ -65,20 +65,29 @@ def _flat_slots(placement: Placement, slot: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Passes:
-    """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard."""
+    """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
+
+    last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
+    """
 
     first: Ints
     device: Ints
+    last: Ints
     total: int
 
     def forward(self, layer: int) -> Ints:
         return np.arange(self.first[layer], self.first[layer + 1])
 
-    def backward(self, layer: int) -> Ints:
-        return self.forward(layer) + self.total
+    def of(self, forward: Ints, kind: Kind) -> Ints:
+        """The tasks of one kind of pass over the layers that `forward` tasks run, in their order."""
+        if kind == Kind.FORWARD:
+            return forward
+        backward, last = forward[::-1] + self.total, self.last[forward[::-1]]
+        return backward if kind == Kind.BACKWARD else last[last != backward]
 
     def backwards_on(self, device: int) -> Ints:
-        return np.flatnonzero(self.device == device) + self.total
+        """What ends the backward passes of a device; a split pass also has its first part ended by then."""
+        return self.last[self.device == device]
 
 
 def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> _Passes:
@@ -96,17 +105,36 @@ def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan:
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
+    weight_s = seconds[1] * _weight_fractions(profile, plan)[layer]
     backward = builder.add(
         Kind.BACKWARD,
         len(device),
-        seconds=seconds[1],
+        seconds=seconds[1] - weight_s,
         priority=2 * len(sizes) - 1 - layer,
         allocated_bytes=output,
-        freed_bytes=saved + output,
         **columns,
     )
     builder.depend(backward, forward)
-    return _Passes(first=first, device=device, total=len(device))
+    last = backward.copy()
+    split = np.flatnonzero(weight_s > 0)
+    columns = {"device": device[split], "layer": layer[split], "shard": shard[split]}
+    last[split] = builder.add(
+        Kind.WEIGHT, len(split), seconds=weight_s[split], priority=2 * len(sizes) - 1 - layer[split], **columns
+    )
+    builder.depend(last[split], backward[split])
+    builder.column("freed_bytes")[last] += saved + output
+    return _Passes(first=first, device=device, last=last, total=len(device))
+
+
+def _weight_fractions(profile: Profile, plan: Plan) -> Floats:
+    """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
+
+    Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3); a layer
+    of the training data has no gradient of its input.
+    """
+    if plan.schedule not in SPLIT:
+        return np.zeros(len(profile.layers))
+    return np.array([(0.5 if layer.inputs else 1.0) * (layer.parameter_bytes > 0) for layer in profile.layers])
 
 
 def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
@@ -180,8 +208,8 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
     keeper = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(keeper, crossing.entry[away], reader[away])
     freed = builder.column("freed_bytes")
-    np.add.at(freed, keeper + passes.total, size)
-    np.add.at(freed, sender + passes.total, size)
+    np.add.at(freed, passes.last[keeper], size)
+    np.add.at(freed, passes.last[sender], size)
 
 
 def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints) -> None:
@@ -189,12 +217,14 @@ def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Pas
     instructions = schedule(plan.schedule)
     if instructions is None:
         return
-    found = stages(profile, plan)
-    for number, layers in enumerate(found):
-        tasks = np.concatenate([passes.forward(layer) for layer in layers])
-        for device in plan.placements[profile.layers[layers[0]].name].device_set:
-            forward = tasks[passes.device[tasks] == device]
-            passes_of = {Kind.FORWARD: forward, Kind.BACKWARD: forward[::-1] + passes.total}
-            order = [passes_of[kind] + starts[m] for kind, m in instructions(len(found), number, plan.microbatches)]
-            chain = np.concatenate(order)
+    owned: dict[tuple[int, ...], list[list[int]]] = {}
+    for layers in stages(profile, plan):
+        owned.setdefault(plan.placements[profile.layers[layers[0]].name].device_set, []).append(layers)
+    for place, (devices, chunks) in enumerate(owned.items()):
+        order = list(instructions(len(owned), place, plan.microbatches, len(chunks)))
+        tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
+        for device in devices:
+            own = [forward[passes.device[forward] == device] for forward in tasks]
+            groups = [passes.of(own[chunk], kind) + starts[m] for kind, m, chunk in order]
+            chain = np.concatenate(groups)
             builder.depend(chain[1:], chain[:-1])

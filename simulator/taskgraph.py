@@ -13,14 +13,18 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(IntEnum):
-    """What a task does. Kinds from ACTIVATION on are transfers."""
+    """What a task does. Kinds from ACTIVATION on are transfers.
+
+    WEIGHT makes the gradient of parameters where a schedule splits it from BACKWARD, which then makes those of inputs.
+    """
 
     FORWARD = 0
     BACKWARD = 1
-    UPDATE = 2
-    ACTIVATION = 3
-    GRADIENT = 4
-    SYNCHRONISATION = 5
+    WEIGHT = 2
+    UPDATE = 3
+    ACTIVATION = 4
+    GRADIENT = 5
+    SYNCHRONISATION = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from test_closed_forms import chain, staged, star
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Placement
 from simulator.run import Run, run
-from simulator.schedules import schedule
+from simulator.schedules import SPLIT, schedule
 from simulator.taskgraph import Kind
 
 
@@ -22,16 +22,20 @@ def picture(found: Run, unit_s: float) -> list[str]:
     for task in range(len(graph)):
         first, last = round(timeline.start_s[task] / unit_s), round(timeline.end_s[task] / unit_s)
         if not graph.is_transfer[task] and last > first:
-            zero = ord("0") if graph.kind[task] == Kind.FORWARD else ord("a")
-            mark = chr(zero + int(graph.microbatch[task]))
+            zero = {Kind.FORWARD: "0", Kind.BACKWARD: "a", Kind.WEIGHT: "A"}[Kind(graph.kind[task])]
+            mark = chr(ord(zero) + int(graph.microbatch[task]))
             rows[graph.device[task]][first:last] = mark * (last - first)
     return ["".join(row).rstrip() for row in rows]
 
 
-def draw(name: str, stages: int, microbatches: int) -> list[str]:
-    profile = chain(stages, forward_s=1.0 * microbatches, backward_s=1.0 * microbatches)
+def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str]:
+    """Each pass takes a unit; where the backward pass is split, each half does."""
+    layers, halves = stages * chunks, 2 if name in SPLIT else 1
+    profile = chain(layers, forward_s=1.0 * microbatches, backward_s=float(halves * microbatches))
     free = star(stages, bandwidth=1e30, latency_s=0.0)
-    return picture(run(profile, free, staged(profile, stages, microbatches, name)), 1.0)
+    plan = staged(profile, stages, microbatches, name)
+    placements = {layer.name: Placement(devices=(i % stages,)) for i, layer in enumerate(profile.layers)}
+    return picture(run(profile, free, replace(plan, placements=placements)), 1.0)
 
 
 def drawn_in_docstring(name: str) -> list[str]:
@@ -42,9 +46,30 @@ def drawn_in_docstring(name: str) -> list[str]:
     return [line.strip()[len("stage 0  ") :] for line in lines]
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero-bubble"])
 def test_runs_as_its_docstring_draws_it(name: str) -> None:
     assert draw(name, stages=3, microbatches=4) == drawn_in_docstring(name)
+
+
+def test_interleaved_runs_as_its_docstring_draws_it() -> None:
+    assert draw("interleaved", stages=2, microbatches=4, chunks=2) == drawn_in_docstring("interleaved")
+
+
+def test_a_split_backward_frees_memory_and_syncs_after_the_weight_gradient() -> None:
+    profile = chain(2, forward_s=1.0, backward_s=2.0)
+    done = run(profile, star(2), staged(profile, 2, 2, "zero-bubble"))
+    graph, ends = done.graph, done.timeline.end_s
+    weights = graph.kind == Kind.WEIGHT
+    assert weights.sum() == 4 and graph.allocated_bytes.sum() == pytest.approx(graph.freed_bytes.sum())
+    assert done.timeline.start_s[graph.kind == Kind.UPDATE].min() >= ends[weights & (graph.device == 0)].min()
+
+
+def test_interleaving_shrinks_the_bubble_by_the_number_of_chunks() -> None:
+    """(p-1)/v of a micro-batch's passes, where 1F1B's bubble is (p-1) of them (Narayanan et al., SC 2021)."""
+    plain = max(map(len, draw("1f1b", stages=4, microbatches=8)))
+    chunked = max(map(len, draw("interleaved", stages=4, microbatches=8, chunks=2)))
+    assert plain == 2 * (8 + 3)
+    assert chunked == 2 * (2 * 8 + 3)
 
 
 def test_1f1b_with_fewer_microbatches_than_stages() -> None:

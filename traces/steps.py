@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def train(rank: Rank, step: Callable[[], None], count: int) -> dict[str, Any]:
     gc.enable()
     rank.doing("measuring memory")
     return {
-        "steps_s": [b - a for a, b in zip(ends, ends[1:], strict=False)],
+        "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
         "peak_bytes": _peak_bytes(step),
     }
