@@ -75,7 +75,7 @@ class GraphBuilder:
 
         Task t of micro-batch m gets index m * len + t and a priority greater by m * priority_step.
         """
-        count, later, earlier = self._count, *self._edge_arrays()
+        count, later, earlier = self._count, *self.edges()
         for name in _DEFAULTS:
             self._blocks[name] = [np.tile(self.column(name), times)]
         microbatch = np.repeat(np.arange(times), count)
@@ -85,7 +85,8 @@ class GraphBuilder:
         self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
         self._count = count * times
 
-    def _edge_arrays(self) -> tuple[Ints, Ints]:
+    def edges(self) -> tuple[Ints, Ints]:
+        """All dependencies so far as (tasks, what each waits for)."""
         none = np.zeros(0, dtype=np.int64)
         later = np.concatenate([none, *(edge[0] for edge in self._edges)])
         earlier = np.concatenate([none, *(edge[1] for edge in self._edges)])
@@ -93,7 +94,7 @@ class GraphBuilder:
 
     def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
         """The finished graph."""
-        later, earlier = self._edge_arrays()
+        later, earlier = self.edges()
         order = np.lexsort((earlier, later))
         start = np.zeros(self._count + 1, dtype=np.int64)
         np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])

@@ -19,7 +19,7 @@ from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elem
 from simulator.gradients import add_synchronisation, static_bytes
 from simulator.plan import Placement, Plan
 from simulator.regions import shards
-from simulator.schedules import SPLIT, schedule, stages
+from simulator.schedules import HANDSHAKES, SPLIT, schedule, stages
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
 
@@ -37,7 +37,9 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
     starts = np.arange(plan.microbatches) * per_microbatch
-    _add_order(builder, profile, plan, passes, starts)
+    orders = _add_order(builder, profile, plan, passes, starts)
+    if cluster.rendezvous and plan.schedule in HANDSHAKES:
+        _add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
 
     @cache
     def by_device(layer: int, slot: int) -> dict[int, Ints]:
@@ -212,11 +214,15 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
     np.add.at(freed, passes.last[sender], size)
 
 
-def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints) -> None:
-    """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free."""
+def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints) -> list[list[Ints]]:
+    """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free.
+
+    Returns the tasks of each pass of each device.
+    """
     instructions = schedule(plan.schedule)
+    orders: list[list[Ints]] = []
     if instructions is None:
-        return
+        return orders
     owned: dict[tuple[int, ...], list[list[int]]] = {}
     for layers in stages(profile, plan):
         owned.setdefault(plan.placements[profile.layers[layers[0]].name].device_set, []).append(layers)
@@ -225,6 +231,30 @@ def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Pas
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
-            groups = [passes.of(own[chunk], kind) + starts[m] for kind, m, chunk in order]
-            chain = np.concatenate(groups)
+            orders.append([passes.of(own[chunk], kind) + starts[m] for kind, m, chunk in order])
+            chain = np.concatenate(orders[-1])
             builder.depend(chain[1:], chain[:-1])
+    return orders
+
+
+def _add_rendezvous(builder: GraphBuilder, orders: list[list[Ints]], waits_for_sends: bool) -> None:
+    """Let a message start only when its receiver has run all that comes before the pass that needs it.
+
+    Where a device waits for its sends, the pass after next does at the latest, and the next one already unless both
+    are forward: torch looks at a send when it has something else to wait for.
+    """
+    kind, (later, earlier) = builder.column("kind"), builder.edges()
+    moved, fetched = kind[later] >= Kind.ACTIVATION, kind[earlier] >= Kind.ACTIVATION
+    for order in orders:
+        number = np.full(len(builder), len(order))
+        for k, tasks in enumerate(order):
+            number[tasks] = k
+        first, last = np.array([tasks[0] for tasks in order]), np.array([tasks[-1] for tasks in order])
+        needed = fetched & (number[later] < len(order)) & (number[later] > 0)
+        builder.depend(earlier[needed], last[number[later[needed]] - 1])
+        if waits_for_sends:
+            both = (kind[first[:-1]] == Kind.FORWARD) & (kind[first[1:]] == Kind.FORWARD)
+            after = np.arange(len(order)) + 1 + np.append(both, False)
+            made = moved & (number[earlier] < len(order))
+            blocked = after[number[earlier[made]]]
+            builder.depend(first[blocked[blocked < len(order)]], later[made][blocked < len(order)])

@@ -145,6 +145,9 @@ CHUNKED = frozenset({"interleaved", "zero-bubble"})
 SPLIT = frozenset({"zero-bubble"})
 """Those that split the backward pass."""
 
+HANDSHAKES = {"gpipe": False, "1f1b": True}
+"""Those in which torch receives just before a pass that needs it, and whether a pass waits for the sends before."""
+
 
 def schedule(name: str) -> Schedule | None:
     """The schedule called `name`, None for dataflow. Raises UnknownNameError."""

@@ -99,3 +99,13 @@ def test_overlapping_stages_have_no_fixed_order() -> None:
     mixed = {"l0": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), "l1": plan.placements["l1"]}
     with pytest.raises(InputError, match=r"device 1 is shared .* use schedule 'dataflow'"):
         run(profile, star(2), replace(plan, placements=mixed))
+
+
+def test_torch_receives_only_when_it_needs_to() -> None:
+    """A transfer of one unit: 1 before device 1's forward 0; later ones start when its forward before has ended."""
+    profile = chain(2, forward_s=2.0, backward_s=2.0)
+    plan = staged(profile, 2, 2, "gpipe")
+    size = profile.layers[0].output_bytes / 2
+    fast = star(2, bandwidth=size, latency_s=0.0)
+    assert picture(run(profile, fast, plan), 1.0) == ["01    ab", "  01ab"]
+    assert picture(run(profile, replace(fast, rendezvous=True), plan), 1.0) == ["01     a b", "  0 1ab"]

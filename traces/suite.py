@@ -73,10 +73,10 @@ class Case:
         parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
         return "-".join([*parts, self.network.name])
 
-    def slowed(self, cluster: Cluster) -> Cluster:
-        """`cluster` with the straggler at half its speed, as two processes share a core evenly."""
-        if self.straggler is None:
-            return cluster
+    def conditions(self, cluster: Cluster) -> Cluster:
+        """`cluster` as the run finds it: torch's pipelines meet for each message; a straggler has half its speed,
+        as two processes share a core evenly."""
+        cluster = replace(cluster, rendezvous=self.via == "pipelining")
 
         def speed(number: int, device: Device) -> Device:
             return replace(device, speed=device.speed / 2) if number == self.straggler else device

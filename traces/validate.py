@@ -176,7 +176,7 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, C
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
     cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
     plan = make_plan(case, profile, cluster)
-    return profile, cluster, plan, simulate(profile, case.slowed(cluster), plan).report
+    return profile, cluster, plan, simulate(profile, case.conditions(cluster), plan).report
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
