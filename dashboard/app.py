@@ -8,7 +8,7 @@ from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
 from dashboard import shell
-from dashboard.pages import explore
+from dashboard.pages import compare, explore, profiles
 from dashboard.routes import add_routes
 from dashboard.security import LOCAL, secure
 from dashboard.store import Store
@@ -31,7 +31,11 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
         suppress_callback_exceptions=True,
         on_error=shell.report_error,
     )
-    pages = {"/": ("Explore", explore.add(app, store))}
+    pages = {
+        "/": ("Explore", explore.add(app, store)),
+        "/compare": ("Compare", compare.add(app, store)),
+        "/profiles": ("Profiles", profiles.add(app, store)),
+    }
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)

@@ -81,25 +81,18 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
         page = pages.get(path)
         content = _missing(path, pages) if page is None else page(now, baseline)
         told = [toast("The link was changed", problem, "yellow") for problem in problems]
-        # State that the callbacks of a page share lives in the page, so that it comes and goes with its controls.
-        state = [
-            dcc.Store(id="configuration", data=None if path == "/" else now.query()),
-            dcc.Store(id="baseline", data=baseline.query() if baseline else None),
-            dcc.Store(id="selection", data={}),
-        ]
-        return [*state, content], told
+        address = {"query": now.query(), "base": baseline.query() if baseline else ""}
+        return [dcc.Store(id="address", data=address), content], told
 
     links = [Output(f"nav-{i}", "href") for i in range(len(pages))]
-    in_browser(
-        app, "address", links, Input("configuration", "data"), Input("baseline", "data"), State("nav-paths", "data")
-    )
+    in_browser(app, "address", links, Input("address", "data"), State("nav-paths", "data"))
     theme = [Output("mantine", "forceColorScheme"), Output("scheme", "data")]
     in_browser(app, "theme", theme, Input("theme-button", "n_clicks"), State("scheme", "data"))
     help_inputs = Input("help-button", "n_clicks"), State("help", "opened")
     in_browser(app, "help", Output("help", "opened"), *help_inputs, initial=False)
     effect(app, "copyLink", Input("copy-link", "n_clicks"))
     files = [Output(_export_id(name), "href") for name in FILES]
-    in_browser(app, "exports", files, Input("configuration", "data"), State("export-names", "data"))
+    in_browser(app, "exports", files, Input("address", "data"), State("export-names", "data"))
 
 
 def read_address(store: Store, search: str) -> tuple[Configuration, Configuration | None, list[str]]:

@@ -61,13 +61,12 @@
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     page: {
       /* Keep the address up to date without adding to the history, and let the other pages open on the same state. */
-      address(query, baseline, paths) {
-        if (!query) return window.dash_clientside.no_update;
-        const whole = `?${query}${baseline ? `&base=${encodeURIComponent(baseline)}` : ""}`;
+      address(state, paths) {
+        const whole = `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
         if (window.location.search !== whole) window.history.replaceState(window.history.state, "", window.location.pathname + whole);
         return paths.map((path) => path + whole);
       },
-      exports: (query, names) => names.map((name) => `export/${name}?${query || ""}`),
+      exports: (state, names) => names.map((name) => `export/${name}?${state.query}`),
       help: (clicks, opened) => (clicks ? !opened : false),
       theme(clicks, stored) {
         const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";

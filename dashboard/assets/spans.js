@@ -24,6 +24,7 @@
     run.rows = new Uint8Array(run.lanes).fill(1);
     run.reach = new Float64Array(run.spans);
     const ends = new Float64Array(ROWS);
+    const grace = run.step_s * 2e-7; // durations are rounded to 24 bits
     for (let lane = 0; lane < run.lanes; lane++) {
       ends.fill(-1);
       let reach = 0;
@@ -33,7 +34,7 @@
         run.reach[i] = reach;
         if (lane % 2 === 0) continue;
         let row = 0;
-        while (row < ROWS - 1 && ends[row] > run.start[i] + 1e-15) row++;
+        while (row < ROWS - 1 && ends[row] > run.start[i] + grace) row++;
         ends[row] = Math.max(ends[row], end);
         run.row[i] = row;
         run.rows[lane] = Math.max(run.rows[lane], row + 1);

@@ -28,6 +28,7 @@ def _add_refresh(app: Dash, store: Store) -> None:
     @app.callback(
         output={
             "query": Output("configuration", "data"),
+            "address": Output("address", "data"),
             "shown": Output("shown", "data"),
             "kpis": Output("kpis", "children"),
             "badge": Output("badge", "children"),
@@ -52,6 +53,7 @@ def _add_refresh(app: Dash, store: Store) -> None:
         told = remarks(outcome)
         return {
             "query": now.query(),
+            "address": {"query": now.query(), "base": baseline or ""},
             "shown": {"query": now.query() if outcome.run else None, "message": "no timeline: there is no run to show"},
             "kpis": kpi_row(outcome, before),
             "badge": badge(outcome),

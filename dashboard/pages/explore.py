@@ -29,6 +29,9 @@ def add(app: Dash, store: Store) -> Page:
     def content(now: Configuration, baseline: Configuration | None) -> Any:
         return html.Div(
             [
+                dcc.Store(id="configuration"),
+                dcc.Store(id="baseline", data=baseline.query() if baseline else None),
+                dcc.Store(id="selection", data={}),
                 html.Div(
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),

@@ -1,0 +1,87 @@
+"""Two runs side by side as rows of a table: what each came to, the difference, and whether it is welcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from dashboard.configuration import Configuration
+from dashboard.kpis import SAME, difference
+from dashboard.measures import shares
+from dashboard.store import Outcome
+from simulator.metrics import Report
+from simulator.units import format_bytes, format_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One quantity of both; change as "▼ 12.0 %"."""
+
+    name: str
+    before: str
+    after: str
+    change: str = ""
+    tone: str = SAME
+
+
+Read = Callable[[Report], float]
+_QUANTITIES: tuple[tuple[str, Read, Callable[[float], str], bool], ...] = (
+    ("step time", lambda r: r.step_s, format_time, False),
+    ("samples per second", lambda r: r.samples_per_s, lambda v: f"{v:,.4g}", True),
+    ("speed-up over one device", lambda r: r.speedup, lambda v: f"{v:.2f}", True),
+    ("efficiency", lambda r: r.efficiency, lambda v: f"{v:.1%}", True),
+    ("load balance ratio", lambda r: r.load_balance_ratio, lambda v: f"{v:.3f}", False),
+    ("bytes forward", lambda r: r.communication_bytes.forward, format_bytes, False),
+    ("bytes backward", lambda r: r.communication_bytes.backward, format_bytes, False),
+    ("bytes synchronised", lambda r: r.communication_bytes.synchronisation, format_bytes, False),
+    ("bytes in all", lambda r: r.communication_bytes.total, format_bytes, False),
+    ("peak memory", lambda r: r.peak_memory_bytes, format_bytes, False),
+    ("critical path", lambda r: r.critical_path_s, format_time, False),
+    ("tasks", lambda r: float(r.tasks), lambda v: f"{v:,.0f}", False),
+)
+
+
+def settings(before: Configuration, after: Configuration) -> list[Row]:
+    """The controls that differ."""
+    found = []
+    for field in fields(Configuration):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new:
+            found.append(Row(name=field.name.replace("_", " "), before=_told(old), after=_told(new)))
+    return found
+
+
+def results(before: Outcome, after: Outcome) -> list[Row]:
+    """What differs in the outcome, device time by use included; empty unless both ran."""
+    if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
+        return []
+    old, new = before.run.report, after.run.report
+    found = [
+        _row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES
+    ]  # fmt: skip
+    parts = zip(shares(before.run, before.cluster).total, shares(after.run, after.cluster).total, strict=True)
+    for one, other in parts:
+        if max(one.ratio, other.ratio) >= 0.0005:
+            change, tone = difference(other.ratio, one.ratio, more=not one.lost, points=True)
+            row = Row(
+                name=f"device time: {one.name}",
+                before=f"{one.ratio:.1%}",
+                after=f"{other.ratio:.1%}",
+                change=change,
+                tone=tone,
+            )
+            found.append(row)
+    return found
+
+
+def _row(name: str, before: float, after: float, show: Callable[[float], str], *, more: bool) -> Row:
+    change, tone = difference(after, before, more=more)
+    return Row(name=name, before=show(before), after=show(after), change=change, tone=SAME if name == "tasks" else tone)
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "automatic"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,123 @@
+"""A profile: time by layer, one layer's measured scaling, and the network's layers with their joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.blocks import Block, folded
+from dashboard.figures.style import BACKWARD, CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, message
+from simulator.costs import shard_seconds
+from simulator.workload import Profile
+
+_STEPS, _LABELLED = 48, 24
+
+
+def layer_times(profile: Profile) -> Figure:
+    """Forward and backward milliseconds of each layer, in topological order."""
+    names = [layer.name for layer in profile.layers]
+    data = []
+    for what, colour, spread in (("forward", FORWARD, "forward_spread_s"), ("backward", BACKWARD, "backward_spread_s")):
+        data.append({
+            "type": "bar",
+            "name": what,
+            "x": list(range(len(names))),
+            "y": [getattr(layer, f"{what}_s") * 1e3 for layer in profile.layers],
+            "customdata": [[layer.name, getattr(layer, spread) * 1e3] for layer in profile.layers],
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{customdata[0]}}: {what} %{{y:.4g}} ms (spread %{{customdata[1]:.3g}})<extra></extra>",
+        })  # fmt: skip
+    return figure(
+        data,
+        barmode="stack",
+        bargap=0.1,
+        showlegend=True,
+        xaxis={"title": {"text": "layer, in topological order"}, "showgrid": False},
+        yaxis={"ticksuffix": " ms"},
+        legend={"orientation": "h", "y": 1.12, "x": 1, "xanchor": "right"},
+    )
+
+
+def scaling(profile: Profile, layer: int) -> Figure:
+    """The layer's measured times over the batch size, and the line that costs are read from."""
+    one = profile.layers[layer]
+    points = [p for p in one.scaling if p.channel_fraction == 1]
+    whole = (profile.batch_size, one.forward_s, one.backward_s)
+    measured = sorted([(p.batch_size, p.forward_s, p.backward_s) for p in points] + [whole])
+    most = max(size for size, _, _ in measured) * 1.25
+    sizes = [most * (i + 1) / _STEPS for i in range(_STEPS)]
+    lines = [shard_seconds(profile, one, size) for size in sizes]
+    data: list[dict[str, Any]] = []
+    for at, (what, colour) in enumerate((("forward", FORWARD), ("backward", BACKWARD))):
+        data.append({
+            "type": "scatter", "mode": "lines", "name": f"{what}, as used", "x": sizes,
+            "y": [line[at] * 1e3 for line in lines], "line": {"color": colour, "width": 1.5},
+            "hoverinfo": "skip", "showlegend": False,
+        })  # fmt: skip
+        data.append({
+            "type": "scatter", "mode": "markers", "name": f"{what}, measured", "x": [m[0] for m in measured],
+            "y": [m[1 + at] * 1e3 for m in measured], "marker": {"color": colour, "size": 8},
+            "hovertemplate": f"batch %{{x}}: {what} %{{y:.4g}} ms<extra></extra>",
+        })  # fmt: skip
+    return figure(
+        data,
+        showlegend=True,
+        xaxis={"title": {"text": "samples"}},
+        yaxis={"ticksuffix": " ms", "rangemode": "tozero"},
+        legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
+    )
+
+
+def network(profile: Profile) -> Figure:
+    """Blocks of layers along a line, area = time; an arc for every input that skips over a block."""
+    blocks = folded(profile)
+    if not blocks:
+        return message("no layers")
+    home = [number for number, block in enumerate(blocks) for _ in range(block.length * block.repeats)]
+    arcs = sorted({
+        (home[profile.index[name]], home[i])
+        for i, layer in enumerate(profile.layers)
+        for name in layer.inputs
+        if home[i] - home[profile.index[name]] > 1
+    })  # fmt: skip
+    largest = max(block.seconds for block in blocks) or 1.0
+    nodes = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": list(range(len(blocks))),
+        "y": [0] * len(blocks),
+        "line": {"color": OUTLINE, "width": 1},
+        "marker": {
+            "size": [8 + 26 * (block.seconds / largest) ** 0.5 for block in blocks],
+            "color": [FORWARD if block.parameter_bytes else MESSAGE for block in blocks],
+            "symbol": "square",
+        },
+        "customdata": [
+            [block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds * 1e3]
+            for block in blocks
+        ],
+        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:.4g} ms"
+        "<extra></extra>",
+    }
+    return figure(
+        [_arc(a, b) for a, b in arcs] + [nodes],
+        annotations=[_label(number, block) for number, block in enumerate(blocks)] if len(blocks) <= _LABELLED else [],
+        xaxis={"visible": False, "range": [-1, len(blocks)]},
+        yaxis={"visible": False, "range": [-1.4, 1.2]},
+    )
+
+
+def _label(number: int, block: Block) -> dict[str, Any]:
+    told = ", ".join(block.kinds[:3]) + (", …" if len(block.kinds) > 3 else "")
+    text = f"{block.repeats} × ({told})" if block.repeats > 1 else told
+    return {
+        "x": number, "y": -0.3, "text": text, "textangle": -45, "showarrow": False, "xanchor": "right", "yanchor": "top",
+        "font": {"size": 10},
+    }  # fmt: skip
+
+
+def _arc(a: int, b: int) -> dict[str, Any]:
+    height = min(1.0, 0.25 + 0.05 * (b - a))
+    return {
+        "type": "scatter", "mode": "lines", "x": [a, (a + b) / 2, b], "y": [0.08, height, 0.08], "hoverinfo": "skip",
+        "line": {"shape": "spline", "color": CUT, "width": 1.3},
+    }  # fmt: skip

@@ -1,0 +1,184 @@
+"""Profiles: what was measured, on what, how it scales; and upload of one's own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from dashboard.cards import aria, card, graph
+from dashboard.configuration import Configuration
+from dashboard.controls import profile_options
+from dashboard.figures.profile import layer_times, network, scaling
+from dashboard.figures.style import Figure
+from dashboard.shell import Page
+from dashboard.store import MOST_UPLOAD_BYTES, Store
+from simulator.errors import InputError
+from simulator.units import format_bytes, format_time
+from simulator.workload import Profile
+
+
+def add(app: Dash, store: Store) -> Page:
+    """Register the callbacks of this page; returns what shows it."""
+
+    @app.callback(
+        Output("provenance", "children"),
+        Output("layer-times-graph", "figure"),
+        Output("network-graph", "figure"),
+        Output("layers", "rowData"),
+        Output("scaling-layer", "data"),
+        Output("scaling-layer", "value"),
+        Output("explore-profile", "href"),
+        Input("shown-profile", "value"),
+        prevent_initial_call=False,
+    )
+    def show(key: str) -> tuple[Any, ...]:
+        profile = store.profile(key)
+        layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
+        longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
+        href = f"/?v=1&profile={key}"
+        return _provenance(profile), layer_times(profile), network(profile), _rows(profile), layers, str(longest), href
+
+    @app.callback(
+        Output("scaling-graph", "figure"),
+        Input("scaling-layer", "value"),
+        State("shown-profile", "value"),
+        prevent_initial_call=True,
+    )
+    def scale(layer: str | None, key: str) -> Figure:
+        profile = store.profile(key)
+        return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
+
+    @app.callback(
+        Output("shown-profile", "data"),
+        Output("shown-profile", "value"),
+        Output("uploaded", "children"),
+        Input("upload", "contents"),
+        State("upload", "filename"),
+        prevent_initial_call=True,
+    )
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
+        if contents is None:
+            return no_update, no_update, no_update
+        try:
+            key = store.add(_bytes(contents), filename or "upload.json")
+        except InputError as error:
+            return no_update, no_update, _problem(str(error))
+        told = dmc.Alert(f"{key} is kept until the dashboard ends.", title="Profile uploaded", color="green")
+        return profile_options(store), key, told
+
+    def content(now: Configuration, baseline: Configuration | None) -> Any:
+        return _page(store, now)
+
+    return content
+
+
+def _page(store: Store, now: Configuration) -> Any:
+    choice = dmc.Select(
+        id="shown-profile", label="Profile", data=profile_options(store), value=now.profile, allowDeselect=False, w=280,
+    )  # fmt: skip
+    drop = dcc.Upload(
+        html.Div(["Drop a profile (JSON) here or ", html.U("choose a file")], className="drop"),
+        id="upload", accept=".json,application/json", max_size=MOST_UPLOAD_BYTES, multiple=False,
+    )  # fmt: skip
+    link = dcc.Link("Explore this profile", id="explore-profile", href="/", className="nav-link")
+    layer = dmc.Select(id="scaling-layer", data=[], searchable=True, size="xs", w=190, **aria("Layer"))
+    return html.Main(
+        dmc.Stack([
+            html.H1("Profiles", className="page-title"),
+            dmc.Group([choice, drop, link], align="end"),
+            html.Div(id="uploaded", role="alert"),
+            html.Div(id="provenance"),
+            card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
+            dmc.SimpleGrid([
+                card("network", "Layers, repeated blocks folded (area = time, arcs = skips)",
+                     [graph("network-graph", 260, "The network's blocks and skip connections")]),
+                card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
+                     controls=[layer]),
+            ], cols={"base": 1, "lg": 2}, spacing="sm"),
+            card("layers-card", "Layers", [_grid()], formats=()),
+        ], gap="sm"),
+        className="page",
+    )  # fmt: skip
+
+
+def _grid() -> Any:
+    number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
+    columns = [
+        {"field": "layer", "flex": 1, "minWidth": 150},
+        {"field": "kind", "width": 120},
+        {"field": "inputs", "width": 150},
+        {"field": "shape", "width": 150},
+        {"field": "forward_ms", "headerName": "forward (ms)", "width": 125, **number},
+        {"field": "backward_ms", "headerName": "backward (ms)", "width": 135, **number},
+        {"field": "parameters_mib", "headerName": "parameters (MiB)", "width": 150, **number},
+        {"field": "output_mib", "headerName": "output (MiB)", "width": 125, **number},
+        {"field": "saved_mib", "headerName": "saved (MiB)", "width": 125, **number},
+        {"field": "gflop", "headerName": "GFLOP", "width": 100, **number},
+        {"field": "points", "headerName": "scaling points", "width": 130, **number},
+    ]
+    return dag.AgGrid(
+        id="layers", columnDefs=columns, defaultColDef={"sortable": True, "resizable": True},
+        dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 380},
+    )  # fmt: skip
+
+
+def _rows(profile: Profile) -> list[dict[str, Any]]:
+    return [
+        {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "inputs": ", ".join(layer.inputs) or "the training data",
+            "shape": " × ".join(map(str, layer.output_shape)),
+            "forward_ms": layer.forward_s * 1e3,
+            "backward_ms": layer.backward_s * 1e3,
+            "parameters_mib": layer.parameter_bytes / 2**20,
+            "output_mib": layer.output_bytes / 2**20,
+            "saved_mib": layer.saved_bytes / 2**20,
+            "gflop": layer.flops / 1e9,
+            "points": len(layer.scaling),
+        }
+        for layer in profile.layers
+    ]
+
+
+def _provenance(profile: Profile) -> Any:
+    layers_s = sum(layer.forward_s + layer.backward_s + layer.update_s for layer in profile.layers)
+    whole = f"{format_time(profile.step_s)} measured end to end" if profile.step_s else "whole step not measured"
+    told = {
+        "model": profile.model,
+        "device": profile.device or "unnamed",
+        "batch": f"{profile.batch_size} samples, {profile.dtype}",
+        "step": f"{whole}; layers add up to {format_time(layers_s)}",
+        "parameters": format_bytes(sum(layer.parameter_bytes for layer in profile.layers)),
+        "layers": f"{len(profile.layers)}",
+        "date": profile.date or "unknown",
+        "software": ", ".join(f"{name} {version}" for name, version in profile.software.items()) or "unknown",
+        "made by": profile.command or "unknown",
+        "notes": profile.notes,
+    }
+    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in told.items() if value]
+    return card(
+        "provenance-card", "Where it comes from", [html.Table(html.Tbody(rows), className="plain-table")], formats=()
+    )
+
+
+def _bytes(contents: str) -> bytes:
+    """The file inside a browser's data URL."""
+    try:
+        return base64.b64decode(contents.partition(",")[2], validate=True)
+    except binascii.Error:
+        raise InputError("upload: the browser sent no readable file; try again") from None
+
+
+def _problem(text: str) -> Any:
+    more = (
+        "Expected: a profile file as `shardscope capture` writes it; Export > profile.json on Explore gives an example."
+    )
+    return dmc.Alert(
+        [html.Div(text), html.Div(more, className="figure-note")], title="Not a profile", color="red", variant="light"
+    )
