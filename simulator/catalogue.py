@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from math import inf
 from pathlib import Path
 
 from simulator.cluster import Cluster, Device
@@ -20,7 +21,8 @@ from simulator.topologies import Wire, flat_switch, two_tier
 class Join:
     """How points of a tier are joined: a wire and where its numbers come from.
 
-    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth.
+    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth. efficiency: the
+    share of it that training was measured to get; its source is required unless it is 1.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -29,11 +31,17 @@ class Join:
     wires: int = 1
     bandwidth_bytes_per_s: float
     latency_s: float
+    efficiency: float = 1.0
     sources: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        require(0 < self.efficiency < inf, "efficiency", self.efficiency, "it is positive; 1 is the line rate")
+        told = self.efficiency == 1 or "efficiency" in self.sources
+        require(told, "sources", sorted(self.sources), "an efficiency other than 1 says where it was measured")
 
     def wire(self, tier: str) -> Wire:
         """The wire, named as links of `tier`."""
-        total = self.wires * self.bandwidth_bytes_per_s
+        total = self.wires * self.bandwidth_bytes_per_s * self.efficiency
         return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier)
 
 

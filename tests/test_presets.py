@@ -55,8 +55,8 @@ def test_every_number_has_a_source(name: str, part: str) -> None:
         return
     plain = {field.name: getattr(told, field.name) for field in fields(told)}
     numbers = {key for key, value in plain.items() if isinstance(value, int | float)}
-    if part != "node" and plain["wires"] == 1:
-        numbers.remove("wires")  # its default
+    if part != "node":
+        numbers -= {name for name in ("wires", "efficiency") if plain[name] == 1}  # their default
     assert numbers == set(told.sources)
     assert all(len(text) > 10 for text in told.sources.values())
 
@@ -108,3 +108,16 @@ def test_a_node_of_several_devices_needs_something_that_joins_them() -> None:
     inter = Join(what="x", bandwidth_bytes_per_s=1.0, latency_s=0.0, sources={})
     with pytest.raises(InputError, match="a node of several devices says what joins them"):
         Preset(name="x", title="x", default_devices=2, node=Node(devices=2, kind="x"), inter=inter)
+
+
+def test_a_measured_efficiency_needs_its_source_and_narrows_the_wire() -> None:
+    line = {"what": "Ethernet", "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5, "wires": 2}
+    sources = {"bandwidth_bytes_per_s": "standard", "latency_s": "guide", "wires": "photo"}
+    with pytest.raises(InputError, match="an efficiency other than 1 says where it was measured"):
+        Join(**line, efficiency=0.3, sources=sources)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="efficiency is 0"):
+        Join(**line, efficiency=0.0, sources=sources)  # type: ignore[arg-type]
+    measured = Join(**line, efficiency=0.3, sources={**sources, "efficiency": "our own runs"})  # type: ignore[arg-type]
+    assert measured.wire("inter").bandwidth_bytes_per_s == pytest.approx(0.3 * 2e9)
+    preset = Preset(name="p", title="t", default_devices=2, node=Node(devices=1, kind="k"), inter=measured)
+    assert "inter.efficiency: our own runs" in preset.build().sources

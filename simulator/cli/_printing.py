@@ -224,7 +224,7 @@ def _matrix_table(report: Report) -> Table:
 
 
 def _speed(join: Join) -> str:
-    return format_bandwidth(join.wires * join.bandwidth_bytes_per_s)
+    return format_bandwidth(join.wire("").bandwidth_bytes_per_s)
 
 
 def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
