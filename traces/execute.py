@@ -106,15 +106,20 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None
 
 
 def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
-    """What `work` returns for each rank's worker; ranks are threads of this process and talk through memory."""
-    count = len(script.cluster.devices)
+    """What `work` returns for each rank's worker; ranks are threads of this process and talk through memory.
+
+    Meanwhile torch's operators use one thread each.
+    """
+    count, threads = len(script.cluster.devices), torch.get_num_threads()
     room = Mailroom(count, timeout_s)
     workers = [Worker(script, rank, Threads(room, rank)) for rank in range(count)]
+    torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(count) as pool:
             futures = [pool.submit(work, worker) for worker in workers]
             return [future.result() for future in futures]
     finally:
+        torch.set_num_threads(threads)
         for worker in workers:
             worker.close()
 

@@ -21,7 +21,7 @@ from simulator.gradients import Bucket, buckets
 from simulator.lowering import lower
 from simulator.plan import Plan
 from simulator.regions import reads, shards
-from simulator.taskgraph import Ints, TaskGraph
+from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
 from traces.network import Loss, Step, Trained, trace
@@ -73,6 +73,11 @@ class Script:
     @cached_property
     def buckets(self) -> list[Bucket]:
         return buckets(self.profile, self.plan)
+
+    @cached_property
+    def weights_apart(self) -> set[int]:
+        """The layers whose parameter gradients are tasks of their own."""
+        return set(self.graph.layer[self.graph.kind == Kind.WEIGHT].tolist())
 
     @cached_property
     def needs_gradient(self) -> list[bool]:

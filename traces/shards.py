@@ -8,7 +8,7 @@ the gradients of the inputs. Nothing here knows of clocks, threads or networks.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,6 +91,7 @@ class Shards:
         self._held: dict[Output, tuple[Tensor, Place]] = {}
         self._left: Counter[Output] = Counter()
         self._tapes: dict[Output, _Tape] = {}
+        self._slopes_kept: dict[Output, tuple[Tensor, Tensor]] = {}
         self._slopes: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
         self.loss = 0.0
 
@@ -115,21 +116,27 @@ class Shards:
             self._release(wanted, microbatch)
 
     def backward(self, layer: int, microbatch: int, shard: int) -> None:
-        """Differentiate a shard: gradients go to its parameters and to what it read."""
+        """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
         part, output = self._parts[layer, shard], Output(layer, microbatch, shard)
         tape = self._tapes.pop(output)
-        parameters = [p for p in self.parameters[layer, part.slot].values() if p.requires_grad]
         slope = self._slope(output, part, tape.result)
-        if not tape.result.requires_grad:
-            return
-        leaves = [leaf for _, leaf in tape.leaves]
-        found = torch.autograd.grad(tape.result, [*leaves, *parameters], slope, allow_unused=True)
-        for (wanted, _), gradient in zip(tape.leaves, found, strict=False):
-            if gradient is not None:
-                self._hand_on(wanted, microbatch, (layer, shard), gradient)
-        for parameter, gradient in zip(parameters, found[len(leaves) :], strict=True):
-            if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        apart = layer in self._script.weights_apart
+        parameters = [] if apart else self._trained(layer, part)
+        if tape.result.requires_grad and (tape.leaves or parameters):
+            targets = [*(leaf for _, leaf in tape.leaves), *parameters]
+            found = torch.autograd.grad(tape.result, targets, slope, retain_graph=apart, allow_unused=True)
+            for (wanted, _), gradient in zip(tape.leaves, found, strict=False):
+                if gradient is not None:
+                    self._hand_on(wanted, microbatch, (layer, shard), gradient)
+            _accumulate(parameters, found[len(tape.leaves) :])
+        if apart:
+            self._slopes_kept[output] = tape.result, slope
+
+    def weight(self, layer: int, microbatch: int, shard: int) -> None:
+        """The gradients of the parameters of a shard whose backward pass has run."""
+        parameters = self._trained(layer, self._parts[layer, shard])
+        result, slope = self._slopes_kept.pop(Output(layer, microbatch, shard))
+        _accumulate(parameters, torch.autograd.grad(result, parameters, slope, allow_unused=True))
 
     def activation(self, output: Output, device: int) -> Tensor:
         """The elements of a shard's output that `device` reads, in one row."""
@@ -149,6 +156,9 @@ class Shards:
         """Add the gradient that came from a reading device."""
         parcel = self.parcels[output.layer, output.shard, device]
         self._slopes[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
+
+    def _trained(self, layer: int, part: _Part) -> list[Tensor]:
+        return [p for p in self.parameters[layer, part.slot].values() if p.requires_grad]
 
     def _leaf(self, wanted: _Input, microbatch: int) -> Tensor:
         if wanted.producer < 0:
@@ -253,6 +263,12 @@ class Shards:
         producer = self._script.profile.index[name]
         parts = tuple(sources[producer, position, number])
         return _Input(self._steps.by_name[name].node, producer, _region(box), parts)
+
+
+def _accumulate(parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 _Sources = defaultdict[tuple[int, int, int], list[tuple[int, Region]]]

@@ -131,6 +131,8 @@ class Worker:
             self.shards.forward(*of)
         elif kind == Kind.BACKWARD:
             self.shards.backward(*of)
+        elif kind == Kind.WEIGHT:
+            self.shards.weight(*of)
         else:
             self._updates.update(task)
         if self._slowness:
