@@ -158,7 +158,7 @@ def _measurement(task: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) ->
         all_reduces=all_reduces,
         send_cpu_s_per_byte=found[0]["cpu_s_per_byte"],
         receive_cpu_s_per_byte=found[1]["cpu_s_per_byte"],
-        busy_latency_s=max(found[0]["busy_latency_s"], found[1]["busy_latency_s"]),
+        busy_latency_s=median([each["busy_latency_s"] for each in found]),
         spread=max(points[-1][2] / points[-1][1] for points in curves),
     )
 

@@ -35,7 +35,7 @@ def run_ddp(
     model: a name that `zoo.load` knows, by default the plan's. stragglers: ranks that a busy process slows down.
     Raises InputError when the plan is not data parallelism with the backend's all-reduce, RunError when a rank fails.
     """
-    if len({placement for placement in plan.placements.values()}) > 1 or plan.microbatches > 1:
+    if len(set(plan.placements.values())) > 1 or plan.microbatches > 1:
         raise InputError(f"plan {plan.strategy!r} is not data-parallel in one pass; run it with traces.execute")
     if plan.synchronisation.collective != "ring" or not plan.synchronisation.overlap:
         raise InputError("DistributedDataParallel overlaps the backend's all-reduce; run this plan with traces.execute")

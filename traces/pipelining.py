@@ -55,7 +55,9 @@ def run_pipeline(
     found = stages(profile, plan)
     homes = [plan.placements[profile.layers[layers[0]].name].devices for layers in found]
     if any(len(home) > 1 for home in homes):
-        raise InputError(f"stage on devices {next(home for home in homes if len(home) > 1)}: torch's stages have one each")
+        raise InputError(
+            f"stage on devices {next(home for home in homes if len(home) > 1)}: torch's stages have one each"
+        )
     arguments = {
         "model": model or plan.model,
         "stages": [[profile.layers[layer].name for layer in layers] for layers in found],
@@ -95,17 +97,21 @@ def train_rank(
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=nn.functional.cross_entropy)
-    optimizer = torch.optim.SGD(
-        [p for stage in own for p in stage.submod.parameters()], lr=LEARNING_RATE, momentum=MOMENTUM
-    )
+    optimizers = [
+        torch.optim.SGD(stage.submod.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        for stage in own
+        if any(True for _ in stage.submod.parameters())
+    ]
     data, target = torch.randn(batch_size, *network.input_shape), torch.randint(10, (batch_size,))
     first = (data,) if homes[0] == rank.number else ()
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 
     def step() -> None:
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         runtime.step(*first, **last)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
     return train(rank, step, steps)
 
@@ -118,12 +124,13 @@ def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[Part]:
     stage_of = {name: number for number, names in enumerate(stages) for name in names}
     inside: list[list[Step]] = [[] for _ in stages]
     current = 0
-    for step in steps[:-1]:
+    for step in steps:
         current = stage_of.get(step.name, current)
         inside[current].append(step)
     home = {step.node: number for number, part in enumerate(inside) for step in part}
+    inside[-1].pop()
     crossing: list[list[fx.Node]] = [[] for _ in stages]
-    for step in steps[:-1]:
+    for step in steps:
         for read in step.node.all_input_nodes:
             start, end = home.get(read, 0), home[step.node]
             if end > start + 1:

@@ -79,21 +79,19 @@ def _all_reduce(group: Any, size: int, repeats: int) -> list[float]:
 
 
 def _busy_latency_s(rank: Rank) -> float:
-    """How much longer each of the two rounds of an all-reduce takes when both ranks compute meanwhile; 0 elsewhere."""
-    group = dist.new_group([0, 1])
-    if rank.number > 1:
-        return 0.0
+    """How much longer each round of an all-reduce takes when all ranks compute meanwhile."""
     tensor, factor = torch.zeros(BUSY_BYTES // 4), torch.zeros(128, 128)
-    idle = statistics.median(_all_reduce(group, BUSY_BYTES, MAX_REPEATS))
+    idle = statistics.median(_all_reduce(None, BUSY_BYTES, MAX_REPEATS))
     busy = []
     for _ in range(MAX_REPEATS):
-        dist.barrier(group)
+        dist.barrier()
         start = time.perf_counter()
-        work = dist.all_reduce(tensor, group=group, async_op=True)
+        work = dist.all_reduce(tensor, async_op=True)
         while not work.is_completed():
             torch.mm(factor, factor)
         busy.append(time.perf_counter() - start)
-    return max(statistics.median(busy) - idle, 0.0) / 2
+        dist.barrier()
+    return max(statistics.median(busy) - idle, 0.0) / (2 * (rank.ranks - 1))
 
 
 def _stream(rank: Rank, repeats: int) -> float:

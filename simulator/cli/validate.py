@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", choices=("local", "reduced"), default="local", help="which runs (default local)")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
-    parser.add_argument("--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)")
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
 
@@ -38,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     cases = [case for case in getattr(suite, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
-        raise InputError(f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them")
+        raise InputError(
+            f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
+        )
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0

@@ -1,0 +1,122 @@
+"""Validation: the suite, what is stored, the parts that torch's pipelines run; with root, three real runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+
+import torch
+
+from partitioners import pipeline
+from simulator import files
+from simulator.cli.validate import make_plan
+from simulator.errors import InputError, RunError
+from simulator.schedules import stages
+from traces import namespaces, suite, validate
+from traces.network import Trained, trace
+from traces.pipelining import cut, run_pipeline
+from traces.steps import Measured, combined
+from traces.zoo import load
+
+REASON = namespaces.available()
+CASE = suite.Case(model="vgg_small", network=suite.Network(ranks=2, mbit=200), strategy="data", via="ddp")
+
+
+def outcome(error: float, mbit: int = 200) -> validate.Outcome:
+    """A run of 100 ms that was predicted with this error."""
+    return validate.Outcome(
+        case=replace(CASE, network=suite.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error), actual_s=0.1,
+        actual_spread_s=0.001, steps=16, attempts=1, predicted_bytes=1000.0, counted_bytes=1010.0,
+        predicted_memory_bytes=5e6, actual_memory_bytes=6_000_000, load=0.5, date="2026-11-21 03:00",
+    )  # fmt: skip
+
+
+def test_the_local_suite_has_what_it_promises() -> None:
+    cases = suite.local()
+    assert len({case.name for case in cases}) == len(cases) >= 40
+    assert {case.network.ranks for case in cases} == {2, 4, 8}
+    assert {case.network.mbit for case in cases} >= {100, 2000}
+    assert len({case.model for case in cases}) == 3
+    assert {case.via for case in cases} == {"ddp", "pipelining", "execute"}
+    assert any(case.straggler is not None for case in cases) and any(case.network.trunk_mbit for case in cases)
+    assert len(suite.reduced()) == 3 and all(case in cases for case in suite.reduced())
+
+
+def test_ranks_on_one_core_share_it() -> None:
+    cluster = suite.Network(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
+    assert [device.host for device in cluster.devices] == ["core0", "core1", "core0", "core1"]
+    assert cluster.host_cores == {"core0": 1.0, "core1": 1.0}
+    assert cluster.bandwidth_bytes_per_s(0, 1) == 125e6
+    assert cluster.bandwidth_bytes_per_s(0, 2) == 25e6
+
+
+def test_conditions_slow_the_straggler_only() -> None:
+    cluster = CASE.network.cluster([0, 1])
+    assert replace(CASE, straggler=1).conditions(cluster).speeds == (1.0, 0.5)
+    assert CASE.conditions(cluster).speeds == (1.0, 1.0)
+    assert replace(CASE, via="pipelining").conditions(cluster).rendezvous
+
+
+def test_summary_has_mean_bias_and_worst() -> None:
+    found = validate.summarised([outcome(0.02), outcome(-0.10, mbit=100)])
+    assert found.mean_absolute_error == pytest.approx(0.06)
+    assert found.bias == pytest.approx(-0.04)
+    assert (found.worst_error, found.worst) == (pytest.approx(-0.10), "vgg_small-ddp-data-1MiB-2x100")
+    assert found.worst_bytes_error == pytest.approx(-10 / 1010)
+
+
+def test_stored_runs_are_read_worst_first_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "available", lambda: None)
+    (tmp_path / "runs").mkdir()
+    made = [outcome(0.02), outcome(-0.10, mbit=100)]
+    for each in made:
+        files.write_text_atomic(tmp_path / "runs" / f"{each.case.name}.json", files.to_json(each))
+    assert validate.stored(tmp_path) == made[::-1]
+    assert validate.validate([CASE], tmp_path, make_plan) == [made[0]]
+
+
+def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "available", lambda: "making network namespaces needs root: run with sudo")
+    with pytest.raises(RunError, match="shaped network, and there is none: making network namespaces needs root"):
+        validate.validate([CASE], tmp_path, make_plan)
+
+
+def test_a_step_is_the_median_of_the_ranks() -> None:
+    ranks = [{"steps_s": steps, "sent_bytes": 5.0, "peak_bytes": 7} for steps in ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])]
+    assert combined(ranks) == Measured(steps_s=(1.5, 2.0), sent_bytes=15.0, peak_bytes=(7, 7, 7))
+
+
+@pytest.mark.parametrize("model", ["vgg_small", "resnet_small"])
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved"])
+def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str) -> None:
+    profile = files.read_profile(model)
+    cluster = suite.Network(ranks=2, mbit=1000).cluster([0, 1])
+    plan = pipeline.partition(profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
+    trained = Trained(load(model).build()).eval()
+    names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]
+    value = data = torch.randn(2, *load(model).input_shape)
+    whole = trained.model(data)
+    for part in cut(trace(trained), names):
+        value = part(*(value if isinstance(value, tuple) else (value,)))
+    assert len(names) == (4 if schedule == "interleaved" else 2)
+    assert torch.equal(value, whole)
+
+
+def test_a_plan_without_stages_is_refused() -> None:
+    profile = files.read_profile("vgg_small")
+    plan = make_plan(CASE, profile, CASE.network.cluster([0, 1]))
+    with pytest.raises(InputError, match="schedule 'dataflow' is none of torch's"):
+        run_pipeline(profile, plan)
+
+
+@pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
+def test_the_reduced_suite_is_predicted_within_15_percent(tmp_path: Path) -> None:
+    outcomes = validate.validate(suite.reduced(), tmp_path, make_plan)
+    assert len(outcomes) == len(suite.reduced())
+    found = validate.summarised(outcomes)
+    assert found.mean_absolute_error < 0.15, outcomes
+    assert abs(found.worst_bytes_error) < 0.03, outcomes
