@@ -44,7 +44,8 @@ def contiguous_stages(
 ) -> Stages:
     """The best stages over all workers of `cluster`, one device each unless `replicas` are allowed.
 
-    With several `chunks`, stage i is on worker i modulo their number, and no stage has replicas. With replicas, the number of stages p is the one of the smallest (M + p - 1) x pace, the time of a whole step.
+    With several `chunks`, stage i is on worker i modulo their number, and no stage has replicas.
+    With replicas, the number of stages p is the one of the smallest (M + p - 1) x pace, the time of a whole step.
     Raises InputError when there are more workers than the layers can occupy.
     """
     layers, devices, most_replicas = len(profile.layers), cluster.workers, microbatch_size if replicas else 1

@@ -66,7 +66,7 @@ class _Run:
                 self._make_ready(task)
 
     def _setup_sharing(self, graph: TaskGraph, cluster: Cluster) -> None:
-        """Links are resources; so are cores of hosts that have fewer of them than devices, or whose transfers use them."""
+        """Links are resources; so are the cores of hosts that have fewer than devices, or whose transfers use them."""
         self._core_seconds = core_seconds(graph, cluster)
         costly = any(self._core_seconds)
         hosts = [host for host, cores in cluster.host_cores.items() if costly or cores < _devices_on(cluster, host)]

@@ -13,6 +13,7 @@ from simulator.cluster import Cluster
 from simulator.collectives import UPDATES_ON_SERVER, Step, collective, serving
 from simulator.exchange import Replicas, replicas_of
 from simulator.plan import Plan
+from simulator.schedules import STASHING
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.workload import Profile
 
@@ -69,7 +70,8 @@ def add_synchronisation(
     `whole[d]` are all backward tasks on device d. Buckets of one group leave one after the other, as on one
     communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
     and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
-    after its whole backward pass and every synchronisation that it takes part in, as torch's does.
+    after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
+    stashed, each backward pass has an update of its own already.
     """
     delivered: dict[int, list[int]] = defaultdict(list)
     previous: dict[tuple[int, ...], _Sent] = {}
@@ -83,7 +85,9 @@ def add_synchronisation(
         if bucket.group in previous:
             _follow(builder, plan, (steps, tasks), previous[bucket.group])
         previous[bucket.group] = steps, tasks
-    for device, seconds in _local_updates(profile, plan).items():
+    if plan.schedule in STASHING:
+        return
+    for device, seconds in local_updates(profile, plan).items():
         speed = cluster.devices[device].speed
         last = np.iinfo(np.int64).max
         task = int(builder.add(Kind.UPDATE, 1, device=device, seconds=seconds / speed, priority=last)[0])
@@ -157,7 +161,7 @@ def _update_s(profile: Profile, piece: Replicas) -> float:
     return layer.update_s * piece.parameter_bytes / layer.parameter_bytes
 
 
-def _local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
+def local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
     """Per device, the seconds of its optimizer at speed 1 for the parameters that no server updates."""
     on_server = plan.synchronisation.collective in UPDATES_ON_SERVER
     found: dict[int, float] = defaultdict(float)

@@ -6,6 +6,7 @@ in which each device runs its passes, and the synchronisation adds collectives a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +20,8 @@ from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elem
 from simulator.gradients import add_synchronisation, static_bytes
 from simulator.plan import Placement, Plan
 from simulator.regions import shards
-from simulator.schedules import HANDSHAKES, SPLIT, schedule, stages
+from simulator.schedules import HANDSHAKES, SPLIT, STASHING, schedule, stages
+from simulator.stashing import add_updates, stashed_bytes
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
 
@@ -34,10 +36,11 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     passes = _add_passes(builder, profile, cluster, plan)
     for position in range(len(profile.layers)):
         _add_exchange(builder, profile, plan, passes, position)
+    updates = add_updates(builder, profile, cluster, plan) if plan.schedule in STASHING else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
     starts = np.arange(plan.microbatches) * per_microbatch
-    orders = _add_order(builder, profile, plan, passes, starts)
+    orders = _add_order(builder, profile, plan, passes, starts, updates)
     if cluster.rendezvous and plan.schedule in HANDSHAKES:
         _add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
 
@@ -57,7 +60,10 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
     add_synchronisation(builder, profile, cluster, plan, backwards, whole)
     names = [layer.name for layer in profile.layers]
-    return builder.build(static_bytes(profile, cluster, plan), names)
+    static = static_bytes(profile, cluster, plan)
+    if plan.schedule in STASHING:
+        static += stashed_bytes(profile, cluster, plan)
+    return builder.build(static, names)
 
 
 def _flat_slots(placement: Placement, slot: int) -> Ints:
@@ -84,12 +90,14 @@ class _Passes:
         """The tasks of one kind of pass over the layers that `forward` tasks run, in their order."""
         if kind == Kind.FORWARD:
             return forward
-        backward, last = forward[::-1] + self.total, self.last[forward[::-1]]
+        backward = forward[::-1] + self.total
+        last: Ints = self.last[forward[::-1]]
         return backward if kind == Kind.BACKWARD else last[last != backward]
 
     def backwards_on(self, device: int) -> Ints:
         """What ends the backward passes of a device; a split pass also has its first part ended by then."""
-        return self.last[self.device == device]
+        found: Ints = self.last[self.device == device]
+        return found
 
 
 def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> _Passes:
@@ -214,10 +222,13 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
     np.add.at(freed, passes.last[sender], size)
 
 
-def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints) -> list[list[Ints]]:
+def _add_order(
+    builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints, updates: Mapping[int, int]
+) -> list[list[Ints]]:
     """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free.
 
-    Returns the tasks of each pass of each device.
+    updates: by device, its task of one micro-batch that follows the backward pass. Returns the tasks of each pass of
+    each device.
     """
     instructions = schedule(plan.schedule)
     orders: list[list[Ints]] = []
@@ -231,7 +242,13 @@ def _add_order(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Pas
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
-            orders.append([passes.of(own[chunk], kind) + starts[m] for kind, m, chunk in order])
+            then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
+            orders.append(
+                [
+                    np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64)) + starts[m]
+                    for kind, m, chunk in order
+                ]
+            )
             chain = np.concatenate(orders[-1])
             builder.depend(chain[1:], chain[:-1])
     return orders

@@ -255,7 +255,7 @@ def _layers(profile: Profile, plan: Plan, graph: TaskGraph) -> tuple[LayerUse, .
         np.add.at(sums, graph.layer[mine], values[mine])
         return sums
 
-    compute = sum(by_layer(kind, graph.seconds) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT))
+    compute = np.sum([by_layer(kind, graph.seconds) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     mine = graph.kind == Kind.SYNCHRONISATION

@@ -68,6 +68,19 @@ def one_forward_one_backward(devices: int, device: int, microbatches: int, chunk
             yield Instruction(Kind.FORWARD, m + warm)
 
 
+def pipedream(devices: int, device: int, microbatches: int, chunks: int = 1) -> Iterator[Instruction]:
+    """1F1B without a flush: each backward pass is followed by an update (Narayanan et al., SOSP 2019, section 3.2).
+
+    stage 0  012  aU3bU cU dU
+    stage 1   01 aU2bU3cU dU
+    stage 2    0aU1bU2cU3dU
+
+    Micro-batches are whole mini-batches: however many follow one another, the pipeline fills and drains once. A
+    device stashes p - device versions of its weights.
+    """
+    return one_forward_one_backward(devices, device, microbatches)
+
+
 def interleaved(devices: int, device: int, microbatches: int, chunks: int) -> Iterator[Instruction]:
     """1F1B over several stages per device, stage s on device s mod p (Narayanan et al., SC 2021, section 2.2).
 
@@ -137,6 +150,7 @@ SCHEDULES: Mapping[str, Schedule | None] = {
     "dataflow": None,
     "gpipe": gpipe,
     "1f1b": one_forward_one_backward,
+    "pipedream": pipedream,
     "interleaved": interleaved,
     "zero-bubble": zero_bubble,
 }
@@ -144,7 +158,8 @@ CHUNKED = frozenset({"interleaved", "zero-bubble"})
 """Those in which a device may hold several stages."""
 SPLIT = frozenset({"zero-bubble"})
 """Those that split the backward pass."""
-
+STASHING = frozenset({"pipedream"})
+"""Those that update after every backward pass and stash weights."""
 HANDSHAKES = {"gpipe": False, "1f1b": True}
 """Those in which torch receives just before a pass that needs it, and whether a pass waits for the sends before."""
 

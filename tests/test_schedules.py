@@ -22,8 +22,8 @@ def picture(found: Run, unit_s: float) -> list[str]:
     for task in range(len(graph)):
         first, last = round(timeline.start_s[task] / unit_s), round(timeline.end_s[task] / unit_s)
         if not graph.is_transfer[task] and last > first:
-            zero = {Kind.FORWARD: "0", Kind.BACKWARD: "a", Kind.WEIGHT: "A"}[Kind(graph.kind[task])]
-            mark = chr(ord(zero) + int(graph.microbatch[task]))
+            zero = {Kind.FORWARD: "0", Kind.BACKWARD: "a", Kind.WEIGHT: "A"}.get(Kind(graph.kind[task]))
+            mark = chr(ord(zero) + int(graph.microbatch[task])) if zero else "U"
             rows[graph.device[task]][first:last] = mark * (last - first)
     return ["".join(row).rstrip() for row in rows]
 
@@ -53,6 +53,27 @@ def test_runs_as_its_docstring_draws_it(name: str) -> None:
 
 def test_interleaved_runs_as_its_docstring_draws_it() -> None:
     assert draw("interleaved", stages=2, microbatches=4, chunks=2) == drawn_in_docstring("interleaved")
+
+
+def test_pipedream_updates_after_every_backward_pass() -> None:
+    profile = chain(3, forward_s=4.0, backward_s=4.0)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=1.0) for layer in profile.layers))
+    free = star(3, bandwidth=1e30, latency_s=0.0)
+    done = run(profile, free, staged(profile, 3, 4, "pipedream"))
+    assert picture(done, 1.0) == drawn_in_docstring("pipedream")
+    parameters = profile.layers[0].parameter_bytes
+    assert done.graph.static_bytes.tolist() == [(3 + stashed) * parameters for stashed in (2, 1, 0)]
+
+
+def test_pipedream_never_flushes() -> None:
+    """Twelve more mini-batches take twelve times a stage's forward, backward and update."""
+    profile = chain(3, forward_s=1.0, backward_s=2.0)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.5) for layer in profile.layers))
+    free = star(3, bandwidth=1e30, latency_s=0.0)
+    times = [run(profile, free, staged(profile, 3, m, "pipedream")).report.step_s for m in (12, 24)]
+    fill = 2 * (1.0 + 2.0)  # of mini-batches that share a batch: each pass is a part of it
+    assert times[0] == pytest.approx(3.0 + fill / 12 + 12 * 0.5)
+    assert times[1] == pytest.approx(3.0 + fill / 24 + 24 * 0.5)
 
 
 def test_a_split_backward_frees_memory_and_syncs_after_the_weight_gradient() -> None:

@@ -152,7 +152,8 @@ class Part(nn.Module):
         self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
         for step in steps:
             if step.module is not None and set(step.node.all_input_nodes) & set(inputs):
-                step.module.inplace = False  # what was received is a leaf, which autograd lets nobody overwrite
+                # what was received is a leaf, which autograd lets nobody overwrite
+                step.module.inplace = False  # type: ignore[assignment]
 
     def forward(self, *given: Tensor) -> Any:
         """The outputs of the stage, a tensor when there is one only."""
