@@ -110,7 +110,8 @@ def _label(number: int, block: Block) -> dict[str, Any]:
     told = ", ".join(block.kinds[:3]) + (", …" if len(block.kinds) > 3 else "")
     text = f"{block.repeats} × ({told})" if block.repeats > 1 else told
     return {
-        "x": number, "y": -0.3, "text": text, "textangle": -45, "showarrow": False, "xanchor": "right", "yanchor": "top",
+        "x": number, "y": -0.3, "text": text, "textangle": -45, "showarrow": False, "xanchor": "right",
+        "yanchor": "top",
         "font": {"size": 10},
     }  # fmt: skip
 

@@ -1,0 +1,207 @@
+"""A sweep: one quantity over one or two parameters, the trade-off of two quantities, and all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.figures.style import CUT, DEVICES, MAGNITUDE, OUTLINE, Figure, figure, message
+from simulator.sweep.queries import pareto
+from simulator.units import format_bandwidth, format_bytes, format_time
+
+Row = Mapping[str, Any]
+QUANTITIES: Mapping[str, tuple[str, float]] = {
+    "step_s": ("step (ms)", 1e3),
+    "samples_per_s": ("samples per second", 1.0),
+    "peak_memory_bytes": ("peak memory (GiB)", 2**-30),
+    "communication_bytes": ("sent per step (GiB)", 2**-30),
+    "bubble_ratio": ("bubble", 1.0),
+    "load_balance_ratio": ("load balance ratio", 1.0),
+    "dollars_per_sample": ("dollars per sample", 1.0),
+}
+"""Column -> (title, factor for showing)."""
+_OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
+_SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
+_ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+
+
+def over(rows: Sequence[Row], swept: Sequence[str], quantity: str) -> Figure:
+    """Lines over the first numeric parameter, one per value of the others; a heatmap where two numbers are swept."""
+    rows = [row for row in rows if row.get(quantity) is not None]
+    numeric = [name for name in swept if all(_is_number(row.get(name)) for row in rows)]
+    if not rows:
+        return message("no point has finished yet")
+    if len(numeric) >= 2 and "strategy" not in swept:
+        return _heatmap(rows, numeric[0], numeric[1], quantity)
+    x = numeric[0] if numeric else swept[0]
+    return _lines(rows, x, [name for name in swept if name != x], quantity)
+
+
+def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
+    """Every point by two quantities; the ones that no other beats in both are joined."""
+    rows = [row for row in rows if row.get(x) is not None and row.get(y) is not None]
+    if not rows:
+        return message("no point has both quantities")
+    names = sorted({str(row["strategy"]) for row in rows})
+    data = [_dots([row for row in rows if row["strategy"] == n], n, x, y, DEVICES[i % 8]) for i, n in enumerate(names)]
+    front = pareto([dict(row) for row in rows], x, y)
+    data.append({
+        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
+        "x": [row[x] * QUANTITIES[x][1] for row in front], "y": [row[y] * QUANTITIES[y][1] for row in front],
+        "line": {"color": CUT, "width": 1.5, "shape": "hv"},
+    })  # fmt: skip
+    return figure(
+        data,
+        showlegend=True,
+        legend=_ABOVE,
+        margin={"l": 48, "r": 12, "t": 34, "b": 38},
+        xaxis={"title": {"text": QUANTITIES[x][0]}},
+        yaxis={"title": {"text": QUANTITIES[y][0]}},
+    )
+
+
+def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
+    """Parallel coordinates: what was swept and what came out; a line per point, darker for a shorter step.
+
+    Drawn with plain lines: Plotly's own kind needs WebGL and text evaluated as code, which the page's policy forbids.
+    """
+    rows = [row for row in rows if row.get("step_s") is not None]
+    if not rows:
+        return message("no point has finished yet")
+    names = [name for name in (*swept, *_OUTCOMES) if any(row.get(name) is not None for row in rows)]
+    axes = [_axis(rows, name) for name in names]
+    order = sorted(range(len(rows)), key=lambda i: -rows[i]["step_s"])
+    data = []
+    for bin_, colour in enumerate(_SHADES):
+        mine = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
+        data.append({
+            "type": "scatter", "mode": "lines", "line": {"color": colour, "width": 1.6}, "hoverinfo": "skip",
+            "x": [x for _ in mine for x in (*range(len(axes)), None)],
+            "y": [y for i in mine for y in (*(axis[0][i] for axis in axes), None)],
+        })  # fmt: skip
+    notes = [note for x, axis in enumerate(axes) for note in _ends(x, *axis[1])]
+    titles = [shown_name(name) for name in names]
+    ticks = {"tickvals": list(range(len(names))), "ticktext": titles, "side": "top", "range": [-0.4, len(names) - 0.6]}
+    return figure(
+        data,
+        annotations=notes,
+        margin={"l": 20, "r": 20, "t": 50, "b": 24},
+        xaxis=ticks,
+        yaxis={"visible": False, "range": [-0.12, 1.12]},
+    )
+
+
+def shown_name(column: str) -> str:
+    """A column's name for people."""
+    return QUANTITIES[column][0] if column in QUANTITIES else column.removesuffix("_bytes_per_s").replace("_", " ")
+
+
+def shown_value(column: str, value: Any) -> str:
+    """A value for people, with its unit where the column's name says it."""
+    if value is None:
+        return ""
+    if column.endswith("_bytes_per_s"):
+        return format_bandwidth(value)
+    if column.endswith("_latency_s"):
+        return format_time(value)
+    if column == "bucket_bytes":
+        return format_bytes(value)
+    return f"{value * QUANTITIES[column][1]:.4g}" if column in QUANTITIES else _plain(value)
+
+
+def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str, str]]:
+    """Each row's height between 0 and 1 (None where it has no value), and what stands at both ends."""
+    values = [row.get(name) for row in rows]
+    known = sorted({v for v in values if v is not None}, key=lambda v: (isinstance(v, str), v))
+    low, high = known[0], known[-1]
+    if _is_number(low) and _is_number(high):
+        heights = [None if v is None else (v - low) / (high - low) if high > low else 0.5 for v in values]
+    else:
+        heights = [None if v is None else known.index(v) / max(len(known) - 1, 1) for v in values]
+    return heights, (shown_value(name, low), shown_value(name, high))
+
+
+def _ends(x: int, low: str, high: str) -> list[dict[str, Any]]:
+    common = {"x": x, "showarrow": False, "font": {"size": 11}}
+    return [{**common, "y": -0.07, "text": low}, {**common, "y": 1.07, "text": high}]
+
+
+def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) -> Figure:
+    title, factor = QUANTITIES[quantity]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(", ".join(shown_value(name, row.get(name)) for name in others) or "all", []).append(row)
+    data = []
+    for i, (name, mine) in enumerate(sorted(groups.items())):
+        mine = sorted(mine, key=lambda row: row[x])
+        data.append({
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in mine],
+            "y": [row[quantity] * factor for row in mine], "customdata": [row["number"] for row in mine],
+            "line": {"color": DEVICES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
+            "hovertemplate": f"{name}: {x} %{{x}}, {title} %{{y:.4g}}<extra></extra>",
+        })  # fmt: skip
+    return figure(
+        data,
+        showlegend=True,
+        legend=_ABOVE,
+        margin={"l": 48, "r": 12, "t": 34, "b": 38},
+        xaxis={"title": {"text": shown_name(x)}, **_scale(x, [row[x] for row in rows])},
+        yaxis={"title": {"text": title}, "rangemode": "tozero"},
+    )
+
+
+def _scale(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """Logarithmic for numbers that span a lot, with a tick at each of a few values."""
+    distinct = sorted(set(values))
+    if not all(map(_is_number, values)):
+        return {"type": "category"}
+    wide = distinct[0] > 0 and distinct[-1] > 8 * distinct[0]
+    if len(distinct) > 12:
+        return {"type": "log" if wide else "linear"}
+    ticks = [shown_value(name, value) for value in distinct]
+    return {"type": "log" if wide else "linear", "tickvals": distinct, "ticktext": ticks}
+
+
+def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
+    title, factor = QUANTITIES[quantity]
+    xs, ys = (sorted({row[name] for row in rows}) for name in (x, y))
+    cells: dict[tuple[Any, Any], float] = {}
+    for row in rows:
+        place = row[x], row[y]
+        cells[place] = min(row[quantity] * factor, cells.get(place, float("inf")))
+    heat = {
+        "type": "heatmap",
+        "x": [shown_value(x, v) for v in xs],
+        "y": [shown_value(y, v) for v in ys],
+        "z": [[cells.get((a, b)) for a in xs] for b in ys],
+        "colorscale": MAGNITUDE,
+        "reversescale": True,
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+        "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
+        "hovertemplate": f"{x} %{{x}}, {y} %{{y}}: %{{z:.4g}}<extra></extra>",
+    }
+    titles = ({"title": {"text": shown_name(name)}, "type": "category", "showgrid": False} for name in (x, y))
+    return figure([heat], xaxis=next(titles), yaxis=next(titles))
+
+
+def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "name": name,
+        "x": [row[x] * QUANTITIES[x][1] for row in rows], "y": [row[y] * QUANTITIES[y][1] for row in rows],
+        "customdata": [row["number"] for row in rows],
+        "marker": {
+            "color": colour, "size": 8,
+            "line": {"width": [0 if row.get("fits") else 2 for row in rows], "color": OUTLINE},
+        },
+        "hovertemplate": f"{name}: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
+    }  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

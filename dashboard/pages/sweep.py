@@ -1,0 +1,237 @@
+"""Sweep: many configurations at once, as a table that fills while they run; a click explores one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+import partitioners
+from dashboard.cards import LIVE, aria, card, graph
+from dashboard.configuration import Configuration
+from dashboard.figures.style import Figure, message
+from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
+from dashboard.shell import Page
+from dashboard.store import Store
+from dashboard.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+
+_NONE = "none"
+
+
+def add(app: Dash, store: Store) -> Page:
+    """Register the callbacks of this page; returns what shows it."""
+    sweeps = Sweeps(store)
+    _add_running(app, store, sweeps)
+    _add_figures(app, store, sweeps)
+
+    def content(now: Configuration, baseline: Configuration | None) -> Any:
+        return _page(now)
+
+    return content
+
+
+def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
+    @app.callback(
+        Output("sweep", "data"),
+        Output("sweep-problem", "children"),
+        Input("sweep-start", "n_clicks"),
+        Input("sweep-cancel", "n_clicks"),
+        State("sweep-strategies", "value"),
+        [State(f"sweep-{axis}", "value") for axis in ("x", "x-values", "y", "y-values")],
+        State("sweep", "data"),
+        State("sweep-base", "data"),
+        prevent_initial_call=True,
+    )
+    def run(start: int, cancel: int, strategies: list[str], *rest: Any) -> tuple[Any, Any]:
+        (x, x_values, y, y_values), number, base = rest[:4], rest[4], rest[5]
+        if ctx.triggered_id == "sweep-cancel":
+            sweeps.cancel(number)
+            return no_update, None
+        values = {x: x_values, **({y: y_values} if y != _NONE else {})}
+        try:
+            return sweeps.start(store.read(base)[0], strategies or [], values), None
+        except (ValueError, LookupError) as error:
+            return no_update, dmc.Alert(str(error), title="That cannot be swept", color="red", variant="light")
+
+    for axis in ("x", "y"):
+        shown = Output(f"sweep-{axis}-values", "value")
+        app.callback(shown, Input(f"sweep-{axis}", "value"), prevent_initial_call=True)(_example)
+
+    @app.callback(
+        Output("sweep-progress", "children"),
+        Output("sweep-rows", "rowData"),
+        Output("sweep-rows", "columnDefs"),
+        Output("sweep-tick", "disabled"),
+        Output("sweep-cancel", "disabled"),
+        Output("sweep-seen", "data"),
+        Input("sweep-tick", "n_intervals"),
+        Input("sweep", "data"),
+        State("sweep-seen", "data"),
+    )
+    def stream(tick: int, number: int | None, seen: list[Any]) -> tuple[Any, ...]:
+        mine = sweeps.get(number)
+        if mine is None:
+            return "No sweep has run yet.", [], _columns(()), True, True, None
+        now = [mine.number, len(mine.rows), mine.state]
+        if seen == now:
+            return (no_update,) * 6
+        running = mine.state == RUNNING
+        return _progress(mine), _table_rows(mine), _columns(mine.swept), not running, not running, now
+
+
+def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
+    @app.callback(
+        Output("sweep-over-graph", "figure"),
+        Output("sweep-pareto-graph", "figure"),
+        Output("sweep-parallel-graph", "figure"),
+        Input("sweep-seen", "data"),
+        Input("sweep-quantity", "value"),
+        Input("sweep-against", "value"),
+    )
+    def draw(seen: list[Any] | None, quantity: str, against: str) -> tuple[Figure, ...]:
+        mine = sweeps.get(seen[0]) if seen else None
+        if mine is None:
+            return (message("start a sweep"),) * 3
+        rows = [row for row in list(mine.rows) if row["status"] == DONE]
+        return over(rows, mine.swept, quantity), trade_off(rows, "step_s", against), parallel(rows, mine.swept)
+
+    @app.callback(
+        Output("sweep-explore", "children"),
+        Input("sweep-rows", "cellClicked"),
+        Input("sweep-over-graph", "clickData"),
+        Input("sweep-pareto-graph", "clickData"),
+        State("sweep", "data"),
+        State("sweep-base", "data"),
+        prevent_initial_call=True,
+    )
+    def explore(cell: Any, line: Any, dot: Any, number: int | None, base: str) -> Any:
+        mine, now = sweeps.get(number), store.read(base)[0]
+        clicked = {"sweep-rows": cell, "sweep-over-graph": line, "sweep-pareto-graph": dot}.get(str(ctx.triggered_id))
+        wanted = _clicked(clicked)
+        row = next((row for row in mine.rows if row["number"] == wanted), None) if mine else None
+        if row is None:
+            return None
+        query = configuration_of(row, now).query()
+        title = f"Explore point {wanted}: {row['strategy']} on {row['devices']} devices"
+        return dcc.Link(title, href=f"/?{query}", className="nav-link")
+
+
+def _example(name: str) -> str:
+    return PARAMETERS.get(name, "")
+
+
+def _clicked(event: Any) -> int | None:
+    """The number of the point that was clicked, in the table or in a figure."""
+    if not event:
+        return None
+    if "rowId" in event:
+        return int(event["rowId"])
+    number = event["points"][0].get("customdata")
+    return int(number) if isinstance(number, int) else None
+
+
+def _page(now: Configuration) -> Any:
+    quantity = dmc.Select(
+        id="sweep-quantity", data=_quantities(), value="step_s", size="xs", allowDeselect=False, **aria("Quantity"),
+    )  # fmt: skip
+    against = dmc.Select(
+        id="sweep-against", data=_quantities(), value="peak_memory_bytes", size="xs", allowDeselect=False,
+        **aria("Step against"),
+    )  # fmt: skip
+    return html.Main(
+        dmc.Stack([
+            html.H1("Sweep", className="page-title"),
+            html.Div(f"Everything else stays as on Explore: {now.devices} × {now.cluster}, "
+                     f"{now.profile.partition('@')[0]}.", className="figure-note"),
+            dcc.Store(id="sweep", storage_type="session"),
+            dcc.Store(id="sweep-seen"),
+            dcc.Store(id="sweep-base", data=now.query()),
+            dcc.Interval(id="sweep-tick", interval=700),
+            _form(),
+            html.Div(id="sweep-problem", role="alert"),
+            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-explore", **LIVE)], gap="lg"),
+            dmc.SimpleGrid([
+                card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
+                     controls=[quantity]),
+                card("sweep-pareto", "Step against", [graph("sweep-pareto-graph", 320, "Trade-off of two quantities")],
+                     controls=[against]),
+            ], cols={"base": 1, "lg": 2}, spacing="sm"),
+            card("sweep-parallel", "All of it: parallel coordinates",
+                 [graph("sweep-parallel-graph", 300, "Parallel coordinates of all points")], formats=("png", "svg")),
+            card("sweep-table", "Points (click one to explore it)", [_grid()], formats=()),
+        ], gap="sm"),
+        className="page",
+    )  # fmt: skip
+
+
+def _form() -> Any:
+    names = [{"value": name, "label": shown_name(name)} for name in PARAMETERS]
+    plain = {"w": 170, "size": "xs"}
+    first = "inter_bandwidth_bytes_per_s"
+    fields = [
+        dmc.MultiSelect(
+            id="sweep-strategies", label="Strategies", data=list(partitioners.strategies()),
+            value=["data", "pipeline", "owt"], w=330, size="xs",
+        ),
+        dmc.Select(id="sweep-x", label="Parameter", data=names, value=first, allowDeselect=False, **plain),
+        dmc.TextInput(id="sweep-x-values", label="Values", value=PARAMETERS[first], **plain),
+        dmc.Select(
+            id="sweep-y", label="Second parameter", data=[{"value": _NONE, "label": "none"}, *names], value=_NONE,
+            allowDeselect=False, **plain,
+        ),
+        dmc.TextInput(id="sweep-y-values", label="Its values", value="", **plain),
+        dmc.Button("Start", id="sweep-start", size="xs"),
+        dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
+    ]  # fmt: skip
+    return dmc.Paper(dmc.Group(fields, align="end", gap="sm"), withBorder=True, p="sm", radius="md")
+
+
+def _quantities() -> list[dict[str, str]]:
+    return [{"value": name, "label": title} for name, (title, _) in QUANTITIES.items()]
+
+
+def _progress(mine: Sweep) -> str:
+    done, whole = len(mine.rows), len(mine.points.points)
+    failed = sum(row["status"] != DONE for row in mine.rows)
+    not_run = f", {failed} cannot run" if failed else ""
+    if mine.state == CANCELLED:
+        return f"Cancelled after {done} of {whole} points{not_run}."
+    if mine.reason:
+        return f"Stopped after {done} of {whole} points: {mine.reason}"
+    return f"{done} of {whole} points{not_run}" + ("." if mine.state == DONE else " …")
+
+
+def _table_rows(mine: Sweep) -> list[dict[str, Any]]:
+    ordered = sorted(mine.rows, key=lambda row: row.get("step_s") or float("inf"))
+    return [
+        {
+            "id": str(row["number"]),
+            **{name: row.get(name) for name in ("number", "strategy", "status", "error")},
+            **{name: shown_value(name, row.get(name)) for name in mine.swept},
+            **{name: row[name] * factor for name, (_, factor) in QUANTITIES.items() if row.get(name) is not None},
+        }
+        for row in ordered
+    ]
+
+
+def _columns(swept: Sequence[str]) -> list[dict[str, Any]]:
+    shown = "params.value == null ? '' : d3.format(',.4~g')(params.value)"
+    number = {"type": "rightAligned", "valueFormatter": {"function": shown}}
+    return [
+        {"field": "number", "headerName": "point", "width": 80},
+        {"field": "strategy", "width": 110},
+        *[{"field": name, "headerName": shown_name(name), "width": 140} for name in swept if name != "strategy"],
+        *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
+        {"field": "status", "width": 100},
+        {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
+    ]
+
+
+def _grid() -> Any:
+    return dag.AgGrid(
+        id="sweep-rows", columnDefs=_columns(()), rowData=[], defaultColDef={"sortable": True, "resizable": True},
+        getRowId="params.data.id", dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 340},
+    )  # fmt: skip

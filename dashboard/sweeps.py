@@ -1,0 +1,189 @@
+"""Sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner. No Dash here.
+
+A sweep belongs to the server, not to a page: a reload finds it again under its number.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import partitioners
+from dashboard.configuration import OPTIMIZERS, OWN, Configuration
+from dashboard.store import Store, build_cluster
+from simulator import catalogue, files
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.sweep.engines import Processes
+from simulator.sweep.evaluate import Outcome
+from simulator.sweep.points import Points, expand
+from simulator.sweep.runner import run_points
+from simulator.sweep.specification import Specification
+from simulator.sweep.sweeping import study_of
+
+MOST_POINTS = 400
+KEPT = 8
+JOBS = 2
+PARAMETERS: Mapping[str, str] = {
+    "devices": "2..8 by x2",
+    "microbatches": "1..32 by x2",
+    "batch_size": "32..256 by x2",
+    "inter_bandwidth_bytes_per_s": "1Gbps..64Gbps by x2",
+    "inter_latency_s": "5us..80us by x2",
+    "intra_bandwidth_bytes_per_s": "50GB/s..400GB/s by x2",
+    "speed": "1..16 by x2",
+    "bucket_bytes": "1MiB, 5MiB, 25MiB, 100MiB",
+    "collective": "ring, tree, ps",
+    "schedule": "dataflow, gpipe, 1f1b",
+}
+"""What can be swept, and an example of its values."""
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule"})
+"""Parameters that a sweep may only hold where one of its strategies takes them."""
+RUNNING, DONE, CANCELLED, FAILED = "running", "done", "cancelled", "failed"
+
+
+@dataclass(slots=True, kw_only=True)
+class Sweep:
+    """One sweep and its rows so far; rows carry the point's values, "status", "error" and the report's metrics."""
+
+    number: int
+    profile: str
+    swept: tuple[str, ...]
+    points: Points
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    state: str = RUNNING
+    reason: str = ""
+    began_s: float = field(default_factory=time.monotonic)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class Sweeps:
+    """The latest sweeps by number. Safe to use from several threads; one runs at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[int, Sweep] = {}
+        self._last = 0
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+
+    def start(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> int:
+        """Begin a sweep of `values` (parameter -> text such as "1..8 by x2"); its number. Raises InputError."""
+        points = self._points(base, strategies, values)
+        with self._lock:
+            self._last += 1
+            swept = ("strategy", *values) if len(strategies) > 1 else tuple(values)
+            mine = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
+            self._known[mine.number] = mine
+            for old in [n for n, one in self._known.items() if one.state != RUNNING][: max(0, len(self._known) - KEPT)]:
+                del self._known[old]
+        threading.Thread(target=self._run, args=(mine,), daemon=True).start()
+        return mine.number
+
+    def get(self, number: int | None) -> Sweep | None:
+        """The sweep of that number, None when it is gone."""
+        with self._lock:
+            return self._known.get(number) if number is not None else None
+
+    def cancel(self, number: int) -> None:
+        """Start no further points of a sweep."""
+        found = self.get(number)
+        if found is not None:
+            found.cancelled.set()
+
+    def _points(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> Points:
+        require(len(strategies) > 0, "strategies", "[]", "a sweep names at least one")
+        for name in values:
+            if name not in PARAMETERS:
+                raise UnknownNameError.of("parameter", name, PARAMETERS)
+        profile = self._store.profile(base.profile)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "profile.json"
+            files.write_profile(profile, path)
+            taken = {name for strategy in strategies for name in partitioners.options(strategy)}
+            if len(strategies) > 1:
+                taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
+            still = {k: v for k, v in fixed(base, profile.batch_size).items() if k in taken or k not in OF_STRATEGIES}
+            given = {**still, "profile": str(path), "strategy": strategies}
+            given |= {name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()}
+            options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
+            points = expand(Specification(parameters=given), options)
+        count = len(points.points)
+        require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
+        return points
+
+    def _run(self, mine: Sweep) -> None:
+        def record(outcomes: list[Outcome]) -> None:
+            mine.rows.extend(_row(mine.points, outcome) for outcome in outcomes)
+            if mine.cancelled.is_set():
+                raise _Cancelled
+
+        with self._turn:
+            try:
+                engine = Processes(study_of(mine.points, partitioners.load), JOBS)
+                try:
+                    run_points(mine.points.points, engine, record)
+                finally:
+                    engine.close()
+                mine.state = DONE
+            except _Cancelled:
+                mine.state = CANCELLED
+            except (InputError, OSError) as error:
+                mine.state, mine.reason = FAILED, str(error)
+
+
+class _Cancelled(Exception):
+    """The user has seen enough."""
+
+
+def fixed(base: Configuration, batch_size: int) -> dict[str, Any]:
+    """The parameters of a sweep that hold still at what the controls say."""
+    found: dict[str, Any] = {
+        "cluster": base.cluster,
+        "devices": base.devices,
+        "batch_size": base.batch_size or batch_size,
+        "collective": base.collective,
+        "overlap": base.overlap,
+        "optimizer_state": OPTIMIZERS[base.optimizer],
+        "seed": base.seed,
+        "effort": base.effort,
+    }
+    if base.microbatches is not None:
+        found["microbatches"] = base.microbatches
+    if base.schedule != OWN:
+        found["schedule"] = base.schedule
+    if base.speed != 1:
+        found["speed"] = base.speed
+    cluster = build_cluster(base)
+    for tier in cluster.tiers:
+        one = next(link for link in cluster.links if link.tier == tier)
+        if getattr(base, f"{tier}_bandwidth") != 1:
+            found[f"{tier}_bandwidth_bytes_per_s"] = one.bandwidth_bytes_per_s
+        if getattr(base, f"{tier}_latency") != 1:
+            found[f"{tier}_latency_s"] = one.latency_s
+    return found
+
+
+def configuration_of(row: Mapping[str, Any], base: Configuration) -> Configuration:
+    """The configuration that a row of a sweep was simulated with, to explore it."""
+    names = {f.name for f in fields(Configuration)} - {"profile"}
+    changes = {name: row[name] for name in names if row.get(name) is not None}
+    changes["devices"] = int(row["devices"])
+    plain = catalogue.read_preset(base.cluster).build(changes["devices"])
+    for tier in plain.tiers:
+        link = next(link for link in plain.links if link.tier == tier)
+        for what, of_preset in (("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s), ("latency_s", link.latency_s)):
+            value = row.get(f"{tier}_{what}")
+            if value is not None:
+                changes[f"{tier}_{what.partition('_')[0]}"] = value / of_preset
+    return replace(base, **changes)
+
+
+def _row(points: Points, outcome: Outcome) -> dict[str, Any]:
+    values = dict(points.points[outcome.number].values)
+    values.pop("profile")
+    return {"number": outcome.number, **values, "status": outcome.status, "error": outcome.error, **outcome.metrics}
