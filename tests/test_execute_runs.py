@@ -1,0 +1,193 @@
+"""What a run leaves behind: bytes, timeline and files; runs in processes and from the command line; refusals."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+
+
+import torch
+from small_networks import switched
+from tiny_networks import BATCH, FUNCTIONAL, MIXED, profile_of
+from torch import Tensor, nn
+from training import CLUSTER, alone, made, random_plan, script_of, sharded
+
+import partitioners
+from simulator import cli, files
+from simulator.errors import InputError
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.taskgraph import Kind
+from traces.execute import (
+    all_reduce_groups,
+    combined,
+    random_batch,
+    read_execution,
+    whole_parameters,
+    write_execution,
+)
+from traces.launch import launch
+from traces.rank import Rank
+from traces.script import Script
+from traces.transport import Gloo
+from traces.worker import Worker
+from traces.zoo import Network
+
+
+@pytest.mark.parametrize("collective", ["ring", "ps-workers"])
+def test_bytes_sent_are_those_of_the_graph(collective: str) -> None:
+    """Messages exactly; a server's part of a bucket may be up to one element larger or smaller than its share."""
+    script = script_of(random_plan(5, synchronisation=Synchronisation(collective=collective)))
+    _, _, ranks = sharded(script)
+    graph, sent = script.graph, combined(ranks).sent_bytes
+    exchanged = (graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)
+    assert exchanged.sum() > 20 and (sent[exchanged] == graph.bytes[exchanged]).all()
+    for task in np.flatnonzero(graph.kind == Kind.SYNCHRONISATION):
+        members = len(graph.routes[graph.route[task]].devices)
+        share = 2 * (members - 1) / members if collective == "ring" else 1
+        assert graph.bytes[task] == pytest.approx(share * sent[task], abs=0 if collective == "ring" else 8)
+
+
+def test_the_timeline_keeps_the_graphs_order() -> None:
+    """Nothing is computed before what it needs has come, and a device computes one task at a time.
+
+    An all-reduce ends with its last member, which the other members do not wait for.
+    """
+    script = script_of(random_plan(2))
+    _, _, ranks = sharded(script)
+    graph, timeline = script.graph, combined(ranks).timeline
+    assert np.isfinite(timeline.start_s).all() and (timeline.end_s >= timeline.start_s).all()
+    assert timeline.start_s.min() >= 0 and timeline.step_s == pytest.approx(timeline.end_s.max())
+    for task in np.flatnonzero(~graph.is_transfer):
+        needed = [t for t in graph.predecessors(task) if graph.kind[t] != Kind.SYNCHRONISATION]
+        assert (timeline.end_s[needed] <= timeline.start_s[task]).all()
+    for device in range(CLUSTER.workers):
+        mine = np.flatnonzero((graph.device == device) & ~graph.is_transfer)
+        order = mine[np.argsort(timeline.start_s[mine])]
+        assert (timeline.end_s[order[:-1]] <= timeline.start_s[order[1:]]).all()
+
+
+def test_a_slow_device_takes_longer() -> None:
+    """Both halves of the batch are equal, but device 1 is eight times as slow."""
+    script = script_of(made("data", cluster=switched([1.0, 0.125])), switched([1.0, 0.125]))
+    _, _, ranks = sharded(script, 3)
+    graph, spans = script.graph, combined(ranks).timeline
+    seconds = [float((spans.end_s - spans.start_s)[(graph.device == d) & ~graph.is_transfer].sum()) for d in (0, 1)]
+    assert seconds[1] > 3 * seconds[0]
+
+
+@pytest.mark.parametrize("collective", ["ring", "ps"])
+def test_processes_over_loopback_train_as_one(collective: str) -> None:
+    cluster = switched([1.0] * 2, servers=1 if collective == "ps" else 0)
+    script = _in_processes(collective)
+    found = launch("test_execute_runs:trained_in_processes", len(cluster.devices), arguments={"collective": collective})
+    losses, expected, gradients = alone(script, 3)
+    assert [sum(parts) for parts in zip(*(result["losses"] for result in found), strict=True)] == pytest.approx(losses)
+    slots = [{_slot(key): _tensors(value) for key, value in result["slots"].items()} for result in found]
+    for name, value in whole_parameters(script, slots).items():
+        assert torch.allclose(value, expected[name], rtol=1e-9, atol=1e-9 * float(gradients[name].abs().max()))
+
+
+def trained_in_processes(rank: Rank, collective: str) -> dict[str, Any]:
+    """What each of those processes does: three steps; its losses and parameters."""
+    script = _in_processes(collective)
+    worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
+    batch = random_batch(script)
+    losses = [worker.step(*batch).loss for _ in range(3)]
+    worker.close()
+    slots = worker.shards.parameters.items()
+    return {
+        "losses": losses,
+        "slots": {f"{a},{b}": {name: p.tolist() for name, p in slot.items()} for (a, b), slot in slots},
+    }
+
+
+def _in_processes(collective: str) -> Script:
+    """A plan by sample, channel and row on two devices, which is built alike in every process."""
+    cluster = switched([1.0] * 2, servers=1 if collective == "ps" else 0)
+    placements = {}
+    for layer in profile_of(MIXED).layers:
+        degrees = (1, 1, 2, 1) if layer.output_shape[1] > 4 else (2, 1, 1, 1)
+        placements[layer.name] = Placement(degrees=(1, 2, 1, 1) if layer.kind == "linear" else degrees, devices=(0, 1))
+    chosen = Synchronisation(collective=collective, bucket_bytes=1000)
+    plan = Plan(model="tiny", batch_size=BATCH, placements=placements, microbatches=2, synchronisation=chosen)
+    return script_of(plan, cluster)
+
+
+def _slot(key: str) -> tuple[int, int]:
+    layer, slot = map(int, key.split(","))
+    return layer, slot
+
+
+def _tensors(slot: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in slot.items()}
+
+
+def test_an_executed_plan_is_written_and_read(tmp_path: Path) -> None:
+    execution = combined(sharded(script_of(made("data")), 3)[2])
+    write_execution(execution, tmp_path / "run.npz")
+    again = read_execution(tmp_path / "run.npz")
+    assert (again.steps_s, again.losses) == (execution.steps_s, execution.losses) and len(again.steps_s) == 3
+    assert (again.timeline.end_s == execution.timeline.end_s).all()
+    assert again.timeline.step_s == statistics.median(again.steps_s)
+
+
+@pytest.mark.parametrize("content", [b"no archive", b""])
+def test_what_is_no_timeline_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"run\.npz: not a timeline"):
+        read_execution(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (Synchronisation(collective="tree"), "sync is tree: one of ring, ps, ps-workers can run"),
+        (Synchronisation(half_precision=True), "synchronisation is compressed"),
+    ],
+)
+def test_synchronisations_that_cannot_run(chosen: Synchronisation, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        script_of(random_plan(0, synchronisation=chosen))
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))  # type: ignore[no-any-return]
+
+
+def test_shared_parameters_cannot_run() -> None:
+    network = Network(build=Tied, input_shape=(4,))
+    script = script_of(made("data", network), network=network)
+    with pytest.raises(InputError, match="'first' and 'second' share a parameter"):
+        script.build()
+
+
+def test_a_profile_of_another_network_is_refused() -> None:
+    script = replace(script_of(made("data")), network=FUNCTIONAL)
+    with pytest.raises(InputError, match="capture"):
+        script.build()
+
+
+def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, plan, output = (str(tmp_path / name) for name in ("two.yaml", "plan.json", "run.npz"))
+    files.write_cluster(switched([1.0] * 2), cluster)
+    files.write_plan(partitioners.load("owt")(files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
+    options = ["--cluster", cluster, "--network", "loopback", "--steps", "2", "--output", output]
+    assert cli.main(["execute", plan, *options]) == 0
+    told = capsys.readouterr().out
+    assert "the median of 2" in told and "error of the prediction" in told and "on the critical path" in told
+    assert len(read_execution(output).steps_s) == 2

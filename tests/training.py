@@ -1,0 +1,106 @@
+"""Training of tiny networks, in shards and in one process, for tests that compare the two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+from small_networks import switched
+from tiny_networks import BATCH, MIXED, profile_of
+from torch import Tensor, nn
+
+import partitioners
+from simulator.cluster import Cluster
+from simulator.plan import Placement, Plan
+from traces.execute import (
+    combined,
+    in_threads,
+    random_batch,
+    whole_parameters,
+)
+from traces.network import Trained
+from traces.script import Script
+from traces.worker import Step, Worker
+from traces.zoo import Network
+
+CLUSTER = switched([1.0] * 3)
+
+
+def script_of(plan: Plan, cluster: Cluster = CLUSTER, network: Network = MIXED) -> Script:
+    """A script whose one step subtracts the gradient from each parameter."""
+    profile = profile_of(network, plan.batch_size)
+    return Script(
+        profile=profile, cluster=cluster, plan=plan, network=network, dtype="float64", steady=True, learning_rate=1.0
+    )
+
+
+def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], list[Sequence[Step]]]:
+    """Loss of each step, parameters at the end, and what each rank saw."""
+    batch = random_batch(script)
+
+    def work(worker: Worker) -> tuple[list[Step], dict[tuple[int, int], dict[str, Tensor]]]:
+        seen = [worker.step(*batch) for _ in range(steps)]
+        return seen, {key: dict(slot) for key, slot in worker.shards.parameters.items()}
+
+    ranks = in_threads(script, work, timeout_s=20)
+    losses = list(combined([seen for seen, _ in ranks]).losses)
+    return losses, whole_parameters(script, [held for _, held in ranks]), [seen for seen, _ in ranks]
+
+
+def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], dict[str, Tensor]]:
+    """Loss of each step, parameters at the end and the first gradients of ordinary training in one process."""
+    torch.manual_seed(script.seed)
+    model = script.network.build().double()
+    for module in Trained(model).train().modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.Dropout)):
+            module.eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=script.learning_rate, momentum=script.momentum)
+    data, targets = random_batch(script)
+    losses, gradients = [], {}
+    for _ in range(steps):
+        optimizer.zero_grad()
+        scores = model(data)
+        loss = nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten())
+        loss.backward()
+        losses.append(float(loss.detach()))
+        gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
+        optimizer.step()
+    return losses, {name: p.detach() for name, p in model.named_parameters()}, gradients
+
+
+def assert_equal_training(script: Script, steps: int = 1) -> None:
+    losses, parameters, _ = sharded(script, steps)
+    expected_losses, expected, gradients = alone(script, steps)
+    assert losses == pytest.approx(expected_losses, rel=1e-9)
+    assert parameters.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = float(gradients[name].abs().max())
+        assert torch.allclose(parameters[name], value, rtol=1e-9, atol=1e-9 * scale), name
+
+
+def made(
+    strategy: str, network: Network = MIXED, cluster: Cluster = CLUSTER, batch_size: int = BATCH, **options: object
+) -> Plan:
+    """A strategy's plan, with little searching."""
+    known = partitioners.options(strategy)
+    given = {name: value for name, value in {"effort": 0.01, "others": False, **options}.items() if name in known}
+    return partitioners.load(strategy)(profile_of(network, batch_size), cluster, batch_size=batch_size, **given)
+
+
+def random_plan(seed: int, network: Network = MIXED, spatial: bool = True, **fields: object) -> Plan:
+    """Any degrees and any devices for every layer, at most eight shards each."""
+    draw = random.Random(seed)
+    placements = {}
+    for layer in profile_of(network).layers:
+        extents = (3, *layer.output_shape) if spatial else (3, layer.channels, 1, 1)
+        choices = [d for d in product(*(range(1, min(3, extent) + 1) for extent in extents)) if prod(d) <= 8]
+        degrees = draw.choice(choices)
+        devices = tuple(draw.randrange(CLUSTER.workers) for _ in range(prod(degrees)))
+        placements[layer.name] = Placement(degrees=degrees, devices=devices)
+    wanted: dict[str, Any] = {"batch_size": BATCH, "microbatches": draw.choice((1, 2)), **fields}
+    return Plan(model="tiny", placements=placements, **wanted)
