@@ -15,7 +15,7 @@ from typing import Any
 
 from dashboard.configuration import Configuration
 from dashboard.store import Store, bundled
-from tests.browser import chromium, served, settled, until
+from benchmarks.browser import chromium, served, settled, until
 
 REPEATS = 5
 WATCH = """() => {

@@ -173,6 +173,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration) -> Configurati
     names = {f.name for f in fields(Configuration)} - {"profile"}
     changes = {name: row[name] for name in names if row.get(name) is not None}
     changes["devices"] = int(row["devices"])
+    changes["microbatches"] = row.get("microbatches") or row.get("plan_microbatches")
     plain = catalogue.read_preset(base.cluster).build(changes["devices"])
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)

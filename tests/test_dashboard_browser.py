@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browser import chromium, needs_browser, served, settled, shot, until
 
+from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
 from dashboard.store import Store, bundled
-from simulator.files import library
+from simulator.files import library, write_profile
 
 pytestmark = [
     needs_browser,
@@ -304,3 +305,68 @@ def test_200k_spans(page: Any, site: str, store: Store) -> None:
         page.keyboard.press(key)
     assert time.perf_counter() - started < 12
     assert float(page.get_attribute("#timeline", "data-paint-ms")) < 900  # 3 times the budget
+
+
+def test_compare_shares_one_axis(page: Any, site: str) -> None:
+    page.goto(f"{site}/compare")
+    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
+    page.focus("#timeline-0")
+    page.keyboard.press("w")
+    page.wait_for_timeout(200)
+    assert page.get_attribute("#timeline-0", "data-view") == page.get_attribute("#timeline-1", "data-view")
+    assert "step time" in page.inner_text("#results")
+    page.keyboard.press("f")
+    page.wait_for_timeout(300)
+    shot(page, "compare")
+    assert violations(page) == []
+
+
+def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path) -> None:
+    page.goto(f"{site}/profiles")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
+    assert "measured end to end" in page.inner_text("#provenance")
+    page.wait_for_timeout(500)
+    shot(page, "profiles")
+    assert violations(page) == []
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"schema": 1,\n "modle": "x"}')
+    page.set_input_files("#upload input[type=file]", str(bad))
+    page.wait_for_selector("#uploaded >> text=did you mean 'model'")
+    shot(page, "profiles-bad-upload", full=False)
+    write_profile(replace(store.profile("vgg_small"), model="mine"), tmp_path / "mine.json")
+    page.set_input_files("#upload input[type=file]", str(tmp_path / "mine.json"))
+    page.wait_for_selector("#uploaded >> text=mine@")
+    page.click("#explore-profile")
+    settled(page)
+    assert state(page)["profile"].startswith("mine@")
+
+
+def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> None:
+    page.goto(f"{site}/sweep")
+    page.fill("#sweep-x-values", "1Gbps..64Gbps by x2")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep-progress >> text=/of 21 points/")
+    page.reload()
+    page.wait_for_selector("#sweep-progress >> text=/of 21 points/")
+    until(page, "() => document.querySelector('#sweep-progress').innerText.endsWith('.')", timeout_s=180)
+    page.wait_for_timeout(1000)
+    shot(page, "sweep")
+    assert violations(page) == []
+    page.locator("#sweep-rows .ag-row").first.locator("[col-id=strategy]").click()
+    page.wait_for_selector("#sweep-explore a")
+    page.fill("#sweep-x-values", "1Gbps..64Gbps by x1.05")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep-cancel:not([disabled])")
+    page.click("#sweep-cancel")
+    page.wait_for_selector("#sweep-progress >> text=Cancelled", timeout=60_000)
+    page.fill("#sweep-x-values", "nonsense")
+    page.click("#sweep-start")
+    page.wait_for_selector("#sweep-problem >> text=cannot be swept")
+
+
+def test_budgets_threefold(store: Store) -> None:
+    from benchmarks.screens import measured
+
+    for budget in measured(store):
+        print(budget)
+        assert budget.measured < 3 * budget.most, str(budget)

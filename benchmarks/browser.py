@@ -1,4 +1,4 @@
-"""A real browser for tests: the system's Chromium, driven by Playwright, and the dashboard on a free port."""
+"""A real browser for tests and benchmarks: the system's Chromium, driven by Playwright, and the dashboard on a free port."""
 
 from __future__ import annotations
 

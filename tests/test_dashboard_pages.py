@@ -1,0 +1,156 @@
+"""What the other pages are made of: sweeps, comparisons, folded networks, profile figures. No browser, no Dash."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from small_networks import branches, chain
+
+from dashboard.blocks import folded
+from dashboard.comparison import results, settings
+from dashboard.figures.profile import layer_times, network, scaling
+from dashboard.figures.sweep import over, parallel, shown_value, trade_off
+from dashboard.kpis import BAD, GOOD, SAME, difference
+from dashboard.store import Store
+from dashboard.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
+from simulator.errors import InputError, UnknownNameError
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store({"small": branches()})
+
+
+def ended(sweeps: Sweeps, number: int) -> Sweep:
+    end = time.monotonic() + 120
+    while True:
+        found = sweeps.get(number)
+        assert found is not None
+        if found.state != RUNNING:
+            return found
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_sweep_runs_and_its_rows_can_be_explored(store: Store) -> None:
+    sweeps, base = Sweeps(store), replace(store.default(), devices=2)
+    number = sweeps.start(
+        base, ["data", "pipeline"], {"inter_bandwidth_bytes_per_s": "1Gbps, 4Gbps", "devices": "2..4 by x2"}
+    )
+    found = ended(sweeps, number)
+    assert (found.state, len(found.rows)) == (DONE, 8)
+    ran = [row for row in found.rows if row["status"] == "done"]
+    assert len(ran) == 8
+    for row in ran[:3]:
+        run = store.outcome(configuration_of(row, base)).run
+        assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
+    for figure in (
+        over(ran, found.swept, "step_s"),
+        trade_off(ran, "step_s", "communication_bytes"),
+        parallel(ran, found.swept),
+    ):
+        json.dumps(figure, allow_nan=False)
+
+
+def test_a_sweep_is_cancelled(store: Store) -> None:
+    sweeps = Sweeps(store)
+    number = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps..200Gbps by x1.02"})
+    sweeps.cancel(number)
+    found = ended(sweeps, number)
+    assert found.state == CANCELLED and len(found.rows) < len(found.points.points)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "values", "told"),
+    [
+        (["data"], {"devices": "1..1000"}, "points is"),
+        (["data"], {"devices": "many"}, "whole number"),
+        (["data"], {"inter_bandwidth_bytes_per_s": "fast"}, "bandwidth"),
+        ([], {"devices": "2"}, "strategies"),
+        (["data"], {"devices": ""}, "empty"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_says_why(
+    store: Store, strategies: list[str], values: dict[str, str], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        Sweeps(store).start(store.default(), strategies, values)
+
+
+def test_only_known_parameters_are_swept(store: Store) -> None:
+    with pytest.raises(UnknownNameError, match="parameter"):
+        Sweeps(store).start(store.default(), ["data"], {"profile": "/etc/passwd"})
+
+
+def row(number: int, **values: Any) -> dict[str, Any]:
+    return {"number": number, "strategy": "data", "fits": 1, "status": "done", **values}
+
+
+def test_the_trade_off_joins_what_nothing_beats() -> None:
+    rows = [row(0, step_s=1.0, peak_memory_bytes=2**30), row(1, step_s=2.0, peak_memory_bytes=2**29),
+            row(2, step_s=2.5, peak_memory_bytes=2**31)]  # fmt: skip
+    front = trade_off(rows, "step_s", "peak_memory_bytes")["data"][-1]
+    assert front["x"] == [1000, 2000] and front["y"] == [1, 0.5]
+
+
+def test_two_numbers_make_a_heatmap() -> None:
+    rows = [row(i, devices=d, speed=s, step_s=d * s) for i, (d, s) in enumerate([(1, 1.0), (2, 1.0), (1, 2.0)])]
+    heat = over(rows, ("devices", "speed"), "step_s")["data"][0]
+    assert heat["z"] == [[1000, 2000], [2000, None]]
+
+
+def test_values_are_told_with_units() -> None:
+    assert shown_value("inter_bandwidth_bytes_per_s", 1.25e8) == "1.00 Gbit/s"
+    assert shown_value("inter_latency_s", 5e-6).startswith("5.00 ")
+    assert (shown_value("devices", 4), shown_value("microbatches", None)) == ("4", "")
+
+
+def test_a_comparison_names_what_differs(store: Store) -> None:
+    one = replace(store.default(), devices=2, microbatches=2)
+    other = replace(one, strategy="data", microbatches=None)
+    assert {r.name: (r.before, r.after) for r in settings(one, other)} == {
+        "strategy": ("pipeline", "data"), "microbatches": ("2", "automatic"),
+    }  # fmt: skip
+    rows = {r.name: r for r in results(store.outcome(one), store.outcome(other))}
+    assert rows["bytes synchronised"].before == "0 B" and rows["bytes synchronised"].change == "▲ from 0"
+    assert settings(one, one) == [] and all(r.tone == SAME for r in results(store.outcome(one), store.outcome(one)))
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "more", "points", "expected"),
+    [
+        (90.0, 100.0, False, False, ("▼ 10.0 %", GOOD)),
+        (90.0, 100.0, True, False, ("▼ 10.0 %", BAD)),
+        (0.25, 0.2, False, True, ("▲ 5.0 pt", BAD)),
+        (1.0, 1.0, False, False, ("= 0 %", SAME)),
+        (5.0, 0.0, False, False, ("▲ from 0", BAD)),
+        (0.0, 0.0, False, False, ("= 0 %", SAME)),
+    ],
+)
+def test_differences(now: float, before: float, more: bool, points: bool, expected: tuple[str, str]) -> None:
+    assert difference(now, before, more=more, points=points) == expected
+
+
+def test_repeated_blocks_fold() -> None:
+    blocks = folded(chain([1.0] * 6))
+    assert [(b.first, b.length, b.repeats) for b in blocks] == [(0, 1, 1), (1, 1, 5)]
+    assert blocks[1].title == "5 × conv" and blocks[1].seconds == pytest.approx(5.0)
+
+
+def test_folding_keeps_every_layer() -> None:
+    profile = branches()
+    blocks = folded(profile)
+    covered = [i for b in blocks for i in range(b.first, b.last + 1)]
+    assert covered == list(range(len(profile.layers)))
+
+
+def test_profile_figures() -> None:
+    profile = branches()
+    assert layer_times(profile)["data"][0]["y"] == [layer.forward_s * 1e3 for layer in profile.layers]
+    assert scaling(profile, 0)["data"][1]["x"] == [profile.batch_size]
+    for figure in (layer_times(profile), scaling(profile, 3), network(profile)):
+        json.dumps(figure, allow_nan=False)
