@@ -20,6 +20,7 @@ from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elem
 from simulator.gradients import add_synchronisation, static_bytes
 from simulator.plan import Placement, Plan
 from simulator.regions import shards
+from simulator.rendezvous import add_rendezvous
 from simulator.schedules import HANDSHAKES, SPLIT, STASHING, schedule, stages
 from simulator.stashing import add_updates, stashed_bytes
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
@@ -42,7 +43,7 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     starts = np.arange(plan.microbatches) * per_microbatch
     orders = _add_order(builder, profile, plan, passes, starts, updates)
     if cluster.rendezvous and plan.schedule in HANDSHAKES:
-        _add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
+        add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
 
     @cache
     def by_device(layer: int, slot: int) -> dict[int, Ints]:
@@ -252,26 +253,3 @@ def _add_order(
             chain = np.concatenate(orders[-1])
             builder.depend(chain[1:], chain[:-1])
     return orders
-
-
-def _add_rendezvous(builder: GraphBuilder, orders: list[list[Ints]], waits_for_sends: bool) -> None:
-    """Let a message start only when its receiver has run all that comes before the pass that needs it.
-
-    Where a device waits for its sends, the pass after next does at the latest, and the next one already unless both
-    are forward: torch looks at a send when it has something else to wait for.
-    """
-    kind, (later, earlier) = builder.column("kind"), builder.edges()
-    moved, fetched = kind[later] >= Kind.ACTIVATION, kind[earlier] >= Kind.ACTIVATION
-    for order in orders:
-        number = np.full(len(builder), len(order))
-        for k, tasks in enumerate(order):
-            number[tasks] = k
-        first, last = np.array([tasks[0] for tasks in order]), np.array([tasks[-1] for tasks in order])
-        needed = fetched & (number[later] < len(order)) & (number[later] > 0)
-        builder.depend(earlier[needed], last[number[later[needed]] - 1])
-        if waits_for_sends:
-            both = (kind[first[:-1]] == Kind.FORWARD) & (kind[first[1:]] == Kind.FORWARD)
-            after = np.arange(len(order)) + 1 + np.append(both, False)
-            made = moved & (number[earlier] < len(order))
-            blocked = after[number[earlier[made]]]
-            builder.depend(first[blocked[blocked < len(order)]], later[made][blocked < len(order)])

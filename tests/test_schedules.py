@@ -130,3 +130,12 @@ def test_torch_receives_only_when_it_needs_to() -> None:
     fast = star(2, bandwidth=size, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01    ab", "  01ab"]
     assert picture(run(profile, replace(fast, rendezvous=True), plan), 1.0) == ["01     a b", "  0 1ab"]
+
+
+def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
+    """Micro-batch 1 leaves once device 1 asks for it (4 to 5), then gradient 0 comes back (5 to 6); both wait."""
+    profile = chain(2, forward_s=2.0, backward_s=2.0)
+    plan = staged(profile, 2, 2, "1f1b")
+    fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
+    assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
+    assert picture(run(profile, replace(fast, rendezvous=True), plan), 1.0) == ["01    a  b", "  0a  1b"]

@@ -2,7 +2,7 @@
 
     once, before any run     calibration of every lab; a profile of every network       folder/clusters, folder/profiles
     for each run             prediction from those files alone, then the run itself     folder/runs
-    whenever asked           table and summary of all stored runs                       folder/summary.json
+    in the end               all runs asked for, with machine and software              folder/validation.json
 
 A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
 on this machine, each pinned to one core.
@@ -13,9 +13,11 @@ from __future__ import annotations
 import datetime
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from simulator import files
 from simulator.cluster import Cluster
@@ -24,7 +26,7 @@ from simulator.metrics import Report
 from simulator.plan import Plan
 from simulator.run import run as simulate
 from simulator.workload import Profile
-from traces import namespaces
+from traces import machine, namespaces
 from traces.calibrate import calibrate
 from traces.capture import FRACTIONS, capture
 from traces.ddp import run_ddp
@@ -93,6 +95,18 @@ class Summary:
     worst_bytes_error: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Outcomes, worst first, and the machine and software that they were found with."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    machine: str
+    cores: int
+    software: Mapping[str, str]
+    outcomes: tuple[Outcome, ...]
+
+
 def summarised(outcomes: Sequence[Outcome]) -> Summary:
     """The summary of at least one outcome."""
     worst = max(outcomes, key=lambda outcome: abs(outcome.error))
@@ -134,9 +148,17 @@ def validate(
         files.write_text_atomic(_path(folder, case), files.to_json(outcome))
         say(f"[{number}/{len(missing)}] {case.name}: predicted {outcome.predicted_s * 1e3:.1f} ms, "
             f"actual {outcome.actual_s * 1e3:.1f} ms, error {outcome.error:+.1%}")  # fmt: skip
-    found = stored(folder)
     wanted = {case.name for case in cases}
-    return [outcome for outcome in found if outcome.case.name in wanted]
+    outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
+    place = torch.device("cpu")
+    found = Validation(
+        machine=machine.device_name(place, 1),
+        cores=len(cores),
+        software=machine.software(place),
+        outcomes=tuple(outcomes),
+    )
+    files.write_text_atomic(folder / "validation.json", files.to_json(found))
+    return outcomes
 
 
 def stored(folder: Path) -> list[Outcome]:

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
     from simulator.workload import Profile
     from traces.suite import Case
-    from traces.validate import Outcome, Summary
+    from traces.validate import Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
     )
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
 
@@ -47,7 +48,14 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(case.name for case in cases))
         return 0
     outcomes = validate.validate(cases, args.output, make_plan, say=lambda line: print(line, flush=True))
-    _print(outcomes, validate.summarised(outcomes))
+    if not outcomes:
+        raise RunError("no run succeeded; the lines above say why")
+    _print(outcomes, args.markdown)
+    summary = validate.summarised(outcomes)
+    print(
+        f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
+        f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
+    )
     return 0
 
 
@@ -61,25 +69,31 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     return partition(profile, cluster, batch_size=case.batch_size, synchronisation=synchronisation, **case.options)
 
 
-def _print(outcomes: Sequence[Outcome], summary: Summary) -> None:
+def _print(outcomes: Sequence[Outcome], markdown: bool) -> None:
     from simulator.cli._printing import new_console, new_table
 
-    table = new_table("run", "predicted", "actual", "spread", "error", "MB predicted", "counted", "MB held", "measured")
-    for found in outcomes:
-        measured = found.actual_memory_bytes
-        table.add_row(
-            found.case.name,
-            f"{found.predicted_s * 1e3:.1f} ms",
-            f"{found.actual_s * 1e3:.1f} ms",
-            f"{found.actual_spread_s * 1e3:.1f} ms",
-            f"{found.error:+.1%}",
-            f"{found.predicted_bytes / 1e6:.2f}",
-            f"{found.counted_bytes / 1e6:.2f}",
-            f"{found.predicted_memory_bytes / 1e6:.1f}",
-            "" if measured is None else f"{measured / 1e6:.1f}",
-        )
+    header = ("run", "predicted", "actual", "spread", "error", "MB sent", "counted", "MB held", "measured")
+    rows = [_row(outcome) for outcome in outcomes]
+    if markdown:
+        for row in (header, ("---", *("--:" for _ in header[1:])), *rows):
+            print(f"| {' | '.join(row)} |")
+        return
+    table = new_table(*header)
+    for row in rows:
+        table.add_row(*row)
     new_console().print(table)
-    print(
-        f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
-        f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
+
+
+def _row(found: Outcome) -> tuple[str, ...]:
+    measured = found.actual_memory_bytes
+    return (
+        found.case.name,
+        f"{found.predicted_s * 1e3:.1f} ms",
+        f"{found.actual_s * 1e3:.1f} ms",
+        f"{found.actual_spread_s * 1e3:.1f} ms",
+        f"{found.error:+.1%}",
+        f"{found.predicted_bytes / 1e6:.2f}",
+        f"{found.counted_bytes / 1e6:.2f}",
+        f"{found.predicted_memory_bytes / 1e6:.1f}",
+        "" if measured is None else f"{measured / 1e6:.1f}",
     )
