@@ -5,15 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench bench-screens clean
 
 run: $(VENV)/installed
 	@mkdir -p out
 	$(BIN)/shardscope compare vgg16 --cluster cpu-1g --devices 4
 	$(BIN)/shardscope simulate vgg16 --cluster cpu-1g --devices 4 --strategy pipeline --trace-out out/trace.json
 	@echo "Open out/trace.json at https://ui.perfetto.dev (Open trace file): one row per device and per link."
+	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"
 
 test: $(VENV)/installed-for-test
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
+		|| echo "no chromium: the browser tests will be skipped"
 	$(BIN)/python -m pytest --hypothesis-profile=ci
 
 lint: $(VENV)/installed-for-test
@@ -23,6 +26,9 @@ lint: $(VENV)/installed-for-test
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py
+
+bench-screens: $(VENV)/installed-for-test
+	$(BIN)/python -m benchmarks.screens
 
 clean:
 	rm -rf $(VENV) out
