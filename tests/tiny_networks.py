@@ -57,7 +57,7 @@ class Functional(nn.Module):
         y = torch.nn.functional.gelu(self.norm(self.down(x)))
         y += x
         y = torch.nn.functional.avg_pool2d(y, 3, stride=2, padding=1, count_include_pad=False)
-        y = torch.nn.functional.max_pool2d(y, 3, stride=2, ceil_mode=True)
+        y = torch.nn.functional.max_pool2d(y - 2, 3, stride=2, ceil_mode=True)
         halves = torch.nn.functional.adaptive_avg_pool2d(y, (2, 1))
         wide = torch.cat([halves, torch.nn.functional.adaptive_max_pool2d(y, (2, 1))], 1)
         return self.classes(wide.view(wide.size(0), -1))  # type: ignore[no-any-return]
