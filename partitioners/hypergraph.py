@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from partitioners import load
+from partitioners import load, options
 from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
 from partitioners._judge import Judge, Progress
 from partitioners._kahypar import cut
@@ -89,6 +89,8 @@ def _consider_others(judge: Judge, plan: Plan, bound: float | None) -> None:
     """Simulate the plans of the other strategies that can be made (and are balanced, where a bound is given)."""
     for name in _OTHERS:
         given = {"microbatches": plan.microbatches} if plan.microbatches > 1 else {}
+        if not given.keys() <= options(name).keys():
+            continue
         try:
             other = load(name)(
                 judge.profile,
