@@ -7,10 +7,10 @@ from typing import Any, cast
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboard.figures.style import CONFIG
+from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
 
-KINDS = {"forward": "#0072B2", "backward": "#E69F00", "optimizer": "#CC79A7", "point-to-point": "#56B4E9",
-         "all-reduce": "#009E73", "critical": "#D55E00"}  # fmt: skip
+KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
+         "point-to-point": MESSAGE, "all-reduce": REDUCE}  # fmt: skip
 
 
 LIVE: dict[str, Any] = {"aria-live": "polite"}
@@ -56,10 +56,11 @@ def graph(name: str, height: int, label: str) -> Any:
     )
 
 
-def legend(names: list[str]) -> Any:
-    """Coloured squares with names."""
+def legend() -> Any:
+    """The colours of tasks."""
     return dmc.Group(
-        [html.Span([html.I(style={"background": KINDS[name]}), name], className="legend") for name in names], gap=10
+        [html.Span([html.I(style={"background": colour}), name], className="legend") for name, colour in KINDS.items()],
+        gap=10,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import short_names
+from dashboard.figures.style import KINDS, short_names
 from simulator.cluster import Cluster
 from simulator.critical import binding_chain
 from simulator.run import Run
@@ -169,6 +169,7 @@ def _header(run: Run, cluster: Cluster, lanes: Ints) -> bytes:
         "lane_start": np.searchsorted(lanes, np.arange(count + 1)).tolist(),
         "layers": list(run.graph.layer_names),
         "kinds": [kind.name.lower() for kind in Kind],
+        "colours": [KINDS[kind] for kind in Kind],
         "columns": {name: kind.removeprefix("<") for name, kind in COLUMNS.items()},
         "utilisation": np.round(utilisation(run, cluster.workers), 3).tolist(),
     }

@@ -21,6 +21,7 @@ from dashboard.figures.style import CONFIG, device_colours, short_names
 from dashboard.figures.swimlanes import cuts, swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.store import Outcome, Store
+from simulator.taskgraph import Kind
 
 SHARED = {"hypergraph", "owt", "spatial"}
 
@@ -104,7 +105,7 @@ def test_links_over_time_carry_what_the_report_says(outcome: Outcome) -> None:
 def test_layer_loads_add_up_to_device_compute(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
     kept = measures.layer_loads(run, cluster).sum(axis=0)
-    updates = run.graph.kind == 2
+    updates = run.graph.kind == Kind.UPDATE
     for device in range(cluster.workers):
         update_s = run.graph.seconds[updates & (run.graph.device == device) & (run.graph.layer < 0)].sum()
         assert kept[device] + update_s == pytest.approx(run.report.devices[device].compute_s)

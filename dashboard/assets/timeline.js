@@ -2,7 +2,6 @@
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
-  const COLOURS = ["#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#56B4E9", "#009E73"];
   const CRITICAL = "#D55E00";
   const GUTTER = 92, AXIS = 20, STRIP = 30, GAP = 3, RIGHT = 10;
   const timelines = new Map();
@@ -169,7 +168,7 @@
       pen.beginPath();
       pen.rect(GUTTER, 0, this.width - GUTTER - RIGHT, this.height);
       pen.clip();
-      pen.fillStyle = COLOURS[0] + "55";
+      pen.fillStyle = this.run.colours[0] + "55";
       for (let i = 0; i < bins.length; i++) {
         const [from, to] = [this.x(i * width), this.x((i + 1) * width)];
         pen.fillRect(from, floor - bins[i] * size, to - from + 0.5, bins[i] * size);
@@ -200,7 +199,7 @@
         to = Math.min(Math.max(to, from + 1), right);
         if (to <= from) continue;
         drawn[slot] = to;
-        const colour = faint ? COLOURS[kind] + "2e" : COLOURS[kind];
+        const colour = run.colours[kind] + (faint ? "2e" : "");
         if (colour !== style) pen.fillStyle = style = colour;
         const y = top + run.row[i] * heights;
         pen.fillRect(from, y, to - from > 4 ? to - from - 0.6 : to - from, Math.max(heights - 0.5, 1));

@@ -17,12 +17,12 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
     over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
     edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
     data: list[dict[str, object]] = [
-        _bars(names, fixed, "parameters, gradients, optimizer", FORWARD, edge),
-        _bars(names, saved, "saved activations at the peak", MESSAGE, edge),
+        _bars(names, fixed, "parameters etc.", FORWARD, edge),
+        _bars(names, saved, "activations", MESSAGE, edge),
     ]
     if baseline is not None and len(baseline.report.devices) == len(devices):
         before = [device.peak_memory_bytes / scale for device in baseline.report.devices]
-        data.append(_marks(names, before, "baseline peak", "line-ns", OUTLINE))
+        data.append(_marks(names, before, "baseline", "line-ns", OUTLINE))
     limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):
         data.append(_marks(names, limits, "capacity", "line-ns", CUT))

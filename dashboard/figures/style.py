@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.cluster import Cluster
+from simulator.taskgraph import Kind
 
 Figure = dict[str, Any]
 
 FORWARD, BACKWARD, MESSAGE, REDUCE = "#0072B2", "#E69F00", "#56B4E9", "#009E73"
 UPDATE, CUT, IDLE, WEIGHT = "#CC79A7", "#D55E00", "#9AA0A6", "#F0E442"
+KINDS = {
+    Kind.FORWARD: FORWARD,
+    Kind.BACKWARD: BACKWARD,
+    Kind.WEIGHT: WEIGHT,
+    Kind.UPDATE: UPDATE,
+    Kind.ACTIVATION: MESSAGE,
+    Kind.GRADIENT: MESSAGE,
+    Kind.SYNCHRONISATION: REDUCE,
+}
+"""The colour of every kind of task."""
 DEVICES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
 """Okabe and Ito's colours, which people with any colour vision tell apart."""
 GRID = "rgba(128,128,128,0.22)"

@@ -43,7 +43,7 @@ def _page(before: Outcome, after: Outcome, *, pinned: bool) -> Any:
             html.Div(note, className="figure-note"),
             dcc.Store(id="pair", data=shown),
             card("pair-card", "Timelines on one axis", [_timeline(i, *one) for i, one in enumerate(both)],
-                 controls=[legend(["forward", "backward", "optimizer", "point-to-point", "all-reduce"])], formats=()),
+                 controls=[legend()], formats=()),
             dmc.SimpleGrid([
                 card("settings", "What was changed", [_table(changed)], formats=()),
                 card("results", "What became of it", [_table(results(before, after))], formats=()),

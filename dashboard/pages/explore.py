@@ -72,7 +72,7 @@ def _timeline() -> Any:
         id="find-layer", placeholder="find a layer  /", searchable=True, clearable=True, size="xs", w=170, data=[],
         **aria("Find a layer"),
     )  # fmt: skip
-    keys = legend(["forward", "backward", "optimizer", "point-to-point", "all-reduce"])
+    keys = legend()
     controls = [
         keys,
         find,
