@@ -181,7 +181,8 @@ class _Run:
         if not self._busy_latency_s:
             return 0.0
         route = self._routes[self._route[task]]
-        busy = {self._host[device] for device in range(len(self._idle)) if self._idle[device] is None}
+        devices = range(len(self._idle))
+        busy = {self._host[device] for device in devices if self._idle[device] is None or self._ready[device]}
         waits = any(self._host[device] in busy & self._cored for device in route.devices)
         return route.rounds * self._busy_latency_s if waits else 0.0
 

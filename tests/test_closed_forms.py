@@ -221,3 +221,16 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, receive_cpu_s_per_byte=core_s / size)
     found = simulate(graph, cluster)
     assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(busy: bool) -> None:
+    """A message of 0.5 s leaves after 1 s; its receiver computes for 3 s, or not at all."""
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 2, device=[0, 1], seconds=[1.0, 3.0 if busy else 0.0])
+    message = builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=0.5 * BANDWIDTH)
+    builder.depend(message, 0)
+    free = star(2, latency_s=0.0)
+    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, busy_latency_s=0.25)
+    found = simulate(builder.build(np.zeros(2), ["l0"]), cluster)
+    assert found.end_s[2] == pytest.approx(1.75 if busy else 1.5, rel=EXACT)

@@ -135,9 +135,9 @@ def _pipelines() -> Iterator[Case]:
 
 
 def _executed() -> Iterator[Case]:
-    for strategy in ("owt", "layerwise", "hypergraph"):
-        for model, ranks, mbit in (("vgg_small", 2, 200), ("vgg_small", 2, 1000), ("alexnet_small", 2, 200)):
-            yield Case(model=model, network=Network(ranks=ranks, mbit=mbit), strategy=strategy, via="execute")
+    for strategy, slowest in (("owt", 200), ("layerwise", 1000), ("hypergraph", 1000)):  # below, one device is best
+        for model, mbit in (("vgg_small", slowest), ("vgg_small", 2000), ("alexnet_small", slowest)):
+            yield Case(model=model, network=Network(ranks=2, mbit=mbit), strategy=strategy, via="execute")
     for mbit in (200, 1000):
         served = Network(ranks=2, mbit=mbit, servers=1)
         yield Case(model="vgg_small", network=served, strategy="data", via="execute", collective="ps")

@@ -14,7 +14,7 @@ import datetime
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -79,8 +79,8 @@ class Outcome:
 
     @property
     def bytes_error(self) -> float:
-        """Signed relative error of the predicted volume."""
-        return self.predicted_bytes / self.counted_bytes - 1 if self.counted_bytes else 0.0
+        """Signed relative error of the predicted volume; a plan that sends nothing has none."""
+        return self.predicted_bytes / self.counted_bytes - 1 if self.predicted_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +165,21 @@ def stored(folder: Path) -> list[Outcome]:
     """The outcomes that `folder` holds, worst first."""
     found = [files.read_json(path, Outcome) for path in sorted((folder / "runs").glob("*.json"))]
     return sorted(found, key=lambda outcome: -abs(outcome.error))
+
+
+def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> None:
+    """Replace the stored predictions of `cases` by those of the simulator as it is now, from the same calibration."""
+    wanted = {case.name for case in cases}
+    for outcome in stored(folder):
+        if outcome.case.name in wanted:
+            report = predicted(folder, outcome.case, make_plan)[3]
+            again = replace(
+                outcome,
+                predicted_s=report.step_s,
+                predicted_bytes=report.communication_bytes.total,
+                predicted_memory_bytes=report.peak_memory_bytes,
+            )
+            files.write_text_atomic(_path(folder, outcome.case), files.to_json(again))
 
 
 def _path(folder: Path, case: Case) -> Path:

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
     )
+    parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0
+    if args.predict_again:
+        validate.predict_again(cases, args.output, make_plan)
     outcomes = validate.validate(cases, args.output, make_plan, say=lambda line: print(line, flush=True))
     if not outcomes:
         raise RunError("no run succeeded; the lines above say why")
