@@ -49,6 +49,8 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"  # keeps connections open, which saves each callback a new one and a new thread
+
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             pass
 

@@ -13,5 +13,8 @@ def in_browser(app: Any, function: str, outputs: Any, *inputs: Any, initial: boo
 
 
 def effect(app: Any, function: str, *inputs: Any) -> None:
-    """Let `function` do something in the browser whenever an input changes; it returns nothing."""
-    in_browser(app, function, Output("nothing", "data", allow_duplicate=True), *inputs, initial=False)
+    """Let `function` do something in the browser at first and whenever an input changes; it returns nothing."""
+    outputs = Output("nothing", "data", allow_duplicate=True)
+    app.clientside_callback(
+        ClientsideFunction("page", function), outputs, *inputs, prevent_initial_call="initial_duplicate"
+    )

@@ -51,7 +51,7 @@ def layout(pages: Mapping[str, str]) -> Any:
     )
     return dmc.MantineProvider(
         id="mantine",
-        theme={"primaryColor": "blue", "defaultRadius": "sm"},
+        theme={"primaryColor": "blue", "primaryShade": {"light": 8, "dark": 8}, "defaultRadius": "sm"},
         forceColorScheme="light",
         children=[
             dcc.Location(id="url", refresh="callback-nav"),

@@ -87,11 +87,18 @@
         if (!shown) return window.dash_clientside.no_update;
         ns.query = shown.query;
         ns.loadTimeline("timeline", shown.query, shown.message);
-        window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
+        // The table is far down the page: its turn comes when the figures are drawn.
+        clearTimeout(ns.refill);
+        ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
         return window.dash_clientside.no_update;
       },
       pair(shown) {
         if (shown) shown.forEach((one, i) => ns.loadTimeline(`timeline-${i}`, one.query, one.message));
+        return window.dash_clientside.no_update;
+      },
+      /* The upload's own input has no label for a screen reader. */
+      nameUpload() {
+        document.querySelector("#upload input")?.setAttribute("aria-label", "Profile file (JSON)");
         return window.dash_clientside.no_update;
       },
       highlight(selection) {

@@ -66,21 +66,23 @@ def _add_figures(app: Dash, store: Store) -> None:
         Output("memory-graph", "figure"),
         Output("topology-graph", "figure"),
         Output("links-graph", "figure"),
+        Output("drawn", "data"),
         Input("configuration", "data"),
         Input("baseline", "data"),
         Input("split-by", "value"),
         prevent_initial_call=True,
     )
-    def draw_rest(query: str, baseline: str | None, by: str) -> tuple[Figure, ...]:
+    def draw_rest(query: str, baseline: str | None, by: str) -> tuple[Any, ...]:
         outcome, before = _pair(store, query, baseline)
         if outcome.run is None or outcome.cluster is None:
-            return (message("no run"),) * 4
+            return *((message("no run"),) * 4), query
         run, cluster = outcome.run, outcome.cluster
         return (
             _split(outcome, store, baseline, by),
             memory(run, cluster, before),
             topology(run, cluster),
             link_use(run, cluster),
+            query,
         )
 
 

@@ -11,9 +11,9 @@ from dashboard.advice import advise
 from dashboard.clientside import effect
 from dashboard.configuration import Configuration, from_values
 from dashboard.controls import CONTROLS, SLIDERS, remarks
-from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, remark, verdict
+from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, verdict
 from dashboard.shell import toast
-from dashboard.store import Store
+from dashboard.store import Outcome, Store
 
 _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]
 
@@ -38,31 +38,31 @@ def _add_refresh(app: Dash, store: Store) -> None:
             "disabled": [Output(control.id, "disabled") for control in CONTROLS],
             "descriptions": [Output(control.id, "description") for control in _PLAIN],
             "slider_remarks": [Output(f"c-{field.replace('_', '-')}-remark", "children") for field in SLIDERS],
+            "told": Output("told", "data"),
             "toasts": Output("toasts", "sendNotifications", allow_duplicate=True),
         },
         inputs={
             "values": [Input(control.id, control.holds) for control in CONTROLS],
             "baseline": Input("baseline", "data"),
+            "before": State("told", "data"),
         },
         prevent_initial_call="initial_duplicate",
     )
-    def refresh(values: list[Any], baseline: str | None) -> dict[str, Any]:
+    def refresh(values: list[Any], baseline: str | None, before: dict[str, Any] | None) -> dict[str, Any]:
         now, problems = _from_controls(store, values)
         outcome = store.outcome(now)
-        before = store.outcome(store.read(baseline)[0]) if baseline else None
-        told = remarks(outcome)
+        pinned = store.outcome(store.read(baseline)[0]) if baseline else None
+        told = {"profile": now.profile, "remarks": {name: [r.text, r.disabled] for name, r in remarks(outcome).items()}}
         return {
+            **_news(told, before or {}, outcome),
+            "told": told,
             "query": now.query(),
             "address": {"query": now.query(), "base": baseline or ""},
             "shown": {"query": now.query() if outcome.run else None, "message": "no timeline: there is no run to show"},
-            "kpis": kpi_row(outcome, before),
+            "kpis": kpi_row(outcome, pinned),
             "badge": badge(outcome),
             "verdict": verdict(outcome),
-            "baseline_name": baseline_name(before, outcome),
-            "layers": [{"value": str(i), "label": layer.name} for i, layer in enumerate(outcome.profile.layers)],
-            "disabled": [remark(told, control.field).disabled for control in CONTROLS],
-            "descriptions": [remark(told, control.field).text for control in _PLAIN],
-            "slider_remarks": [remark(told, field).text for field in SLIDERS],
+            "baseline_name": baseline_name(pinned, outcome),
             "toasts": [toast("Changed", problem, "yellow") for problem in problems],
         }
 
@@ -87,7 +87,7 @@ def _add_moves(app: Dash, store: Store) -> None:
     @app.callback(
         Output("advice", "children"),
         Output("moves", "data"),
-        Input("configuration", "data"),
+        Input("drawn", "data"),  # not before the figures, which would have to wait for a dozen simulations
         prevent_initial_call=True,
     )
     def suggest(query: str | None) -> tuple[Any, list[str]]:
@@ -118,6 +118,22 @@ def _add_moves(app: Dash, store: Store) -> None:
     def load(query: str) -> list[Any]:
         now, _ = store.read(query)
         return [control.shown(getattr(now, control.field)) for control in CONTROLS]
+
+
+def _news(told: dict[str, Any], before: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """What is new to say beside the controls; to set dozens of properties to what they are costs a browser 100 ms."""
+
+    def changed(field: str, part: int) -> Any:
+        now, then = (one.get("remarks", {}).get(field, ["", False])[part] for one in (told, before))
+        return no_update if before and now == then else now
+
+    layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(outcome.profile.layers)]
+    return {
+        "layers": no_update if before.get("profile") == told["profile"] else layers,
+        "disabled": [changed(control.field, 1) for control in CONTROLS],
+        "descriptions": [changed(control.field, 0) for control in _PLAIN],
+        "slider_remarks": [changed(field, 0) for field in SLIDERS],
+    }
 
 
 def _from_controls(store: Store, values: list[Any]) -> tuple[Configuration, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -10,16 +9,11 @@ from dash import html
 
 from dashboard import columns
 from dashboard.advice import Advice, Tried
-from dashboard.controls import Remark
 from dashboard.kpis import kpis
 from dashboard.measures import transfer_seconds
 from dashboard.store import Outcome
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
-
-
-def remark(told: Mapping[str, Remark], field: str) -> Remark:
-    return told.get(field, Remark())
 
 
 def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:

@@ -58,6 +58,8 @@ def _rail_buttons() -> Any:
 def _top() -> list[Any]:
     return [
         dcc.Store(id="load"),
+        dcc.Store(id="drawn"),
+        dcc.Store(id="told"),
         dcc.Store(id="shown"),
         dcc.Store(id="moves", data=[]),
         html.H1("Explore", className="sr-only"),

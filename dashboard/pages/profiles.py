@@ -11,6 +11,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.cards import aria, card, graph
+from dashboard.clientside import effect
 from dashboard.configuration import Configuration
 from dashboard.controls import profile_options
 from dashboard.figures.profile import layer_times, network, scaling
@@ -24,6 +25,7 @@ from simulator.workload import Profile
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
+    effect(app, "nameUpload", Input("shown-profile", "value"))
 
     @app.callback(
         Output("provenance", "children"),
