@@ -98,7 +98,9 @@
       },
       /* The upload's own input has no label for a screen reader. */
       nameUpload() {
-        document.querySelector("#upload input")?.setAttribute("aria-label", "Profile file (JSON)");
+        const input = document.querySelector("#upload input");
+        if (input) input.setAttribute("aria-label", "Profile file (JSON)");
+        else setTimeout(() => window.dash_clientside.page.nameUpload(), 200); // the component is still being loaded
         return window.dash_clientside.no_update;
       },
       highlight(selection) {

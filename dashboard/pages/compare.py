@@ -82,7 +82,7 @@ def _table(rows: Sequence[Row]) -> Any:
     if not rows:
         return html.Div("nothing", className="figure-note")
     changes = any(row.change for row in rows)
-    titles = ("", "baseline", "now", "change") if changes else ("", "baseline", "now")
+    titles = ("what", "baseline", "now", *(["change"] if changes else []))
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     body = [
         html.Tr([
