@@ -127,6 +127,8 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         "speed": Remark(text=f"×{now.speed:.3g}"),
         **_link_remarks(outcome),
     }
+    if plan and plan.strategy != now.strategy:
+        found["strategy"] = Remark(text=f"{first_sentence(now.strategy)} Found here: {plan.strategy}.")
     if plan and now.microbatches is None and "microbatches" in taken:
         found["microbatches"] = Remark(text=f"now {plan.microbatches}")
     if plan and not plan_synchronises(outcome):

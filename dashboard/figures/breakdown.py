@@ -16,7 +16,7 @@ COLOURS = {
     NO_WORK: IDLE,
 }
 _HATCHED = {BUBBLE, NO_WORK}
-_LABELLED = 0.06  # share of the width that leaves room for a number
+_LABELLED = 0.09  # share of the width that leaves room for a number
 
 
 def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:

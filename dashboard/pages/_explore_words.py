@@ -52,7 +52,7 @@ def verdict(outcome: Outcome) -> Any:
     if not reason:
         return None
     title = "This configuration cannot run" if outcome.run is None else "This does not fit into memory"
-    return dmc.Alert(f"{reason[:1].upper()}{reason[1:]}.", title=title, color="red", variant="light")
+    return dmc.Alert(f"{reason}.", title=title, color="red", variant="light")
 
 
 def baseline_name(before: Outcome | None, outcome: Outcome) -> str:

@@ -111,7 +111,7 @@ def _three() -> Any:
     sent = graph("traffic-graph", 260, "Bytes from each device to each other")
     cards = [
         card("balance", "Load balance", [graph("balance-graph", 260, "Compute over the mean")], controls=[balance]),
-        card("traffic", "Device → device", [sent], controls=[phase, scale]),
+        card("traffic", "Traffic", [sent], controls=[phase, scale]),
         card("split", "Where the step goes", [graph("split-graph", 260, "Device time by use")], controls=[by]),
     ]
     return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
