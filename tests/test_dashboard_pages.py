@@ -12,7 +12,7 @@ from small_networks import branches, chain
 
 from dashboard.blocks import folded
 from dashboard.comparison import results, settings
-from dashboard.figures.profile import layer_times, network, scaling
+from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.sweep import over, parallel, shown_value, trade_off
 from dashboard.kpis import BAD, GOOD, SAME, difference
 from dashboard.store import Store

@@ -14,7 +14,7 @@ from dashboard.cards import aria, card, graph
 from dashboard.clientside import effect
 from dashboard.configuration import Configuration
 from dashboard.controls import profile_options
-from dashboard.figures.profile import layer_times, network, scaling
+from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
 from dashboard.shell import Page
 from dashboard.store import MOST_UPLOAD_BYTES, Store
