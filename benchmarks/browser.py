@@ -1,4 +1,4 @@
-"""A real browser for tests and benchmarks: the system's Chromium, driven by Playwright, and the dashboard on a free port."""
+"""A real browser for tests and benchmarks: the system's Chromium under Playwright, the dashboard on a free port."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def shot(page: Any, name: str, *, full: bool = True) -> None:
 
 
 def until(page: Any, expression: str, argument: Any = None, timeout_s: float = 60.0) -> None:
-    """Wait for a JavaScript function to return true. Polled from here: the page's policy forbids it to evaluate text."""
+    """Wait for a JavaScript function to return true. Polled from here: the page's policy forbids eval."""
     end = time.monotonic() + timeout_s
     while not page.evaluate(expression, argument):
         if time.monotonic() > end:

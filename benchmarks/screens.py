@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.browser import chromium, served, settled, until
 from dashboard.configuration import Configuration
 from dashboard.store import Store, bundled
-from benchmarks.browser import chromium, served, settled, until
 
 REPEATS = 5
 WATCH = """() => {
   const seen = (window.seen = { key: 0, numbers: 0, panels: 0 });
-  document.addEventListener("keydown", () => Object.assign(seen, { key: performance.now(), numbers: 0, panels: 0 }), true);
+  document.addEventListener(
+    "keydown", () => Object.assign(seen, { key: performance.now(), numbers: 0, panels: 0 }), true);
   new MutationObserver(() => (seen.numbers ||= performance.now())).observe(document.querySelector("#kpis"),
     { childList: true, subtree: true, characterData: true });
   const panel = () => (seen.panels = performance.now());

@@ -185,7 +185,12 @@ def take(cluster: Cluster, devices: int) -> Cluster:
     """
     rule = f"cluster {cluster.name!r} has {cluster.workers} workers; use 1 to {cluster.workers}"
     require(1 <= devices <= cluster.workers, "devices", devices, rule)
-    kept = cluster.devices[:devices] + cluster.devices[cluster.workers :]
+    return select(cluster, range(devices))
+
+
+def select(cluster: Cluster, workers: Iterable[int]) -> Cluster:
+    """`cluster` with these of its workers, in this order, and all its servers and links."""
+    kept = tuple(cluster.devices[i] for i in workers) + cluster.devices[cluster.workers :]
     hosts = {device.host for device in kept}
     cores = {host: cores for host, cores in cluster.host_cores.items() if host in hosts}
     return replace(cluster, devices=kept, host_cores=cores)

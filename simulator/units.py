@@ -4,6 +4,8 @@
 (1250000000.0, 1000000000.0, 5e-06, 26214400)
 >>> format_bytes(4423680000), format_time(0.0123)
 ('4.12 GiB', '12.3 ms')
+>>> parse_duration("1d2h30min"), parse_duration("90s"), format_duration(9000), format_duration(75)
+(95400.0, 90.0, '2h30min', '1min15s')
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]i?)?(bit/s|b/s|bps|B/s|Bps)\s*$")
 _BYTES = re.compile(_NUMBER + r"([kKMGT]i?)?B?\s*$")
 _TIME = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s)?\s*$")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)min)?(?:(\d+(?:\.\d+)?)s)?$")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0, None: 1.0}
 
 
@@ -48,6 +51,23 @@ def parse_time(text: str) -> float:
     if not match or float(match[1]) == math.inf:
         raise InputError(f"time {text!r}: write a number with a unit, e.g. 5us or 1.5ms")
     return float(match[1]) / _PER_SECOND[match[2]]  # a division is exact where 5 * 1e-6 is not
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `2h30min`, `1d`, `90s`: days, hours, minutes and seconds in this order. Raises InputError."""
+    match = _DURATION.match(text)
+    if not match or not text:
+        raise InputError(f"duration {text!r}: write days, hours, minutes and seconds, e.g. 2h30min, 1d or 90s")
+    return sum(float(part or 0) * seconds for part, seconds in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
+
+
+def format_duration(seconds: float) -> str:
+    """`seconds` for a person, as `parse_duration` reads it; to the second, below one minute to three digits."""
+    if seconds < 60:
+        return format_time(seconds).replace(" ", "")
+    hours, rest = divmod(round(seconds), 3600)
+    parts = ((hours, "h"), (rest // 60, "min"), (rest % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
 def format_bytes(count: float) -> str:

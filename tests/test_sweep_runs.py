@@ -29,6 +29,7 @@ from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
 from simulator.sweep.points import Point, Points
 from simulator.sweep.store import Store, read_only
 from simulator.sweep.sweeping import Pace, run_sweep, study_of
+from simulator.sweep.version import version
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None
     points = sweep_strategies.points(profile, seed="0..9")
     whole = sweep(points, tmp_path / "whole", jobs=1)
     (tmp_path / "out").mkdir()
-    with Store(tmp_path / "out", points, "source", resume=False) as store:
+    with Store(tmp_path / "out", points, version(), resume=False) as store:
         store.record([evaluate(study(points), point) for point in points.points[:7]])
     ran: list[int] = []
     pace = run_sweep(
@@ -232,6 +233,7 @@ from pathlib import Path
 import sweep_strategies
 from simulator.sweep.engines import Processes
 from simulator.sweep.sweeping import run_sweep
+from simulator.sweep.version import version
 
 if __name__ == "__main__":
     points = sweep_strategies.points(Path(sys.argv[1]), seed="0..399")
