@@ -8,9 +8,9 @@ from simulator.errors import MissingExtraError
 def main(argv: list[str]) -> int:
     """Hand the arguments to the capture program, which also runs alone as `python -m traces.capture`."""
     try:
-        from traces import capture
+        from traces.capture import main as capture
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("capture needs torch; install it with: pip install 'shardscope[capture]'") from None
-    return capture.main(argv)
+    return capture(argv)
