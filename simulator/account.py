@@ -1,0 +1,95 @@
+"""The account of a job that lived through a scenario: what it did when, and what each event cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.taskgraph import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of time: "train", "checkpoint", "lost step", "idle" or the policy of a pause; on so many devices."""
+
+    start_s: float
+    end_s: float
+    what: str
+    devices: int
+    samples_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """An event and what it cost.
+
+    parts_s: the pause; beside_s: what went on beside the training before it. lost_step_s: work on the step in flight
+    that was thrown away, with lost_samples in it, which come again in the next step; again_s: doing the steps since
+    the checkpoint again, with repeated_samples in them. No sample is left out. devices, samples_per_s: from then on.
+    """
+
+    at_s: float
+    event: str
+    policy: str
+    parts_s: Mapping[str, float]
+    beside_s: Mapping[str, float]
+    lost_step_s: float
+    again_s: float
+    lost_samples: int
+    repeated_samples: int
+    moved_bytes: float
+    devices: int
+    samples_per_s: float
+
+    @property
+    def lost_s(self) -> float:
+        """Pause, lost step and steps done again."""
+        return sum(self.parts_s.values()) + self.lost_step_s + self.again_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """samples: trained and kept. dollars: of all devices from joining to leaving, 0 without prices."""
+
+    policy: str
+    duration_s: float
+    samples: int
+    dollars: float
+    segments: tuple[Segment, ...]
+    incidents: tuple[Incident, ...]
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds lost to all events."""
+        return sum(incident.lost_s for incident in self.incidents)
+
+    @property
+    def lost_samples(self) -> int:
+        return sum(incident.lost_samples for incident in self.incidents)
+
+    @property
+    def repeated_samples(self) -> int:
+        return sum(incident.repeated_samples for incident in self.incidents)
+
+    def spent_s(self, what: str) -> float:
+        """Seconds of the segments of one kind."""
+        return sum(segment.end_s - segment.start_s for segment in self.segments if segment.what == what)
+
+    def throughput(self, intervals: int) -> tuple[Floats, Floats]:
+        """(edges in s, shape (intervals + 1,); mean samples/s in each interval), pauses and repeated steps included."""
+        edges_s = np.linspace(0.0, self.duration_s, intervals + 1)
+        moments = np.array([0.0, *(segment.end_s for segment in self.segments)])
+        work = [segment.samples_per_s * (segment.end_s - segment.start_s) for segment in self.segments]
+        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))
+        return edges_s, np.diff(done) / np.diff(edges_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, numbers and strings, ready for JSON."""
+        totals = {name: getattr(self, name) for name in ("lost_s", "lost_samples", "repeated_samples")}
+        found = {**asdict(self), **totals, "checkpoint_s": self.spent_s("checkpoint"), "idle_s": self.spent_s("idle")}
+        for plain, incident in zip(found["incidents"], self.incidents, strict=True):
+            plain["lost_s"] = incident.lost_s
+        return found

@@ -1,0 +1,98 @@
+"""What `scenario` prints: the plot, what each event cost and of what, and the policies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulator.cli import _printing
+from simulator.units import format_bytes, format_duration, format_time
+
+if TYPE_CHECKING:
+    from simulator.account import Account, Incident
+    from simulator.cluster import Cluster
+    from simulator.scenario import Scenario
+    from simulator.sweep.chart import Chart
+    from simulator.workload import Profile
+
+
+def rows(account: Account) -> list[dict[str, Any]]:
+    """One flat row per incident, for files."""
+    return [
+        {
+            "at_s": incident.at_s,
+            "event": incident.event,
+            "policy": incident.policy,
+            "lost_s": incident.lost_s,
+            "parts": _parts(incident),
+            "lost_samples": incident.lost_samples,
+            "repeated_samples": incident.repeated_samples,
+            "moved_bytes": incident.moved_bytes,
+            "devices": incident.devices,
+            "samples_per_s": incident.samples_per_s,
+        }
+        for incident in account.incidents
+    ]
+
+
+def print_accounts(
+    scenario: Scenario, accounts: Mapping[str, Account], profile: Profile, cluster: Cluster, picture: Chart
+) -> None:
+    """The account of the first policy in full, the others in a row each."""
+    from simulator.sweep.chart import drawn
+
+    policy, account = next(iter(accounts.items()))
+    console = _printing.new_console()
+    _printing.say(
+        console,
+        f"{profile.model} on {cluster.name}, up to {cluster.workers} devices, for "
+        f"{format_duration(scenario.duration_s)} under policy {policy}",
+    )
+    print(drawn(picture))
+    columns = ("policy", "lost", "repeated", "moved", "devices", "samples/s")
+    table = _printing.new_table("event", *columns)
+    for incident in account.incidents:
+        table.add_row(
+            f"{format_duration(incident.at_s)} {incident.event}",
+            incident.policy,
+            format_time(incident.lost_s),
+            str(incident.repeated_samples + incident.lost_samples),
+            format_bytes(incident.moved_bytes),
+            str(incident.devices),
+            f"{incident.samples_per_s:,.1f}",
+        )
+    console.print(table)
+    for incident in account.incidents:
+        if _parts(incident):
+            _printing.say(console, f"{format_duration(incident.at_s)}: {_parts(incident)}")
+    console.print(_totals(accounts))
+    _printing.say(console, "repeated: samples computed again; no sample is left out, and none counts twice")
+
+
+def _parts(incident: Incident) -> str:
+    pause = {**incident.parts_s, "step in flight": incident.lost_step_s, "steps again": incident.again_s}
+    parts = [f"{name} {format_time(seconds)}" for name, seconds in pause.items() if seconds]
+    beside = [f"{name} {format_time(seconds)}" for name, seconds in incident.beside_s.items() if seconds]
+    return " + ".join(parts) + (f"; beside the training {' + '.join(beside)}" if beside else "")
+
+
+def _totals(accounts: Mapping[str, Account]) -> Any:
+    columns = ("samples", "samples/s", "lost to events", "checkpoints", "idle", "repeated", "cost", "$ / M samples")
+    table = _printing.new_table("policy", *columns)
+    for name, account in accounts.items():
+        table.add_row(name, *_figures(account))
+    return table
+
+
+def _figures(account: Account) -> Sequence[str]:
+    dollars = account.dollars
+    return (
+        f"{account.samples:,}",
+        f"{account.samples / account.duration_s:,.1f}",
+        f"{format_duration(account.lost_s)} ({account.lost_s / account.duration_s:.2%})",
+        format_duration(account.spent_s("checkpoint")),
+        format_duration(account.spent_s("idle")),
+        f"{account.repeated_samples + account.lost_samples:,}",
+        f"${dollars:,.2f}" if dollars else "-",
+        f"{dollars / account.samples * 1e6:,.2f}" if dollars and account.samples else "-",
+    )
