@@ -50,7 +50,7 @@ class Device:
     """Something that computes. `speed` is relative to the device that the profile was captured on.
 
     `kind` names the product; `role` "server" marks a parameter server, which holds no layers. Devices
-    of a `host` share its cores when the cluster lists them.
+    of a `host` share its cores when the cluster lists them. watts: what it draws while the job runs.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -62,6 +62,7 @@ class Device:
     speed: float = 1.0
     role: Literal["worker", "server"] = "worker"
     dollars_per_hour: float | None = None
+    watts: float | None = None
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}: "

@@ -1,0 +1,67 @@
+"""When a plan reaches a target accuracy, and what that costs: the simulated step times the samples it takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any
+
+from simulator.cluster import Cluster
+from simulator.convergence import Curves, Interval, Method, Regime, Samples
+from simulator.metrics import Report
+from simulator.plan import Plan
+from simulator.schedules import STASHING, stages
+from simulator.workload import Profile
+
+
+def regime_of(profile: Profile, plan: Plan) -> Regime:
+    """The regime in which `plan` trains: synchronous, unless its schedule stashes weights and has several stages."""
+    if plan.schedule in STASHING:
+        behind = len(stages(profile, plan)) - 1
+        method: Method = "stashing" if behind else "synchronous"
+        return Regime(batch_size=plan.microbatch_size, method=method, staleness=behind)
+    return Regime(batch_size=plan.batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """When a plan reaches a target accuracy, and what that costs; None without prices, or without stated power."""
+
+    target: float
+    regime: Regime
+    samples: Samples
+    seconds: Interval
+    dollars: Interval | None
+    joules: Interval | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, numbers and strings, ready for JSON; what is never reached is None."""
+        return {key: _finite(value) for key, value in asdict(self).items()}
+
+
+def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float) -> Reached:
+    """A plan of `regime` that trains `samples_per_s` on `cluster`. Raises InputError as `Curves.samples_to` does."""
+    samples = curves.samples_to(target, regime)
+    seconds = samples.interval.scaled(1 / samples_per_s)
+    prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
+    powers = [device.watts for device in cluster.devices if device.watts is not None]
+    return Reached(
+        target=target,
+        regime=regime,
+        samples=samples,
+        seconds=seconds,
+        dollars=seconds.scaled(sum(prices) / 3600) if prices else None,
+        joules=seconds.scaled(sum(powers)) if powers else None,
+    )
+
+
+def reached_by(curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report) -> Reached:
+    """When `plan`, whose simulated step is `run`, reaches the target."""
+    return reached(curves, target, regime_of(profile, plan), cluster, run.samples_per_s)
+
+
+def _finite(value: Any) -> Any:
+    """`value` with None for the infinite, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if value == inf else value
