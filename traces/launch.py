@@ -33,6 +33,10 @@ GRACE_S = 1.0
 
 _SHOWN_LINES = 12
 
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""The C library keeps what is freed. Otherwise it returns large tensors to the system and takes them anew, page by
+page: a fifth of the step of a small network, more or less from one step to the next."""
+
 
 def launch(
     target: str,
@@ -79,6 +83,7 @@ def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subproce
     argv = [sys.executable, "-m", "traces.rank", str(folder), str(number), str(os.getpid())]
     environment = {
         **os.environ,
+        **_KEEP_MEMORY,
         "GLOO_SOCKET_IFNAME": lab.interface if lab else "lo",
         "NCCL_SOCKET_IFNAME": lab.interface if lab else "lo",
         "OMP_NUM_THREADS": str(threads),
