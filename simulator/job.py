@@ -202,10 +202,10 @@ class _Job:
         """Let devices in, those that are still there: under live, once their processes have started."""
         self._finish_step()
         old, here = self._placed, named & self._present
-        if old is None:
-            new = self._planned(_sorted(self._present), self._conditions)
+        if here and old is None:
+            new = self._planned(_sorted(here), self._conditions)
             self._apply(event, self._pricing.resume(new), new)
-        elif here:
+        elif here and old is not None:
             new = self._planned(_sorted({*old.members, *here}), self._conditions)
             restarts = self._policy == "restart"
             self._apply(event, self._pricing.restart(new) if restarts else self._pricing.live(old, new), new)
