@@ -24,8 +24,9 @@ def section() -> str:
             "hypergraph plan whose load balance ratio is at most 1.03. *Prototype* is the change that a first trial "
             "with a single 8x8 grid reached.",
             _volumes(),
-            "Simulated steps in ms, with the load balance ratio in brackets. Devices on one switch. `hypergraph` is "
-            "free to take any other strategy's placements, and the name in its column says whose it took.",
+            "Simulated steps in ms, with the load balance ratio in brackets. Devices on one switch. `model` and "
+            "`pipeline` have a stage on every device, even where fewer would be faster. `hypergraph` is free to "
+            "take any other strategy's placements, and the name in its column says whose it took.",
             *(_steps(gigabits) for gigabits in (10, 100)),
         ]
     )
