@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from partitioners._wiring import Traffic, Wiring, kinds
 from simulator.cluster import Cluster
 from simulator.collectives import Step
 from simulator.taskgraph import Floats
@@ -18,59 +19,40 @@ from simulator.taskgraph import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """The links of a cluster of D devices as arrays.
+    """The links among D devices: how they are wired, and how fast they are.
 
-    seconds_per_byte: shape (D*D, links), what a byte from device i to j (row i*D + j) costs each link.
-    latency_s: shape (D, D). measured: the (i, j) whose route has a measured curve.
+    bandwidths_bytes_per_s, latencies_s: of each kind of link and of pair of the wiring. A pair with a measured curve
+    has no latency of its own.
     """
 
-    cluster: Cluster
-    seconds_per_byte: Floats
-    latency_s: Floats
-    measured: frozenset[tuple[int, int]]
+    devices: int
+    wiring: Wiring
+    bandwidths_bytes_per_s: Floats
+    latencies_s: Floats
 
     @staticmethod
     def of(cluster: Cluster, devices: int) -> Fabric:
         """The fabric among the first `devices` of `cluster`."""
-        cost = np.zeros((devices * devices, len(cluster.links)))
-        latency_s, measured = np.zeros((devices, devices)), set()
-        for i, j in np.ndindex(devices, devices):
-            route = cluster.route(i, j)
-            curved = any(cluster.links[link].curve for link in route)
-            latency_s[i, j] = 0.0 if curved else cluster.latency_s(i, j)
-            measured |= {(i, j)} if curved else set()
-            for link in route:
-                cost[i * devices + j, link] += 1 / cluster.links[link].bandwidth_bytes_per_s
-        return Fabric(cluster=cluster, seconds_per_byte=cost, latency_s=latency_s, measured=frozenset(measured))
+        pairs = list(np.ndindex(devices, devices))
+        routes = tuple(cluster.route(*pair) for pair in pairs)
+        curved = [any(cluster.links[link].curve for link in route) for route in routes]
+        delays_s = (0.0 if curve else cluster.latency_s(*pair) for pair, curve in zip(pairs, curved, strict=True))
+        link_kinds, bandwidths = kinds(link.bandwidth_bytes_per_s for link in cluster.links)
+        pair_kinds, latencies_s = kinds(delays_s)
+        wiring = Wiring(
+            routes=routes,
+            link_kinds=link_kinds,
+            pair_kinds=pair_kinds,
+            measured=tuple(np.flatnonzero(curved).tolist()),
+            curves=cluster if any(curved) else None,
+        )
+        return Fabric(devices=devices, wiring=wiring, bandwidths_bytes_per_s=bandwidths, latencies_s=latencies_s)
 
-    def exchange_s(self, sizes_bytes: Floats) -> Floats:
-        """Seconds of messages of sizes_bytes[..., i, j] from i to j, all at once, then the same back; shape (...,)."""
-        moving = sizes_bytes > 0
-        there_s = (moving * self.latency_s).max(axis=(-2, -1), initial=0.0)
-        back_s = (moving * self.latency_s.T).max(axis=(-2, -1), initial=0.0)
-        there, back = self._unmeasured(sizes_bytes), self._unmeasured(sizes_bytes.swapaxes(-1, -2))
-        return np.asarray(there_s + self._links_s(there) + back_s + self._links_s(back))
-
-    def _links_s(self, sizes_bytes: Floats) -> Floats:
-        """Seconds that the busiest link needs for its bytes."""
-        loads_s = sizes_bytes.reshape(*sizes_bytes.shape[:-2], -1) @ self.seconds_per_byte
-        return np.asarray(loads_s.max(axis=-1, initial=0.0))
-
-    def _unmeasured(self, sizes_bytes: Floats) -> Floats:
-        """What at nominal bandwidth takes as long as the measured curves say."""
-        found = sizes_bytes.copy() if self.measured else sizes_bytes
-        for i, j in sorted(self.measured):
-            sizes, inverse = np.unique(sizes_bytes[..., i, j], return_inverse=True)
-            unmeasured = np.array([self._unmeasured_bytes(i, j, size) for size in sizes])
-            found[..., i, j] = unmeasured[inverse].reshape(sizes_bytes.shape[:-2])
-        return found
-
-    def _unmeasured_bytes(self, i: int, j: int, size_bytes: float, rounds: int = 1) -> float:
-        """What at nominal bandwidth takes as long as the route's measured curve says, in so many equal rounds."""
-        if not size_bytes:
-            return 0.0
-        alone_s = rounds * self.cluster.transfer_s(i, j, size_bytes / rounds)
-        return alone_s * self.cluster.bandwidth_bytes_per_s(i, j)
+    def seconds(self, traffic: Traffic) -> Floats:
+        """Seconds of messages there and back, shape (...,) of the traffic's (..., 2, kinds)."""
+        links_s = (traffic.busiest_bytes / self.bandwidths_bytes_per_s).max(axis=-1, initial=0.0)
+        waits_s = (traffic.moving * self.latencies_s).max(axis=-1, initial=0.0)
+        return np.asarray((links_s + waits_s).sum(axis=-1))
 
     def collectives_s(self, groups: Sequence[Sequence[Step]]) -> float:
         """Seconds of several collectives that start together.
@@ -87,7 +69,8 @@ class Fabric:
 
     def _wave_s(self, steps: Sequence[Step]) -> float:
         """Seconds of steps that start together: transfers share links, a device computes one after the other."""
-        sizes, computing_s = np.zeros_like(self.latency_s), np.zeros(len(self.latency_s))
+        wiring = self.wiring
+        carried, computing_s = [0.0] * len(wiring.link_kinds), [0.0] * self.devices
         latency_s, alone_s = 0.0, 0.0
         for step in steps:
             if step.route is None:
@@ -97,7 +80,9 @@ class Fabric:
             else:
                 rounds = step.route.rounds
                 for i, j in step.route.pairs:
-                    curved = (i, j) in self.measured
-                    sizes[i, j] += self._unmeasured_bytes(i, j, step.bytes, rounds) if curved else step.bytes
-                    latency_s = max(latency_s, rounds * self.latency_s[i, j])
-        return float(max(self._links_s(sizes) + latency_s, alone_s, computing_s.max()))
+                    row = i * self.devices + j
+                    latency_s = max(latency_s, rounds * self.latencies_s[wiring.pair_kinds[row]])
+                    for link in wiring.routes[row]:
+                        carried[link] += wiring.unmeasured_bytes(row, step.bytes, rounds)
+        rates = self.bandwidths_bytes_per_s[list(wiring.link_kinds)]
+        return float(max((carried / rates).max(initial=0.0) + latency_s, alone_s, *computing_s))

@@ -11,9 +11,9 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.lowering import lower
-from simulator.memory import peak_bytes
+from simulator.memory import most_bytes, peak_bytes
 from simulator.plan import Plan
-from simulator.taskgraph import TaskGraph
+from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_time
 from simulator.volume import communication_volume
@@ -61,7 +61,15 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
+        return self._simulated(plan, lower(self.profile, self.cluster, plan), label)
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether no device of `plan` runs out of memory, simulated only where it might."""
         graph = lower(self.profile, self.cluster, plan)
+        most = most_bytes(graph, len(self.cluster.devices))
+        return bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
+
+    def _simulated(self, plan: Plan, graph: TaskGraph, label: str) -> Verdict:
         timeline = simulate(graph, self.cluster)
         self.budget -= len(graph)
         self.trials += 1
@@ -86,5 +94,9 @@ class Judge:
 
 
 def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:
-    capacity = np.array([device.memory_bytes or inf for device in cluster.devices])
-    return float(np.maximum(peak_bytes(graph, timeline, len(capacity)) - capacity, 0.0).max())
+    capacities = _capacities(cluster)
+    return float(np.maximum(peak_bytes(graph, timeline, len(capacities)) - capacities, 0.0).max())
+
+
+def _capacities(cluster: Cluster) -> Floats:
+    return np.array([device.memory_bytes or inf for device in cluster.devices])

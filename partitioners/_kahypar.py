@@ -72,7 +72,8 @@ def _run(
 
 
 def _integers(weights: Floats) -> list[int]:
-    scaled = np.rint(weights * (_TOTAL / max(float(weights.sum()), 1e-300))).astype(np.int64)
+    total = float(weights.sum())
+    scaled = np.rint(weights / total * _TOTAL if total else weights).astype(np.int64)
     found: list[int] = np.maximum(scaled, 1).tolist()
     return found
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from math import prod
 
 import numpy as np
 
 from partitioners._fabric import Fabric
+from partitioners._wiring import Traffic, Wiring, joined
 from simulator.cluster import Cluster
 from simulator.collectives import UPDATES_ON_SERVER, collective
 from simulator.costs import shard_seconds
@@ -31,6 +32,8 @@ DIMENSIONS = "nchw"
 """Letters of the paper for sample, channel, height and width."""
 _ENTRIES = 2**20
 """Messages between pairs of devices looked at together."""
+_KEPT = 32
+"""Networks, batches and wirings of which tables are kept: a sweep asks for the same ones over and over."""
 
 
 def configurations(layer: Layer, samples: int, workers: int, dimensions: str = DIMENSIONS) -> tuple[Degrees, ...]:
@@ -71,18 +74,22 @@ class CostTables:
 
 
 def cost_tables(profile: Profile, cluster: Cluster, plan: Plan, dimensions: str = DIMENSIONS) -> CostTables:
-    """The tables for the batch, micro-batches, synchronisation and optimizer of `plan`; its placements are not read."""
-    choices = tuple(
-        configurations(layer, plan.microbatch_size, cluster.workers, dimensions) for layer in profile.layers
-    )
-    pairs = list(zip(profile.layers, choices, strict=True))
-    held = (np.array([_held_bytes(profile, plan, layer, one) for one in options]) for layer, options in pairs)
+    """The tables for the batch, micro-batches, synchronisation and optimizer of `plan`; its placements are not read.
+
+    What does not depend on the speed of links is found once for all clusters that differ in it alone.
+    """
+    fabric = Fabric.of(cluster, cluster.workers)
+    speeds, samples = cluster.speeds[: cluster.workers], plan.microbatch_size
+    choices = _choices(profile, samples, cluster.workers, dimensions)
+    traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
+    seconds = {id(one): plan.microbatches * fabric.seconds(one) for one in traffic.values()}
+    held = _held_bytes(profile, samples, plan.microbatches, plan.optimizer_state, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
-        compute_s=tuple(_compute_s(profile, cluster, plan, layer, options) for layer, options in pairs),
+        compute_s=tuple(plan.microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
         synchronise_s=_synchronise_s(profile, cluster, plan, choices),
-        held_bytes=tuple(held),
-        transfer_s=_transfer_s(profile, cluster, plan, choices),
+        held_bytes=held,
+        transfer_s={edge: seconds[id(one)] for edge, one in traffic.items()},
     )
 
 
@@ -91,33 +98,53 @@ def placement_of(degrees: Degrees) -> Placement:
     return Placement(degrees=degrees, devices=tuple(range(prod(degrees))))
 
 
-def _compute_s(profile: Profile, cluster: Cluster, plan: Plan, layer: Layer, options: tuple[Degrees, ...]) -> Floats:
-    """Forward and backward of the slowest shard of each configuration."""
-    plane, all_speeds = layer.output_shape[1] * layer.output_shape[2], np.array(cluster.speeds)
+@lru_cache(maxsize=_KEPT)
+def _choices(profile: Profile, samples: int, workers: int, dimensions: str) -> tuple[tuple[Degrees, ...], ...]:
+    """The configurations of every layer."""
+    return tuple(configurations(layer, samples, workers, dimensions) for layer in profile.layers)
 
-    @cache
-    def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
-        return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
 
-    found = []
-    for degrees in options:
-        sizes = (_lengths(axis) for axis in shards(layer, plan.microbatch_size, degrees))
-        passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])
-        speeds = all_speeds[: len(passes), None]
-        found.append(plan.microbatches * (passes / speeds).max(axis=0).sum())
-    return np.array(found)
+@lru_cache(maxsize=_KEPT)
+def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimensions: str) -> tuple[Floats, ...]:
+    """Forward and backward of one micro-batch on the slowest shard, of each layer and configuration."""
+    choices = _choices(profile, samples, len(speeds), dimensions)
+    all_speeds = np.array(speeds)
+
+    def slowest_s(layer: Layer, options: tuple[Degrees, ...]) -> Floats:
+        plane = layer.output_shape[1] * layer.output_shape[2]
+
+        @cache
+        def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
+            return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
+
+        found = []
+        for degrees in options:
+            sizes = (_lengths(axis) for axis in shards(layer, samples, degrees))
+            passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])
+            found.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
+        return np.array(found)
+
+    return tuple(slowest_s(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
 
 def _lengths(intervals: list[Interval]) -> list[int]:
     return [last - first for first, last in intervals]
 
 
-def _held_bytes(profile: Profile, plan: Plan, layer: Layer, degrees: Degrees) -> float:
-    """Bytes on the device of the largest shard."""
-    largest = [max(_lengths(axis)) for axis in shards(layer, plan.microbatch_size, degrees)]
-    activations = layer.saved_bytes / profile.batch_size * largest[0] * plan.microbatches
-    area = largest[2] * largest[3] / (layer.output_shape[1] * layer.output_shape[2])
-    return largest[1] / layer.channels * (layer.parameter_bytes * (2 + plan.optimizer_state) + activations * area)
+@lru_cache(maxsize=_KEPT)
+def _held_bytes(
+    profile: Profile, samples: int, microbatches: int, optimizer_state: float, workers: int, dimensions: str
+) -> tuple[Floats, ...]:
+    """Bytes on the device of the largest shard, of each layer and configuration."""
+
+    def held(layer: Layer, degrees: Degrees) -> float:
+        largest = [max(_lengths(axis)) for axis in shards(layer, samples, degrees)]
+        activations = layer.saved_bytes / profile.batch_size * largest[0] * microbatches
+        area = largest[2] * largest[3] / (layer.output_shape[1] * layer.output_shape[2])
+        return largest[1] / layer.channels * (layer.parameter_bytes * (2 + optimizer_state) + activations * area)
+
+    layers = zip(profile.layers, _choices(profile, samples, workers, dimensions), strict=True)
+    return tuple(np.array([held(layer, degrees) for degrees in options]) for layer, options in layers)
 
 
 def _synchronise_s(
@@ -130,9 +157,6 @@ def _synchronise_s(
     served = chosen.collective in UPDATES_ON_SERVER
 
     @cache
-    def table(channels: int, parameter_bytes: int, update_s: float, options: tuple[Degrees, ...]) -> Floats:
-        return np.array([seconds(channels, parameter_bytes, update_s, degrees) for degrees in options])
-
     def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
         devices, groups, local_s = placement_of(degrees).array, [], 0.0
         for slot, interval in enumerate(split(channels, degrees[1])):
@@ -144,16 +168,23 @@ def _synchronise_s(
                 local_s = max(local_s, slot_s / speeds[group].min())
         return fabric.collectives_s(groups) + local_s
 
-    layers = zip(profile.layers, choices, strict=True)
-    return tuple(table(one.channels, one.parameter_bytes, one.update_s, options) for one, options in layers)
+    def table(layer: Layer, options: tuple[Degrees, ...]) -> Floats:
+        if not layer.parameter_bytes:
+            return np.zeros(len(options))
+        # the devices of a channel slot are the same however its plane is cut
+        whole = ((n, c, h * w, 1) for n, c, h, w in options)
+        return np.array([seconds(layer.channels, layer.parameter_bytes, layer.update_s, degrees) for degrees in whole])
+
+    return tuple(table(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
 
-def _transfer_s(
-    profile: Profile, cluster: Cluster, plan: Plan, choices: tuple[tuple[Degrees, ...], ...]
-) -> dict[tuple[int, int], Floats]:
-    """t_x of every edge; edges between like layers share one table."""
-    fabric, samples, workers = Fabric.of(cluster, cluster.workers), plan.microbatch_size, cluster.workers
-    tables: dict[tuple[bytes, bytes, float], Floats] = {}
+@lru_cache(maxsize=_KEPT)
+def _traffic(
+    profile: Profile, samples: int, workers: int, dimensions: str, wiring: Wiring
+) -> dict[tuple[int, int], Traffic]:
+    """What every edge sends in one micro-batch, over the configurations of both ends; like edges share one."""
+    choices = _choices(profile, samples, workers, dimensions)
+    known: dict[tuple[bytes, bytes, float], Traffic] = {}
     found = {}
     for i, layer in enumerate(profile.layers):
         own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
@@ -163,11 +194,10 @@ def _transfer_s(
             axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
             needed = _boxes(axes, workers)
             key = own.tobytes(), needed.tobytes(), each
-            if key not in tables:
-                tables[key] = plan.microbatches * np.concatenate(
-                    [fabric.exchange_s(crossing_elements(some, needed) * each) for some in _blocks(own, len(needed))]
-                )
-            found[i, j] = tables[key]
+            if key not in known:
+                parts = [wiring.traffic(crossing_elements(some, needed) * each) for some in _blocks(own, len(needed))]
+                known[key] = joined(parts)
+            found[i, j] = known[key]
     return found
 
 

@@ -1,9 +1,10 @@
-"""Data parallelism: every device holds the whole network and an equal share of the batch."""
+"""Data parallelism: every device holds the whole network and a share of the batch, larger where it is faster."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.balance import balanced_shares
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Placement, Plan, Synchronisation
@@ -18,11 +19,13 @@ def partition(
     microbatches: int = 1,
     synchronisation: Synchronisation = Synchronisation(),
     optimizer_state: float = 1.0,
+    balance: bool = True,
     seed: int = 0,
 ) -> Plan:
     """Every layer by sample over all workers; several micro-batches accumulate their gradients.
 
-    Samples that do not divide are shared out as evenly as whole samples allow.
+    With `balance`, devices of unequal speed get the shares that let the slowest end first. Without it, and on equal
+    devices, samples are shared out as evenly as whole samples allow.
     Raises InputError when a micro-batch has fewer samples than there are workers.
     """
     plan = Plan(
@@ -41,5 +44,7 @@ def partition(
             f"{workers} devices, and each needs one; use a batch size of at least {workers * microbatches}, fewer "
             f"micro-batches or fewer devices"
         )
-    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)))
+    uneven = balance and len(set(cluster.speeds[:workers])) > 1
+    shares = balanced_shares(profile, cluster, plan.microbatch_size) if uneven else ()
+    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
     return replace(plan, placements={layer.name: placement for layer in profile.layers})

@@ -102,7 +102,7 @@ class Search:
         scale = self.tables.total_s(best) / held if held else 0.0
         price = 0.0
         for exponent in range(-3, 8):
-            if not self.judge.consider(self.plan_of(best), "memory").excess_bytes or not scale:
+            if not scale or self.judge.fits(self.plan_of(best)):
                 break
             price = scale * 4.0**exponent
             best = self.cheapest(price=price)

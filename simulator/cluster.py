@@ -119,13 +119,13 @@ class Cluster:
     name: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
-    host_cores: Mapping[str, float] = field(default_factory=dict)
+    host_cores: Mapping[str, float] = field(default_factory=dict, hash=False)
     overlap_slowdown: float = 1.0
     send_cpu_s_per_byte: float = 0.0
     receive_cpu_s_per_byte: float = 0.0
     busy_latency_s: float = 0.0
     rendezvous: bool = False
-    collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
+    collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -52,12 +52,12 @@ def reads_of(profile: Profile, placements: Mapping[str, Placement], samples: int
     """Every (producing shard, reading shard) pair of the layer at `position`, for `samples` samples."""
     producer = profile.layers[position]
     source = placements[producer.name].degrees
-    own = shards(producer, samples, source)
+    own = shards(producer, samples, source, placements[producer.name].samples)
     parts: list[tuple[npt.NDArray[np.int64], ...]] = []
     for consumer in profile.consumers[position]:
         layer = profile.layers[consumer]
         target = placements[layer.name].degrees
-        needed = reads(profile, layer, producer, shards(layer, samples, target))
+        needed = reads(profile, layer, producer, shards(layer, samples, target, placements[layer.name].samples))
         axes = [_overlaps(a, b) for a, b in zip(own, needed, strict=True)]
         shape = tuple(len(axis) for axis in axes)
         grid = [axis.reshape([-1 if i == j else 1 for j in range(4)] + [4]) for i, axis in enumerate(axes)]
@@ -156,7 +156,8 @@ def replicas_of(profile: Profile, plan: Plan) -> list[Replicas]:
 def shard_elements(profile: Profile, placement: Placement, position: int, samples: int) -> Floats:
     """Output elements of each shard of a layer."""
     sizes = [
-        np.array([b - a for a, b in axis]) for axis in shards(profile.layers[position], samples, placement.degrees)
+        np.array([b - a for a, b in axis])
+        for axis in shards(profile.layers[position], samples, placement.degrees, placement.samples)
     ]
     product = np.ones((), dtype=np.float64)
     for size in sizes:

@@ -153,7 +153,8 @@ def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
     layer = profile.layers[position]
     placement = plan.placements[layer.name]
     sample, channel, height, width = (
-        np.array([b - a for a, b in axis]) for axis in shards(layer, plan.microbatch_size, placement.degrees)
+        np.array([b - a for a, b in axis])
+        for axis in shards(layer, plan.microbatch_size, placement.degrees, placement.samples)
     )
     area = np.multiply.outer(height, width).ravel()
     plane = layer.output_shape[1] * layer.output_shape[2]

@@ -25,6 +25,13 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     return np.array([usage(graph, timeline, device)[1].max() for device in range(devices)])
 
 
+def most_bytes(graph: TaskGraph, devices: int) -> Floats:
+    """What no order of `graph`'s tasks exceeds on each of `devices` devices: all that they allocate, nothing freed."""
+    mine = graph.device >= 0
+    allocated = np.bincount(graph.device[mine], weights=graph.allocated_bytes[mine], minlength=devices)
+    return np.asarray(graph.static_bytes + allocated)
+
+
 def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats) -> str:
     """Empty when everything fits, otherwise which device needs how much of what, mostly for what."""
     worst, excess = -1, 0.0

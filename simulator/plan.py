@@ -27,19 +27,24 @@ class Placement:
     """How one layer is split and where its shards live.
 
     degrees: parts by (sample, channel, height, width). devices: the device of each shard, flattened in
-    row-major order of the degrees.
+    row-major order of the degrees. samples: how many of a micro-batch each part by sample has; empty: as equal as
+    integers allow.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     degrees: Degrees = (1, 1, 1, 1)
     devices: tuple[int, ...]
+    samples: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(min(self.degrees) >= 1, "degrees", self.degrees, "each is at least 1")
         rule = f"degrees {self.degrees} make {prod(self.degrees)} shards, one device each"
         require(len(self.devices) == prod(self.degrees), "devices", f"{len(self.devices)} long", rule)
         require(min(self.devices) >= 0, "devices", self.devices, "device numbers are at least 0")
+        if self.samples:
+            rule = f"degrees {self.degrees} make {self.degrees[0]} parts by sample, each with at least 1"
+            require(len(self.samples) == self.degrees[0] and min(self.samples) >= 1, "samples", self.samples, rule)
 
     @property
     def array(self) -> npt.NDArray[np.int64]:
@@ -145,6 +150,12 @@ class Plan:
                 raise InputError(
                     f"placements: layer {layer.name!r} is on device {max(placement.devices)}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
+                )
+            if placement.samples and sum(placement.samples) != self.microbatch_size:
+                raise InputError(
+                    f"placements: layer {layer.name!r} has parts of {placement.samples} samples, "
+                    f"{sum(placement.samples)} in all, but a micro-batch has {self.microbatch_size}; make the plan "
+                    f"anew for this batch"
                 )
             extents = (self.microbatch_size, *layer.output_shape)
             for what, degree, extent in zip(

@@ -6,6 +6,9 @@ what it reads of each producer, so each dimension is treated alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
 from simulator.plan import Degrees
 from simulator.workload import Layer, Profile
 
@@ -18,9 +21,15 @@ def split(extent: int, degree: int) -> list[Interval]:
     return [(extent * i // degree, extent * (i + 1) // degree) for i in range(degree)]
 
 
-def shards(layer: Layer, samples: int, degrees: Degrees) -> list[list[Interval]]:
-    """The four lists of intervals whose product are the shards of `samples` samples of `layer`."""
-    return [split(extent, degree) for extent, degree in zip((samples, *layer.output_shape), degrees, strict=True)]
+def shards(layer: Layer, samples: int, degrees: Degrees, parts: Sequence[int] = ()) -> list[list[Interval]]:
+    """The four lists of intervals whose product are the shards of `samples` samples of `layer`.
+
+    parts: how many samples each part by sample has; empty: as equal as integers allow.
+    """
+    found = [split(extent, degree) for extent, degree in zip((samples, *layer.output_shape), degrees, strict=True)]
+    if parts:
+        found[0] = list(pairwise(accumulate(parts, initial=0)))
+    return found
 
 
 def channel_bytes(total_bytes: int, channels: int, interval: Interval) -> int:

@@ -117,7 +117,7 @@ class Profile:
     step_s: float | None = None
     step_spread_s: float = 0.0
     layers_to_step: float | None = None
-    software: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict, hash=False)
     command: str = ""
     date: str = ""
     notes: str = ""
@@ -143,6 +143,13 @@ class Profile:
             for name in dict.fromkeys(layer.inputs):
                 found[self.index[name]].append(i)
         return tuple(map(tuple, found))
+
+    def batch_for(self, workers: int) -> int:
+        """The profile's batch size, doubled until each of `workers` can have a sample of its own."""
+        size = self.batch_size
+        while size < workers:
+            size *= 2
+        return size
 
     @property
     def layers_s(self) -> float:

@@ -330,7 +330,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY --cluster cpu-1g --strategy data --bandwidth outer=3Gbps", "'outer', did you mean 'inter'?"),
         ("simulate TINY --cluster cpu-1g --strategy data --latency inter=-3us", "time '-3us': write a number"),
         ("simulate TINY --cluster cpu-1g --strategy data --bucket big", "size 'big': write a number with a unit"),
-        ("simulate TINY --cluster cpu-1g --strategy data --devices 9", "batch_size 8 in 1 micro-batch"),
+        ("simulate TINY --cluster cpu-1g --strategy data --devices 9 --batch-size 8", "batch_size 8 in 1 micro-batch"),
         ("simulate TINY --cluster cpu-1g --strategy pipeline --devices 5", "'tiny' has 4 layers"),
         ("simulate TINY --cluster cpu-1g --strategy pipeline --microbatches 3", "does not divide into 3 micro-batches"),
         (

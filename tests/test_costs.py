@@ -30,6 +30,10 @@ def test_without_points_time_is_proportional() -> None:
     assert seconds(profile, 48, 1.0, 0.25) == pytest.approx((0.0025, 0.005))
 
 
+def test_a_batch_that_is_not_stated_gives_every_worker_a_sample() -> None:
+    assert [profile_with().batch_for(workers) for workers in (1, 48, 49, 200)] == [48, 48, 96, 384]
+
+
 def test_between_batch_sizes_time_is_linear() -> None:
     profile = profile_with(ScalingPoint(batch_size=16, forward_s=0.006, backward_s=0.02))
     assert seconds(profile, 16) == pytest.approx((0.006, 0.02))

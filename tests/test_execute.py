@@ -26,6 +26,14 @@ def test_gradients_of_every_strategy(strategy: str, microbatches: int) -> None:
     assert_equal_training(script_of(made(strategy, microbatches=microbatches)))
 
 
+def test_gradients_of_uneven_shares_are_unbiased() -> None:
+    """Each sample weighs as much as any other, on whichever device it is."""
+    cluster = switched([1.0, 0.5, 0.25])
+    plan = made("data", cluster=cluster, batch_size=7)
+    assert {placement.samples for placement in plan.placements.values()} == {(4, 2, 1)}
+    assert_equal_training(script_of(plan, cluster), 2)
+
+
 @pytest.mark.parametrize("strategy", partitioners.strategies())
 @pytest.mark.parametrize("name", ["resnet_small", "vgg_small"])
 def test_gradients_of_the_small_networks_of_the_zoo(name: str, strategy: str) -> None:

@@ -183,7 +183,7 @@ def test_the_known_keys_of_every_level_are_found() -> None:
     assert files._keys(Profile, ()) == sorted(field.name for field in fields(Profile))
     assert files._keys(Cluster, ("links", 0, "curve")) == ["points"]
     assert files._keys(Cluster, ("collectives", "all_reduce", "2")) == ["points"]
-    assert files._keys(Plan, ("placements", "conv")) == ["degrees", "devices"]
+    assert files._keys(Plan, ("placements", "conv")) == ["degrees", "devices", "samples"]
 
 
 # Broken text.

@@ -101,7 +101,8 @@ class Script:
     def own(self, position: int) -> list[list[tuple[int, int]]]:
         """The intervals whose product are the layer's shards."""
         layer = self.profile.layers[position]
-        return shards(layer, self.plan.microbatch_size, self.plan.placements[layer.name].degrees)
+        placement = self.plan.placements[layer.name]
+        return shards(layer, self.plan.microbatch_size, placement.degrees, placement.samples)
 
     def read(self, position: int, producer: str) -> list[list[tuple[int, int]]]:
         """For each interval of `own`, what it needs of a producer, or of the training data."""

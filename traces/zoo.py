@@ -2,7 +2,7 @@
 
 Layers follow the published networks (AlexNet as in arXiv 1404.5997, VGG arXiv 1409.1556, ResNet arXiv 1512.03385
 with the stride on the 3x3 convolution, Inception-v3 arXiv 1512.00567 without the auxiliary head). The small
-ones (alexnet_small, resnet_small, vgg_small) take 32x32 images and train on a CPU.
+ones (alexnet_small, resnet_small, vgg_small) take 32x32 images and train on a CPU; vgg_digits takes 8x8 grey ones.
 """
 
 from __future__ import annotations
@@ -106,6 +106,13 @@ def vgg_small() -> nn.Module:
     return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
 
 
+def vgg_digits() -> nn.Module:
+    """A VGG for 8x8 grey images of digits: four convolutions, and two dense layers with two thirds of its parameters."""
+    features = _vgg_features((32, 32, 0, 64, 64, 0), channels=1)
+    last = [*dense(64 * 2 * 2, 512), nn.Linear(512, 10)]
+    return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
+
+
 def resnet18() -> nn.Module:
     return _resnet(_Basic, (2, 2, 2, 2))
 
@@ -171,10 +178,9 @@ def _resnet_on(stem: nn.Module, block: type[_Basic], depths: Sequence[int], widt
     return initialised(joined(**parts, **head))
 
 
-def _vgg_features(widths: Sequence[int]) -> nn.Sequential:
-    """3x3 convolutions of the given widths; 0 stands for a pooling."""
+def _vgg_features(widths: Sequence[int], channels: int = 3) -> nn.Sequential:
+    """3x3 convolutions of the given widths over input of so many channels; 0 stands for a pooling."""
     modules: list[nn.Module] = []
-    channels = 3
     for width in widths:
         modules += convolution(channels, width, 3, 1, 1) if width else [nn.MaxPool2d(2, 2)]
         channels = width or channels
@@ -189,5 +195,6 @@ ZOO = {
     "resnet50": Network(build=resnet50, input_shape=(3, 224, 224)),
     "resnet_small": Network(build=resnet_small, input_shape=(3, 32, 32)),
     "vgg16": Network(build=vgg16, input_shape=(3, 224, 224)),
+    "vgg_digits": Network(build=vgg_digits, input_shape=(1, 8, 8)),
     "vgg_small": Network(build=vgg_small, input_shape=(3, 32, 32)),
 }

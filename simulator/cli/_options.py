@@ -52,7 +52,12 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     add_cluster(machine, "--cluster", required=required)
     add_overrides(machine)
     step = parser.add_argument_group("training step")
-    step.add_argument("--batch-size", metavar="B", type=count, help="samples per step in all (default: the profile's)")
+    step.add_argument(
+        "--batch-size",
+        metavar="B",
+        type=count,
+        help="samples per step in all (default: the profile's, doubled until every worker can have one)",
+    )
     step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
     step.add_argument(
         "--sync",
@@ -134,7 +139,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
     from simulator.plan import Synchronisation
 
     wanted = {
-        "batch_size": args.batch_size or profile.batch_size,
+        "batch_size": args.batch_size or profile.batch_for(cluster.workers),
         "synchronisation": synchronisation(args, Synchronisation()),
         **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **step),
     }

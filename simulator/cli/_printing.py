@@ -91,10 +91,10 @@ def print_comparison(
             f"{report.bottleneck.resource} {report.bottleneck.share:.0%}",
         )
     for name in failed:
-        table.add_row(name, *("-" for _ in columns), "cannot be built, see below")
+        table.add_row(name, *("-" for _ in columns), "cannot be built")
     console.print(table)
     for name, why in failed.items():
-        say(console, f"{name}: {why}")
+        say(console, why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
         if not report.fits:
             say(console, f"{report.strategy}: {report.verdict}")
@@ -103,18 +103,18 @@ def print_comparison(
 
 def print_profiles(profiles: Mapping[str, Profile]) -> None:
     """The library, one row per profile."""
-    columns = ("device", "batch", "layers", "parameters", "step", "layers / step", "date")
-    table = new_table("profile", *columns)
+    columns = ("batch", "layers", "parameters", "step", "layers / step", "date")
+    table = new_table("profile", *columns, last="device")
     for name, profile in profiles.items():
         table.add_row(
             name,
-            profile.device,
             str(profile.batch_size),
             str(len(profile.layers)),
             format_bytes(profile.parameter_bytes),
             format_time(profile.step_s) if profile.step_s is not None else "-",
             f"{profile.layers_to_step:.3f}" if profile.layers_to_step is not None else "-",
             profile.date,
+            profile.device,
         )
     new_console().print(table)
 

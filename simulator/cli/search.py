@@ -75,7 +75,7 @@ def _search(args: argparse.Namespace) -> Search:
         profile,
         cluster,
         OBJECTIVES[args.objective],
-        batch_size=args.batch_size or profile.batch_size,
+        batch_size=args.batch_size or profile.batch_for(cluster.workers),
         strategies={name: partitioners.load(name) for name in names},
         options={name: partitioners.options(name) for name in names},
         time_left_s=lambda: ends_s - perf_counter(),
