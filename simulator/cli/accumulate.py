@@ -1,0 +1,86 @@
+"""Train with a batch larger than the devices hold: micro-batches, accumulation steps, their time and memory.
+
+    shardscope accumulate vgg16 --cluster t4-g4dn --devices 1 --batch-size 512 --memory 8GiB
+
+With --workers 8, the step has the mathematics of 8 devices, whatever number there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simulator import units
+from simulator.cli import _options, _strategy
+
+if TYPE_CHECKING:
+    from simulator.accumulation import Choice
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _options.add_inputs(parser)
+    parser.add_argument(
+        "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="of every device, in place of the cluster's, e.g. 8GiB")
+    parser.add_argument(
+        "--workers", metavar="N", type=_options.count, help="logical workers, a multiple of the devices"
+    )
+    parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
+    parser.add_argument("--json", action="store_true", help="print all choices as JSON instead")
+    _strategy.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator import files
+    from simulator.accumulation import best, choices
+    from simulator.cli import _printing
+
+    profile = files.read_profile(args.profile)
+    cluster = _options.read_cluster(args, args.sync)
+    options = {"schedule": args.schedule, **_strategy.read(args, args.strategy)}
+    make = partial(_options.make_plan, args.strategy, profile, cluster, args, **options)
+    found = choices(
+        profile,
+        cluster,
+        lambda count: make(microbatches=count),
+        args.batch_size or profile.batch_size,
+        memory_bytes=None if args.memory is None else units.parse_bytes(args.memory),
+        workers=args.workers,
+    )
+    chosen = best(found)
+    if args.plan_out:
+        files.write_plan(chosen.plan, args.plan_out)
+    note = _options.device_note(profile, cluster)
+    if args.json:
+        plain = [{name: value for name, value in asdict(one).items() if name != "plan"} for one in found]
+        _printing.print_json({"choices": plain, "best": found.index(chosen)}, note)
+        return 0
+    devices = "1 device" if cluster.workers == 1 else f"{cluster.workers} devices"
+    _print(found, chosen, f"{profile.model} on {devices} of {cluster.name}, batch {chosen.plan.batch_size}", note)
+    return 0
+
+
+def _print(found: list[Choice], chosen: Choice, title: str, note: str) -> None:
+    from simulator.cli import _printing
+
+    console = _printing.new_console()
+    _printing.say(console, title)
+    if note:
+        _printing.say(console, f"note: {note}")
+    columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
+    table = _printing.new_table("micro-batches", *columns, last="")
+    for one in found:
+        table.add_row(
+            str(one.microbatches),
+            str(one.microbatch_size),
+            units.format_time(one.step_s),
+            f"{one.samples_per_s:,.1f}",
+            units.format_bytes(one.peak_memory_bytes),
+            "yes" if one.fits else "no",
+            "yes" if one.whole_shares else "no",
+            "best" if one is chosen else "",
+        )
+    console.print(table)
