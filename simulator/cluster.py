@@ -106,11 +106,11 @@ class Cluster:
     hosts that are absent never limit their devices. overlap_slowdown (>= 1): a device's compute takes that
     many times longer while a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte:
     core seconds that a transfer takes at its ends, on hosts in host_cores, evenly over the time that it would
-    last alone; what computes there gets the rest. busy_latency_s: each round of a transfer waits that much longer for
-    its turn where it starts while such a host computes. rendezvous: in schedules "gpipe" and "1f1b" a device
-    receives a message only once it has nothing else to run before what needs it, and in "1f1b" waits until what it
-    sends has left, as torch's pipelines do. collectives: measured curves by name, as
-    {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
+    last alone; what computes there gets the rest. busy_latency_s: each round of a transfer that starts
+    while such a host computes waits that much longer for its turn, but no longer than any of its hosts computes.
+    rendezvous: in schedules "gpipe" and "1f1b" a device receives a message only once it has nothing else to run
+    before what needs it, and in "1f1b" waits until what it sends has left, as torch's pipelines do. collectives:
+    measured curves by name, as {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 

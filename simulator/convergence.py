@@ -62,6 +62,7 @@ class Trial:
 
     regime: Regime
     learning_rate: float
+    momentum: float = 0.0
     seed: int
     points: tuple[tuple[int, float], ...]
 
@@ -117,7 +118,6 @@ class Curves:
     model: str
     dataset: str
     device: str = ""
-    momentum: float
     target: float
     software: Mapping[str, str] = field(default_factory=dict)
     command: str = ""

@@ -84,6 +84,7 @@ class _Run:
         self._finished: dict[int, Event] = {}
         self._busy_latency_s, self._routes = cluster.busy_latency_s, graph.routes
         self._host, self._cored = [device.host for device in cluster.devices], set(cluster.host_cores)
+        self._turns: dict[int, None] = {}
         self._bytes: list[float] = graph.bytes.tolist()
         self._alone_s: list[float] = uncontended_s(graph, cluster) if costly else []
         self._parts: dict[int, int] = {}
@@ -96,6 +97,8 @@ class _Run:
             self._idle[device] = given = environment.event()
             if self._ready[device]:
                 self._wake_up(device)
+            elif self._turns:
+                self._request_wake()
             task = yield given
             self.start_s[task] = environment.now
             if kind is None:
@@ -127,6 +130,8 @@ class _Run:
             for device in sorted(self._woken):
                 self._dispatch(device)
             self._woken.clear()
+            for task in [task for task in self._turns if not self._waits_for_turn(task)]:
+                self._take_turn(task)
 
     def _on_timer(self, wake: Event, _: Event) -> None:
         if wake is self._wake:
@@ -162,29 +167,39 @@ class _Run:
 
     def _start_transfer(self, task: int) -> None:
         """Wait for the latency, then share the links with the transfers active at that moment."""
-        transfer = self._transfers[task]
-        assert transfer is not None
         self.start_s[task] = self.environment.now
         self._count_in_flight(task, 1)
         self._parts[task] = 1
         if self._alone_s:
             self._start_core_work(task)
-        delay_s = transfer.delay_s + self._turn_s(task)
-        if delay_s > 0 or transfer.kind is None:
-            timer = Timeout(self.environment, delay_s)
+        if self._busy_latency_s and self._waits_for_turn(task):
+            self._turns[task] = None
+            timer = Timeout(self.environment, self._routes[self._route[task]].rounds * self._busy_latency_s)
+            timer.callbacks.append(lambda _: self._take_turn(task))
+        else:
+            self._after_turn(task)
+
+    def _waits_for_turn(self, task: int) -> bool:
+        """Whether a host that a transfer needs the cores of computes."""
+        devices = range(len(self._idle))
+        busy = {self._host[device] for device in devices if self._idle[device] is None or self._ready[device]}
+        return any(self._host[device] in busy & self._cored for device in self._routes[self._route[task]].devices)
+
+    def _take_turn(self, task: int) -> None:
+        """Go on with a transfer once: when it has waited long enough, or earlier, when nothing computes any more."""
+        if task in self._turns:
+            del self._turns[task]
+            self._after_turn(task)
+            self._request_wake()
+
+    def _after_turn(self, task: int) -> None:
+        transfer = self._transfers[task]
+        assert transfer is not None
+        if transfer.delay_s > 0 or transfer.kind is None:
+            timer = Timeout(self.environment, transfer.delay_s)
             timer.callbacks.append(partial(self._after_delay, task, transfer))
         else:
             self._sharing.join(transfer.kind, task, transfer.work, self.environment.now)
-
-    def _turn_s(self, task: int) -> float:
-        """How long a transfer waits for its turn on cores that compute."""
-        if not self._busy_latency_s:
-            return 0.0
-        route = self._routes[self._route[task]]
-        devices = range(len(self._idle))
-        busy = {self._host[device] for device in devices if self._idle[device] is None or self._ready[device]}
-        waits = any(self._host[device] in busy & self._cored for device in route.devices)
-        return route.rounds * self._busy_latency_s if waits else 0.0
 
     def _start_core_work(self, task: int) -> None:
         """What a transfer computes at its ends is an activity on their cores, at the pace that the links allow."""

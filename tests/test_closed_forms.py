@@ -223,14 +223,14 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
 
 
-@pytest.mark.parametrize("busy", [True, False])
-def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(busy: bool) -> None:
-    """A message of 0.5 s leaves after 1 s; its receiver computes for 3 s, or not at all."""
+@pytest.mark.parametrize(("receiver_s", "end_s"), [(3.0, 1.75), (1.1, 1.6), (0.0, 1.5)])
+def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float, end_s: float) -> None:
+    """A message of 0.5 s leaves after 1 s; its receiver computes beyond its turn, for part of it, or not at all."""
     builder = GraphBuilder()
-    builder.add(Kind.FORWARD, 2, device=[0, 1], seconds=[1.0, 3.0 if busy else 0.0])
+    builder.add(Kind.FORWARD, 2, device=[0, 1], seconds=[1.0, receiver_s])
     message = builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=0.5 * BANDWIDTH)
     builder.depend(message, 0)
     free = star(2, latency_s=0.0)
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, busy_latency_s=0.25)
     found = simulate(builder.build(np.zeros(2), ["l0"]), cluster)
-    assert found.end_s[2] == pytest.approx(1.75 if busy else 1.5, rel=EXACT)
+    assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)

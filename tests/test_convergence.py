@@ -27,7 +27,7 @@ def trial(samples: float, batch_size: int = 32, seed: int = 0, **regime: object)
 
 
 def curves(*trials: Trial, noise: tuple[GradientNoise, ...] = ()) -> Curves:
-    return Curves(model="small", dataset="drawn", momentum=0.9, target=0.9, trials=trials, noise=noise)
+    return Curves(model="small", dataset="drawn", target=0.9, trials=trials, noise=noise)
 
 
 def median(found: Curves, batch_size: int, **regime: object) -> float:

@@ -24,14 +24,8 @@ from simulator import cli, files
 from simulator.errors import InputError
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
-from traces.execute import (
-    all_reduce_groups,
-    combined,
-    random_batch,
-    read_execution,
-    whole_parameters,
-    write_execution,
-)
+from traces.execute import all_reduce_groups, combined, random_batch, whole_parameters
+from traces.executions import read_execution, write_execution
 from traces.launch import launch
 from traces.rank import Rank
 from traces.script import Script

@@ -18,6 +18,7 @@ from simulator.errors import InputError, RunError
 from simulator.schedules import stages
 from traces import namespaces, suite, validate
 from traces.network import Trained, trace
+from traces.outcomes import Outcome, summarised
 from traces.pipelining import cut, run_pipeline
 from traces.steps import Measured, combined
 from traces.zoo import load
@@ -26,9 +27,9 @@ REASON = namespaces.available()
 CASE = suite.Case(model="vgg_small", network=suite.Network(ranks=2, mbit=200), strategy="data", via="ddp")
 
 
-def outcome(error: float, mbit: int = 200) -> validate.Outcome:
+def outcome(error: float, mbit: int = 200) -> Outcome:
     """A run of 100 ms that was predicted with this error."""
-    return validate.Outcome(
+    return Outcome(
         case=replace(CASE, network=suite.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error), actual_s=0.1,
         actual_spread_s=0.001, steps=16, attempts=1, predicted_bytes=1000.0, counted_bytes=1010.0,
         predicted_memory_bytes=5e6, actual_memory_bytes=6_000_000, load=0.5, date="2026-11-21 03:00",
@@ -62,7 +63,7 @@ def test_conditions_slow_the_straggler_only() -> None:
 
 
 def test_summary_has_mean_bias_and_worst() -> None:
-    found = validate.summarised([outcome(0.02), outcome(-0.10, mbit=100)])
+    found = summarised([outcome(0.02), outcome(-0.10, mbit=100)])
     assert found.mean_absolute_error == pytest.approx(0.06)
     assert found.bias == pytest.approx(-0.04)
     assert (found.worst_error, found.worst) == (pytest.approx(-0.10), "vgg_small-ddp-data-1MiB-2x100")
@@ -117,6 +118,6 @@ def test_a_plan_without_stages_is_refused() -> None:
 def test_the_reduced_suite_is_predicted_within_15_percent(tmp_path: Path) -> None:
     outcomes = validate.validate(suite.reduced(), tmp_path, make_plan)
     assert len(outcomes) == len(suite.reduced())
-    found = validate.summarised(outcomes)
+    found = summarised(outcomes)
     assert found.mean_absolute_error < 0.15, outcomes
     assert abs(found.worst_bytes_error) < 0.03, outcomes

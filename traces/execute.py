@@ -14,10 +14,8 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-from zipfile import BadZipFile
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,11 +23,11 @@ from torch import Tensor
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import InputError, require
+from simulator.errors import require
 from simulator.plan import Plan
-from simulator.taskgraph import Floats
 from simulator.timeline import Timeline
 from simulator.workload import Profile
+from traces.executions import Execution
 from traces.launch import launch
 from traces.netlab import Lab
 from traces.rank import Rank
@@ -40,16 +38,6 @@ from traces.zoo import load
 
 T = TypeVar("T")
 WARMUP = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step."""
-
-    steps_s: tuple[float, ...]
-    losses: tuple[float, ...]
-    sent_bytes: Floats
-    timeline: Timeline
 
 
 def execute(
@@ -168,40 +156,6 @@ def whole_parameters(
             axis = 1 if layer.kind == "embedding" else 0
             found[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
     return found
-
-
-def write_execution(execution: Execution, path: str | Path) -> None:
-    """Write an execution as a numpy archive (.npz) without pickled objects."""
-    with open(path, "wb") as file:
-        np.savez_compressed(
-            file,
-            schema=np.array(files.SCHEMA),
-            steps_s=np.array(execution.steps_s),
-            losses=np.array(execution.losses),
-            sent_bytes=execution.sent_bytes,
-            start_s=execution.timeline.start_s,
-            end_s=execution.timeline.end_s,
-        )
-
-
-def read_execution(path: str | Path) -> Execution:
-    """What `write_execution` wrote. Raises InputError when it is something else, OSError when unreadable."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            columns: dict[str, Any] = dict(archive)
-            require(
-                int(columns["schema"]) == files.SCHEMA, f"{path}: schema", columns["schema"], f"it is {files.SCHEMA}"
-            )
-            return Execution(
-                steps_s=tuple(columns["steps_s"].tolist()),
-                losses=tuple(columns["losses"].tolist()),
-                sent_bytes=columns["sent_bytes"],
-                timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
-            )
-    except (KeyError, ValueError, EOFError, BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None
 
 
 def _timeline(ranks: Sequence[Step]) -> Timeline:

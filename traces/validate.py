@@ -2,6 +2,7 @@
 
     once, before any run     calibration of every lab; a profile of every network       folder/clusters, folder/profiles
     for each run             prediction from those files alone, then the run itself     folder/runs
+    for each of the executor the plan that ran and when each of its tasks ran            folder/plans, folder/timelines
     in the end               all runs asked for, with machine and software              folder/validation.json
 
 A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
@@ -12,9 +13,8 @@ from __future__ import annotations
 
 import datetime
 import os
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,8 +31,10 @@ from traces.calibrate import calibrate
 from traces.capture import FRACTIONS, capture
 from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
+from traces.executions import Execution, write_execution
 from traces.launch import launch
 from traces.netlab import Lab
+from traces.outcomes import Outcome, Validation, plan_path, profile_and_cluster, timeline_path
 from traces.pipelining import run_pipeline
 from traces.rank import Rank
 from traces.steps import Measured
@@ -49,77 +51,6 @@ CALIBRATED_BYTES = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 
 MakePlan = Callable[[Case, Profile, Cluster], Plan]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A run and its prediction. Seconds per step, payload bytes per step, peak bytes of the fullest rank.
-
-    actual_spread_s: interquartile range over the steps of the calmest of the attempts. actual_memory_bytes: None where
-    it is not measured. load: of the machine as the run began, in processes. date: of the run.
-    """
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    case: Case
-    predicted_s: float
-    actual_s: float
-    actual_spread_s: float
-    steps: int
-    attempts: int
-    predicted_bytes: float
-    counted_bytes: float
-    predicted_memory_bytes: float
-    actual_memory_bytes: int | None
-    load: float
-    date: str
-
-    @property
-    def error(self) -> float:
-        """Signed relative error of the predicted step."""
-        return self.predicted_s / self.actual_s - 1
-
-    @property
-    def bytes_error(self) -> float:
-        """Signed relative error of the predicted volume; a plan that sends nothing has none."""
-        return self.predicted_bytes / self.counted_bytes - 1 if self.predicted_bytes else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest."""
-
-    runs: int
-    mean_absolute_error: float
-    bias: float
-    worst: str
-    worst_error: float
-    worst_bytes_error: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
-    """Outcomes, worst first, and the machine and software that they were found with."""
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    machine: str
-    cores: int
-    software: Mapping[str, str]
-    outcomes: tuple[Outcome, ...]
-
-
-def summarised(outcomes: Sequence[Outcome]) -> Summary:
-    """The summary of at least one outcome."""
-    worst = max(outcomes, key=lambda outcome: abs(outcome.error))
-    return Summary(
-        runs=len(outcomes),
-        mean_absolute_error=statistics.fmean(abs(outcome.error) for outcome in outcomes),
-        bias=statistics.fmean(outcome.error for outcome in outcomes),
-        worst=worst.case.name,
-        worst_error=worst.error,
-        worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
-    )
-
-
 def validate(
     cases: Sequence[Case], folder: Path, make_plan: MakePlan, say: Callable[[str], None] = print
 ) -> list[Outcome]:
@@ -132,7 +63,7 @@ def validate(
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
     cores = sorted(os.sched_getaffinity(0))[:2]
-    for part in ("profiles", "clusters", "runs"):
+    for part in ("profiles", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     missing = [case for case in cases if not _path(folder, case).exists()]
     for model in dict.fromkeys(case.model for case in missing):
@@ -219,8 +150,7 @@ def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Calla
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
     """The case's plan and what the simulator says of it, from the stored profile and calibration alone."""
-    profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
-    cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    profile, cluster = profile_and_cluster(folder, case)
     plan = make_plan(case, profile, cluster)
     return profile, cluster, plan, simulate(profile, case.conditions(cluster), plan).report
 
@@ -228,10 +158,13 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, C
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
     profile, cluster, plan, report = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
-    attempts: list[Measured] = []
-    while len(attempts) < ATTEMPTS and all(each.spread_s > CALM * each.step_s for each in attempts):
+    attempts: list[tuple[Measured, Execution | None]] = []
+    while len(attempts) < ATTEMPTS and all(each.spread_s > CALM * each.step_s for each, _ in attempts):
         attempts.append(_run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores)))
-    found = min(attempts, key=lambda each: each.spread_s / each.step_s)
+    found, done = min(attempts, key=lambda each: each[0].spread_s / each[0].step_s)
+    if done is not None:
+        files.write_plan(plan, plan_path(folder, case))
+        write_execution(done, timeline_path(folder, case))
     return Outcome(
         case=case,
         predicted_s=report.step_s,
@@ -248,15 +181,17 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
     )
 
 
-def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> Measured:
-    """Make the run in a lab of its own."""
+def _run(
+    case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]
+) -> tuple[Measured, Execution | None]:
+    """Make the run in a lab of its own; with its timeline where Shardscope's executor makes it."""
     stragglers = [] if case.straggler is None else [case.straggler]
     with Lab(nominal) as lab:
         if case.via == "ddp":
-            return run_ddp(plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers)
+            return run_ddp(plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers), None
         if case.via == "pipelining":
-            return run_pipeline(profile, plan, steps=STEPS, lab=lab, cores=cores)
+            return run_pipeline(profile, plan, steps=STEPS, lab=lab, cores=cores), None
         done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=())
+    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=()), done

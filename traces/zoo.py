@@ -107,7 +107,7 @@ def vgg_small() -> nn.Module:
 
 
 def vgg_digits() -> nn.Module:
-    """A VGG for 8x8 grey images of digits: four convolutions, and two dense layers with two thirds of its parameters."""
+    """A VGG for 8x8 grey images of digits: four convolutions and two dense layers, which hold two thirds of it."""
     features = _vgg_features((32, 32, 0, 64, 64, 0), channels=1)
     last = [*dense(64 * 2 * 2, 512), nn.Linear(512, 10)]
     return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))

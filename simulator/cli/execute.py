@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from simulator.taskgraph import TaskGraph
     from traces.compare import Comparison, Difference
-    from traces.execute import Execution
+    from traces.executions import Execution
 
 _SHOWN = 5
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import execute, namespaces, netlab
+        from traces import execute, executions, namespaces, netlab
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             profile, cluster, plan, model=args.model, steps=args.steps, lab=lab, timeout_s=args.timeout
         )
     if args.output:
-        execute.write_execution(found, args.output)
+        executions.write_execution(found, args.output)
     if args.trace_out:
         _printing.write_trace(replace(done, timeline=found.timeline), cluster, args.trace_out)
     _print(found, compare(done.graph, done.timeline, found.timeline))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.plan import Plan
     from simulator.workload import Profile
+    from traces.outcomes import Outcome
     from traces.suite import Case
-    from traces.validate import Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         if error.name != "torch":
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from traces.outcomes import summarised
+
     cases = [case for case in getattr(suite, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if not outcomes:
         raise RunError("no run succeeded; the lines above say why")
     _print(outcomes, args.markdown)
-    summary = validate.summarised(outcomes)
+    summary = summarised(outcomes)
     print(
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
