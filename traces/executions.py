@@ -1,0 +1,59 @@
+"""An execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from simulator import files
+from simulator.errors import InputError, require
+from simulator.taskgraph import Floats
+from simulator.timeline import Timeline
+
+
+def write_execution(execution: Execution, path: str | Path) -> None:
+    """Write an execution as a numpy archive (.npz) without pickled objects."""
+    with open(path, "wb") as file:
+        np.savez_compressed(
+            file,
+            schema=np.array(files.SCHEMA),
+            steps_s=np.array(execution.steps_s),
+            losses=np.array(execution.losses),
+            sent_bytes=execution.sent_bytes,
+            start_s=execution.timeline.start_s,
+            end_s=execution.timeline.end_s,
+        )
+
+
+def read_execution(path: str | Path) -> Execution:
+    """What `write_execution` wrote. Raises InputError when it is something else, OSError when unreadable."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            columns: dict[str, Any] = dict(archive)
+            require(
+                int(columns["schema"]) == files.SCHEMA, f"{path}: schema", columns["schema"], f"it is {files.SCHEMA}"
+            )
+            return Execution(
+                steps_s=tuple(columns["steps_s"].tolist()),
+                losses=tuple(columns["losses"].tolist()),
+                sent_bytes=columns["sent_bytes"],
+                timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
+            )
+    except (KeyError, ValueError, EOFError, BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step."""
+
+    steps_s: tuple[float, ...]
+    losses: tuple[float, ...]
+    sent_bytes: Floats
+    timeline: Timeline

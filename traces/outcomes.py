@@ -1,0 +1,122 @@
+"""What a validation holds: real runs beside their predictions. No torch here, so that anything may read it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.errors import require
+from simulator.run import run as simulate
+from simulator.workload import Profile
+from traces.compare import Comparison, compare
+from traces.executions import read_execution
+from traces.suite import Case
+
+
+def summarised(outcomes: Sequence[Outcome]) -> Summary:
+    """The summary of at least one outcome."""
+    worst = max(outcomes, key=lambda outcome: abs(outcome.error))
+    return Summary(
+        runs=len(outcomes),
+        mean_absolute_error=statistics.fmean(abs(outcome.error) for outcome in outcomes),
+        bias=statistics.fmean(outcome.error for outcome in outcomes),
+        worst=worst.case.name,
+        worst_error=worst.error,
+        worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
+    )
+
+
+def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
+    """What a prediction is made of: the captured network and the calibrated lab. Raises InputError or OSError."""
+    profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
+    return profile, files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+
+
+def explained(folder: Path, case: Case) -> Comparison | None:
+    """A run held against its prediction task by task; None where the folder has no timeline of it.
+
+    Raises InputError where plan and timeline are not of each other, OSError where a file cannot be read.
+    """
+    if not timeline_path(folder, case).exists():
+        return None
+    profile, cluster = profile_and_cluster(folder, case)
+    predicted = simulate(profile, case.conditions(cluster), files.read_plan(plan_path(folder, case)))
+    return compare(predicted.graph, predicted.timeline, read_execution(timeline_path(folder, case)).timeline)
+
+
+def plan_path(folder: Path, case: Case) -> Path:
+    return folder / "plans" / f"{case.name}.json"
+
+
+def timeline_path(folder: Path, case: Case) -> Path:
+    return folder / "timelines" / f"{case.name}.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run and its prediction. Seconds per step, payload bytes per step, peak bytes of the fullest rank.
+
+    actual_spread_s: interquartile range over the steps of the calmest of the attempts. actual_memory_bytes: None where
+    it is not measured. load: of the machine as the run began, in processes. date: of the run.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    case: Case
+    predicted_s: float
+    actual_s: float
+    actual_spread_s: float
+    steps: int
+    attempts: int
+    predicted_bytes: float
+    counted_bytes: float
+    predicted_memory_bytes: float
+    actual_memory_bytes: int | None
+    load: float
+    date: str
+
+    def __post_init__(self) -> None:
+        for name in ("predicted_s", "actual_s"):
+            require(0 < getattr(self, name) < inf, name, getattr(self, name), "a step takes time")
+        sent = self.predicted_bytes > 0
+        require(0 <= self.predicted_bytes < inf, "predicted_bytes", self.predicted_bytes, "it is finite and at least 0")
+        require(self.counted_bytes > 0 or not sent, "counted_bytes", self.counted_bytes, "the plan sends something")
+
+    @property
+    def error(self) -> float:
+        """Signed relative error of the predicted step."""
+        return self.predicted_s / self.actual_s - 1
+
+    @property
+    def bytes_error(self) -> float:
+        """Signed relative error of the predicted volume; a plan that sends nothing has none."""
+        return self.predicted_bytes / self.counted_bytes - 1 if self.predicted_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest."""
+
+    runs: int
+    mean_absolute_error: float
+    bias: float
+    worst: str
+    worst_error: float
+    worst_bytes_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Outcomes, worst first, and the machine and software that they were found with."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    machine: str
+    cores: int
+    software: Mapping[str, str]
+    outcomes: tuple[Outcome, ...]
