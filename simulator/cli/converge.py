@@ -1,0 +1,73 @@
+"""Train a network for real until a target accuracy, in many regimes, and store its curves (needs torch).
+
+    shardscope converge vgg_digits --dataset digits --batch-sizes 16..1024 --target 0.97 --output curves.json
+
+Every batch size is trained with several seeds, after its learning rate was tuned. With --staleness 1..8 also
+asynchronously and with PipeDream's weight versions, with gradients of exactly that age. Runs on one CPU thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from simulator.cli import _options
+from simulator.errors import MissingExtraError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the network in the zoo")
+    parser.add_argument("--dataset", metavar="NAME", default="digits", help="what it learns (default %(default)s)")
+    parser.add_argument(
+        "--batch-sizes", metavar="A..B", type=doublings, default=doublings("16..1024"),
+        help="16..1024 is 16, 32, ... 1024; or numbers with commas between (default 16..1024)",
+    )  # fmt: skip
+    parser.add_argument("--target", metavar="X", type=_options.positive, default=0.97, help="accuracy (default 0.97)")
+    parser.add_argument(
+        "--staleness",
+        metavar="A..B",
+        type=doublings,
+        default=(),
+        help="ages of gradients in updates, written alike (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stale-batch-size", metavar="B", type=_options.count, default=64, help="samples per update (default 64)"
+    )
+    parser.add_argument("--seeds", metavar="N", type=_options.count, default=5, help="trials of each (default 5)")
+    parser.add_argument("--epochs", metavar="N", type=_options.count, default=100, help="then give up (default 100)")
+    parser.add_argument("--output", metavar="FILE", required=True, help="the JSON file to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from traces.converge import converge
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from simulator.curve_files import write_curves
+
+    curves = converge(
+        args.model,
+        args.dataset,
+        batch_sizes=args.batch_sizes,
+        target=args.target,
+        staleness=args.staleness,
+        stale_batch_size=args.stale_batch_size,
+        seeds=args.seeds,
+        epochs=args.epochs,
+        command="shardscope " + shlex.join(args.argv),
+        say=lambda line: print(line, flush=True),
+    )
+    write_curves(curves, args.output)
+    print(f"wrote {args.output}: {len(curves.trials)} trials")
+    return 0
+
+
+def doublings(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between, or A..B for A, 2A, 4A, ... up to B, for argparse."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        return tuple(_options.count(part) for part in text.split(","))
+    low, high = _options.count(first), _options.count(last)
+    return tuple(low << i for i in range((high // low).bit_length()))

@@ -1,0 +1,104 @@
+"""Measure convergence: train for real in many regimes, with several seeds, and keep every curve.
+
+for each regime: the learning rate that reaches the target soonest with a seed of its own, then a trial per seed
+gradient noise along one training at the middle batch size
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from math import inf
+
+import torch
+
+from simulator.convergence import Curves, Method, Regime, Trial
+from simulator.errors import require
+from traces import datasets, machine
+from traces.learning import MOMENTUM, Recipe, noises, train
+from traces.zoo import load
+
+LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
+"""Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""
+TUNING_SEED = 1000
+"""No trial has it, so that no learning rate was chosen for the luck of a trial."""
+
+
+def converge(
+    model: str,
+    dataset: str,
+    *,
+    batch_sizes: Sequence[int],
+    target: float,
+    staleness: Sequence[int] = (),
+    stale_batch_size: int = 64,
+    seeds: int = 5,
+    epochs: int = 100,
+    threads: int = 1,
+    command: str = "",
+    say: Callable[[str], None] = lambda line: None,
+) -> Curves:
+    """Train `model` to accuracy `target` at every batch size, and stale at one batch size in both ways.
+
+    staleness: ages of gradients for asynchronous parameter servers and for PipeDream's weight versions. epochs: after
+    which a training gives up. say: told of every regime as it is done. Raises UnknownNameError for an unknown name.
+    """
+    require(0 < target < 1, "target", target, "it is an accuracy between 0 and 1")
+    require(seeds >= 2, "seeds", seeds, "at least 2 show a spread")
+    found = datasets.load(dataset)
+    recipe = Recipe(network=load(model), dataset=found, target=target, most_samples=epochs * len(found.classes))
+    regimes = [Regime(batch_size=size) for size in sorted(set(batch_sizes))]
+    middle = regimes[len(regimes) // 2]
+    regimes += [
+        Regime(batch_size=stale_batch_size, method=method, staleness=age)
+        for method in ("asynchronous", "stashing")
+        for age in sorted(set(staleness))
+    ]
+    place, trials, rates = torch.device("cpu"), list[Trial](), dict(LEARNING_RATE)
+    with machine.settings(threads, "float32", 0, place):
+        for regime in regimes:
+            rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
+            trials += [trial(recipe, regime, rate, seed) for seed in range(seeds)]
+            say(f"{regime}: learning rate {rate:g}, samples {_told(trials[-seeds:], target)}")
+        rate = next(one.learning_rate for one in trials if one.regime == middle)
+        noise = noises(recipe, middle, learning_rate=rate, seed=0)
+    return Curves(
+        model=model,
+        dataset=dataset,
+        device=machine.device_name(place, threads),
+        target=target,
+        software=machine.software(place),
+        command=command,
+        date=datetime.date.today().isoformat(),
+        notes=f"SGD, rates tuned with seed {TUNING_SEED}; a training ends at the target or after {epochs} epochs "
+        f"of {len(found.classes)} samples; accuracy on {len(found.held_classes)} others every {recipe.every} samples; "
+        f"gradient noise at batch {middle.batch_size}",
+        trials=tuple(trials),
+        noise=noise,
+    )
+
+
+def tuned(recipe: Recipe, regime: Regime, near: float) -> float:
+    """Of learning rate `near`, its half and its double the one that reaches the target soonest, or else comes nearest.
+
+    None trains on once it is beaten.
+    """
+    best = (inf, 0.0, near)
+    for rate in (near, near / 2, near * 2):
+        most = recipe.most_samples if best[0] == inf else round(best[0])
+        one = trial(recipe, regime, rate, TUNING_SEED, most)
+        best = min(best, (one.samples_to(recipe.target), -one.best, rate))
+    return best[2]
+
+
+def trial(recipe: Recipe, regime: Regime, learning_rate: float, seed: int, most_samples: int | None = None) -> Trial:
+    """One training, as far as `train` goes."""
+    found = train(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
+    points = tuple((seen, accuracy) for seen, accuracy, _ in found)
+    momentum = MOMENTUM[regime.method]
+    return Trial(regime=regime, learning_rate=learning_rate, momentum=momentum, seed=seed, points=points)
+
+
+def _told(trials: Sequence[Trial], target: float) -> str:
+    found = sorted(one.samples_to(target) for one in trials)
+    return ", ".join("never" if samples == inf else f"{samples:,.0f}" for samples in found)
