@@ -111,6 +111,7 @@ class Cluster:
     rendezvous: in schedules "gpipe" and "1f1b" a device receives a message only once it has nothing else to run
     before what needs it, and in "1f1b" waits until what it sends has left, as torch's pipelines do. collectives:
     measured curves by name, as {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
+    task_overhead_s: what the runtime adds to every compute task, whatever the speed of the device.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
@@ -124,6 +125,7 @@ class Cluster:
     send_cpu_s_per_byte: float = 0.0
     receive_cpu_s_per_byte: float = 0.0
     busy_latency_s: float = 0.0
+    task_overhead_s: float = 0.0
     rendezvous: bool = False
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
@@ -131,7 +133,7 @@ class Cluster:
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
         require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
-        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"):
+        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s", "task_overhead_s"):
             require_time(name, getattr(self, name))
         roles = [device.role for device in self.devices]
         require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")

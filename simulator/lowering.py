@@ -60,6 +60,7 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
 
     whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
     add_synchronisation(builder, profile, cluster, plan, backwards, whole)
+    builder.column("seconds")[builder.column("route") < 0] += cluster.task_overhead_s
     names = [layer.name for layer in profile.layers]
     static = static_bytes(profile, cluster, plan)
     if plan.schedule in STASHING:

@@ -223,6 +223,15 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
 
 
+def test_the_runtime_adds_to_every_compute_task() -> None:
+    """Three layers forward, backward and one update on one device: seven tasks."""
+    cluster, profile = star(1), chain(3)
+    plan = replicated(profile, 1)
+    slow = replace(cluster, task_overhead_s=0.5)
+    expected = run(profile, cluster, plan).report.step_s + 7 * 0.5
+    assert run(profile, slow, plan).report.step_s == pytest.approx(expected, rel=EXACT)
+
+
 @pytest.mark.parametrize(("receiver_s", "end_s"), [(3.0, 1.75), (1.1, 1.6), (0.0, 1.5)])
 def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float, end_s: float) -> None:
     """A message of 0.5 s leaves after 1 s; its receiver computes beyond its turn, for part of it, or not at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -32,9 +32,16 @@ def summarised(outcomes: Sequence[Outcome]) -> Summary:
 
 
 def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
-    """What a prediction is made of: the captured network and the calibrated lab. Raises InputError or OSError."""
+    """What a prediction is made of: the captured network and the calibrated lab, with the runtime's overhead.
+
+    Raises InputError or OSError.
+    """
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
-    return profile, files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    if case.via == "execute":
+        overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
+        cluster = replace(cluster, task_overhead_s=overhead.task_overhead_s)
+    return profile, cluster
 
 
 def explained(folder: Path, case: Case) -> Comparison | None:
@@ -55,6 +62,15 @@ def plan_path(folder: Path, case: Case) -> Path:
 
 def timeline_path(folder: Path, case: Case) -> Path:
     return folder / "timelines" / f"{case.name}.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What the executor adds to each task of a network, see traces/overhead.py."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    task_overhead_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,12 @@
 """Predict real runs, make them, and say how wrong the predictions were.
 
-    once, before any run     calibration of every lab; a profile of every network       folder/clusters, folder/profiles
-    for each run             prediction from those files alone, then the run itself     folder/runs
-    for each of the executor the plan that ran and when each of its tasks ran            folder/plans, folder/timelines
-    in the end               all runs asked for, with machine and software              folder/validation.json
+    once, before any run     calibration of every lab       folder/clusters
+                             a profile of every network     folder/profiles
+                             what the executor adds to it   folder/overheads
+    for each run             prediction from those files    folder/runs
+                             alone, then the run itself
+    of the executor's runs   plan, and when each task ran   folder/plans, folder/timelines
+    in the end               all runs, machine, software    folder/validation.json
 
 A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
 on this machine, each pinned to one core.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +38,8 @@ from traces.execute import WARMUP, execute
 from traces.executions import Execution, write_execution
 from traces.launch import launch
 from traces.netlab import Lab
-from traces.outcomes import Outcome, Validation, plan_path, profile_and_cluster, timeline_path
+from traces.outcomes import Outcome, Overhead, Validation, plan_path, profile_and_cluster, timeline_path
+from traces.overhead import task_overhead_s
 from traces.pipelining import run_pipeline
 from traces.rank import Rank
 from traces.steps import Measured
@@ -63,11 +68,13 @@ def validate(
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
     cores = sorted(os.sched_getaffinity(0))[:2]
-    for part in ("profiles", "clusters", "runs", "plans", "timelines"):
+    for part in ("profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     missing = [case for case in cases if not _path(folder, case).exists()]
     for model in dict.fromkeys(case.model for case in missing):
         _profile(folder, model, cores, say)
+    for model in dict.fromkeys(case.model for case in missing if case.via == "execute"):
+        _overhead(folder, model, cores, say)
     for network in dict.fromkeys(case.network for case in missing):
         _calibrated(folder, network, cores, say)
     for number, case in enumerate(missing, 1):
@@ -133,6 +140,25 @@ def profile_rank(rank: Rank, model: str, path: str) -> None:
     found = capture(model, BATCH_SIZE, repeats=25, fractions=FRACTIONS, command="shardscope validate")
     if rank.number == 0:
         files.write_profile(found, path)
+
+
+def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Measure on every core at once what the executor adds to a task of the network, unless it is stored."""
+    path = folder / "overheads" / f"{model}.json"
+    if not path.exists():
+        say(f"executor's overhead on {model}")
+        pinned = pinning(len(cores), cores)
+        arguments = {"path": str(folder / "profiles" / f"{model}.json")}
+        found = launch(
+            "traces.validate:overhead_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=300
+        )
+        files.write_text_atomic(path, files.to_json(Overhead(task_overhead_s=statistics.fmean(found))))
+
+
+def overhead_rank(rank: Rank, path: str) -> float:
+    """What each process of `_overhead` does."""
+    rank.doing("a step of the executor alone")
+    return task_overhead_s(files.read_profile(path))
 
 
 def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Callable[[str], None]) -> None:

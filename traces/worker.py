@@ -184,9 +184,9 @@ class Worker:
         """Take what came with a task that has ended, and begin what waited for it."""
         if self._graph.route[task] >= 0:
             self._take(task, row)
-        for successor in self._after(task):
+        for successor in self._successors[task]:
             self._waits[successor] -= 1
-            if not self._waits[successor] and self._mine[successor]:
+            if not self._waits[successor]:
                 self._begin(successor)
 
     def _take(self, task: int, row: Tensor | None) -> None:
@@ -212,10 +212,6 @@ class Worker:
         graph = self._graph
         return Output(int(graph.layer[task]), int(graph.microbatch[task]), int(graph.shard[task]))
 
-    def _after(self, task: int) -> list[int]:
-        start, successors = self._successors
-        return [x for x in successors[start[task] : start[task + 1]].tolist() if self._mine[x]]
-
     def _sort_tasks(self) -> None:
         """Which tasks this rank begins, which messages come to it, and for how many ends each task waits here."""
         graph, rank = self._graph, self._rank
@@ -229,7 +225,8 @@ class Worker:
         seen[received] = True
         owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
         self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
-        self._successors = graph.successors()
+        start, successors = graph.successors()
+        self._successors = [[x for x in after.tolist() if self._mine[x]] for after in np.split(successors, start[1:-1])]
         place = np.empty(len(graph), dtype=np.int64)
         place[in_order(graph, self._script.predicted)] = np.arange(len(graph))
         self._expected = sorted(received, key=place.__getitem__)
