@@ -130,10 +130,8 @@ def test_converge_tunes_measures_and_says_where_it_all_came_from() -> None:
         epochs=1, command="as typed", say=said.append,
     )  # fmt: skip
     served = Regime(batch_size=128, method="asynchronous", staleness=1)
-    assert (
-        list(found.by_regime) == [Regime(batch_size=128), served, replace(served, method="stashing")]
+    assert list(found.by_regime) == [Regime(batch_size=128), served, replace(served, method="stashing")]
     assert len(said) == 3
-    )
     assert all([trial.seed for trial in trials] == [0, 1] for trials in found.by_regime.values())
     assert found.command == "as typed" and found.software["torch"] and found.device.endswith("1 thread") and found.date
     assert len(found.noise) == len(found.trials[0].points)
