@@ -1,4 +1,6 @@
-"""Rank strategies by the simulated time of one training step.
+"""Rank strategies by the simulated time of one training step, or of a training to an accuracy.
+
+    shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
 
 A strategy that cannot be built for this network and machine stands in the table with the reason.
 """
@@ -8,11 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _strategy
+from simulator.cli import _accuracy, _options, _strategy
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
+    from simulator.reaching import Reached
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -28,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+    _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
 
 
@@ -37,24 +41,35 @@ def run(args: argparse.Namespace) -> int:
 
     names = named(args.strategies)
     profile = files.read_profile(args.profile)
+    curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
+    reached: dict[str, Reached] = {}
     failed: dict[str, str] = {}
     for name in names:
         try:
-            done[name] = simulated(name, profile, cluster, args)
+            one = simulated(name, profile, cluster, args)
+            if curves is not None:
+                reached[name] = _accuracy.judged(one, curves, args.to_accuracy, profile, cluster)
+            done[name] = one
         except (InputError, MissingExtraError) as error:
             failed[name] = str(error)
-    ranked = sorted(done, key=lambda name: done[name].report.step_s)
+    ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     note = _options.device_note(profile, cluster)
     if args.json:
-        rows: list[dict[str, object]] = [{"strategy": name, "report": done[name].report.to_dict()} for name in ranked]
+        rows: list[dict[str, object]] = [
+            {"strategy": name, "report": done[name].report.to_dict()}
+            | ({"to_accuracy": reached[name].to_dict()} if reached else {})
+            for name in ranked
+        ]
         _printing.print_json(rows + [{"strategy": name, "error": why} for name, why in failed.items()], note)
     else:
         reports = [done[name].report for name in ranked]
         _printing.print_comparison(profile, cluster, reports, failed, note, args.trace_out)
+        if curves is not None:
+            _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2
 
 

@@ -1,0 +1,158 @@
+"""Train a plan for real until an accuracy: every rank a process, real data, parameters looked at on the way.
+
+ranks    step, step, look at the parameters, step, ...        the clock stands while they are copied
+here     join what the ranks hold into one network, take its accuracy on held-out samples
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, from_numpy, nn
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.convergence import Trial
+from simulator.plan import Plan
+from simulator.workload import Profile
+from traces import datasets, zoo
+from traces.execute import all_reduce_groups, whole_parameters
+from traces.launch import launch
+from traces.netlab import Lab
+from traces.rank import Rank
+from traces.script import Script
+from traces.transport import Gloo
+from traces.worker import Worker
+
+Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One real training under a plan: seconds of each step, of all with their common starts; accuracy on the way.
+
+    A step lasts from the common start of all ranks to the end of its last task. points: (samples, accuracy).
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    steps_s: tuple[float, ...]
+    wall_s: float
+    points: tuple[tuple[int, float], ...]
+
+
+def train(
+    profile: Profile,
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    dataset: str,
+    like: Trial,
+    updates: int,
+    every: int,
+    lab: Lab | None = None,
+    cores: Sequence[Sequence[int]] = (),
+    timeout_s: float = 300.0,
+) -> Training:
+    """Train `updates` steps with the seed, learning rate and momentum of `like`, a trial in one process.
+
+    Accuracy is taken every `every` steps. The samples come in the order in which the trial had them. lab and cores: as
+    for `execute`. Raises as that does.
+    """
+    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+        folder = Path(name)
+        files.write_profile(profile, folder / "profile.json")
+        files.write_cluster(cluster, folder / "cluster.yaml")
+        files.write_plan(plan, folder / "plan.json")
+        arguments = {
+            "folder": name, "dataset": dataset, "seed": like.seed, "learning_rate": like.learning_rate,
+            "momentum": like.momentum, "updates": updates, "every": every,
+        }  # fmt: skip
+        count = len(cluster.devices)
+        found = launch(
+            "traces.training:run_rank", count, lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores
+        )
+        ranks = [_read(folder / f"{rank}.npz") for rank in range(count)]
+    script = Script(profile=profile, cluster=cluster, plan=plan, network=zoo.load(profile.model), seed=like.seed)
+    held, model = datasets.load(dataset), script.network.build()
+    points = []
+    for looked in range(updates // every):
+        accuracy = held.accuracy(_joined(script, model, [rank[looked] for rank in ranks]))
+        points.append(((looked + 1) * every * plan.batch_size, accuracy))
+    steps = zip(*(rank["steps_s"] for rank in found), strict=True)
+    return Training(
+        steps_s=tuple(max(step) for step in steps),
+        wall_s=max(rank["wall_s"] for rank in found),
+        points=tuple(points),
+    )
+
+
+def run_rank(
+    rank: Rank,
+    folder: str,
+    dataset: str,
+    seed: int,
+    learning_rate: float,
+    momentum: float,
+    updates: int,
+    every: int,
+) -> dict[str, object]:
+    """What each process of `train` does; it leaves the parameters that it held in `folder`."""
+    place = Path(folder)
+    profile = files.read_profile(place / "profile.json")
+    plan = files.read_plan(place / "plan.json")
+    script = Script(
+        profile=profile,
+        cluster=files.read_cluster(place / "cluster.yaml"),
+        plan=plan,
+        network=zoo.load(profile.model),
+        seed=seed,
+        learning_rate=learning_rate,
+        momentum=momentum,
+    )
+    rank.doing("building its shards")
+    worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
+    batches = datasets.load(dataset).batches(plan.batch_size, seed)
+    steps_s, looked, wall_s = [], dict[str, np.ndarray](), 0.0
+    for update in range(1, updates + 1):
+        samples, classes = next(batches)
+        began = time.monotonic()
+        step = worker.step(samples, classes)
+        wall_s += time.monotonic() - began
+        steps_s.append(float(np.nanmax(step.end_s)))
+        if update % every == 0:
+            looked |= _named(worker.shards.parameters, update // every - 1)
+    worker.close()
+    np.savez(place / f"{rank.number}.npz", **looked)  # type: ignore[arg-type]
+    return {"steps_s": steps_s, "wall_s": wall_s}
+
+
+def _named(parameters: Slots, looked: int) -> dict[str, np.ndarray]:
+    """Copies of what a rank holds, as "look/layer/slot/name"."""
+    return {
+        f"{looked}/{layer}/{slot}/{name}": tensor.detach().numpy().copy()
+        for (layer, slot), held in parameters.items()
+        for name, tensor in held.items()
+    }
+
+
+def _read(path: Path) -> dict[int, dict[tuple[int, int], dict[str, Tensor]]]:
+    """What a rank held, look by look."""
+    found: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for key, array in archive.items():
+            looked, layer, slot, name = key.split("/")
+            held = found.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
+            held[name] = from_numpy(array)
+    return found
+
+
+def _joined(script: Script, model: nn.Module, ranks: Sequence[Slots]) -> nn.Module:
+    """`model` with the parameters that the ranks hold."""
+    model.load_state_dict(whole_parameters(script, ranks))
+    return model
