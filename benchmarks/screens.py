@@ -78,7 +78,7 @@ def opened(browser: Any, site: str, configuration: Configuration) -> Iterator[tu
 
 def sized(store: Store, spans: int) -> Configuration:
     """A pipeline of the deepest network with as many micro-batches as make about `spans` spans."""
-    profiles = store.profiles()
+    profiles = store.profiles.everything()
     deepest = max(profiles, key=lambda key: len(profiles[key].layers))
     plain = replace(store.default(), profile=deepest, devices=8, microbatches=8, batch_size=8)
     run = store.outcome(plain).run

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 
 from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
+from dashboard.kpis import Kpi
+from dashboard.uploads import MOST_UPLOAD_BYTES
 
 KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
          "point-to-point": MESSAGE, "all-reduce": REDUCE}  # fmt: skip
@@ -54,6 +57,52 @@ def graph(name: str, height: int, label: str) -> Any:
         role="img",
         **aria(label),
     )
+
+
+def drop(name: str, what: str, accept: str) -> Any:
+    """A field to drop a file on; `what` it takes, by the endings in `accept`."""
+    label: dict[str, Any] = {"data-label": f"{what} file ({accept})"}
+    field = dcc.Upload(
+        html.Div([f"Drop {what} ({accept}) here or ", html.U("choose a file")], className="drop"),
+        id=name, accept=accept, max_size=MOST_UPLOAD_BYTES, multiple=False,
+    )  # fmt: skip
+    return html.Div(field, className="drop-field", **label)
+
+
+def refused(error: Exception, title: str, expected: str) -> Any:
+    """What to say of an upload that is not what it should be."""
+    more = html.Div(f"Expected: {expected}.", className="figure-note")
+    return dmc.Alert([html.Div(str(error)), more], title=title, color="red", variant="light")
+
+
+def facts(told: Mapping[str, str]) -> Any:
+    """A table of names and values; empty values are left out."""
+    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in told.items() if value]
+    return html.Table(html.Tbody(rows), className="plain-table")
+
+
+def plain_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    """A table whose first column names its rows."""
+    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
+    body = [html.Tr([html.Th(row[0], scope="row"), *[html.Td(cell) for cell in row[1:]]]) for row in rows]
+    return html.Table([head, html.Tbody(body)], className="plain-table")
+
+
+def tiles(kpis: Sequence[Kpi]) -> list[Any]:
+    """Numbers with their names."""
+    return [
+        dmc.Paper(
+            [
+                html.Div(kpi.label, className="kpi-label", title=kpi.hint),
+                html.Div([
+                    html.Span(kpi.value, className="kpi-value"),
+                    html.Span(kpi.change, className=f"kpi-change {kpi.tone}"),
+                ], className="kpi-line"),
+            ],
+            withBorder=True, px="sm", py=6, radius="md",
+        )
+        for kpi in kpis
+    ]  # fmt: skip
 
 
 def legend() -> Any:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ClientsideFunction, Output
+from dash import ClientsideFunction, Output, State
 
 
 def in_browser(app: Any, function: str, outputs: Any, *inputs: Any, initial: bool = True) -> None:
     """Let `function` compute `outputs`; unless `initial`, only once one of the inputs has changed."""
     app.clientside_callback(ClientsideFunction("page", function), outputs, *inputs, prevent_initial_call=not initial)
+
+
+def keep_in_address(app: Any, *inputs: Any) -> None:
+    """Let the address of a page hold the values of `inputs` under the names that the page has in `own-names`."""
+    outputs = Output("address", "data", allow_duplicate=True)
+    app.clientside_callback(
+        ClientsideFunction("page", "own"), outputs, *inputs, State("own-names", "data"), State("address", "data"),
+        prevent_initial_call="initial_duplicate",
+    )  # fmt: skip
 
 
 def effect(app: Any, function: str, *inputs: Any) -> None:

@@ -100,7 +100,7 @@ def rail(store: Store, now: Configuration) -> list[Any]:
 
 def profile_options(store: Store) -> list[dict[str, str]]:
     """The profiles to choose from, by identity."""
-    profiles = store.profiles().items()
+    profiles = store.profiles.everything().items()
     return [{"value": key, "label": f"{key.partition('@')[0]} · batch {p.batch_size}"} for key, p in profiles]
 
 

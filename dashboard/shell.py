@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
@@ -18,8 +18,8 @@ from dashboard.exports import EXPORTS
 from dashboard.store import Store
 from simulator.errors import ShardscopeError
 
-Page = Callable[[Configuration, Configuration | None], Any]
-"""The content of a page that shows a configuration beside a baseline."""
+Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]
+"""The content of a page that shows a configuration beside a baseline; the third is what else its address says."""
 
 FILES = (*EXPORTS, "report.html")
 HELP = (
@@ -78,8 +78,9 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
     )
     def show(path: str, search: str) -> tuple[Any, list[dict[str, Any]]]:
         now, baseline, problems = read_address(store, search or "")
+        own = dict(parse_qsl((search or "").removeprefix("?")))
         page = pages.get(path)
-        content = _missing(path, pages) if page is None else page(now, baseline)
+        content = _missing(path, pages) if page is None else page(now, baseline, own)
         told = [toast("The link was changed", problem, "yellow") for problem in problems]
         address = {"query": now.query(), "base": baseline.query() if baseline else ""}
         return [dcc.Store(id="address", data=address), content], told
@@ -91,6 +92,7 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
     help_inputs = Input("help-button", "n_clicks"), State("help", "opened")
     in_browser(app, "help", Output("help", "opened"), *help_inputs, initial=False)
     effect(app, "copyLink", Input("copy-link", "n_clicks"))
+    effect(app, "nameUploads", Input("page", "children"))
     files = [Output(_export_id(name), "href") for name in FILES]
     in_browser(app, "exports", files, Input("address", "data"), State("export-names", "data"))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -15,6 +13,8 @@ from typing import Any
 
 import partitioners
 from dashboard.configuration import OPTIMIZERS, OWN, Configuration, from_query
+from dashboard.shelf import Shelf
+from dashboard.validations import Stored
 from simulator import catalogue, files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
@@ -23,10 +23,6 @@ from simulator.run import Run, run
 from simulator.workload import Profile
 
 MOST_TASKS = 300_000
-MOST_UPLOAD_BYTES = 20 * 10**6
-MOST_LAYERS = 2000
-MOST_SCALING_POINTS = 64
-_UPLOADS = 20
 _OUTCOMES = 64
 _REMEMBERED_TASKS = 2_000_000
 
@@ -44,68 +40,36 @@ class Outcome:
 
 
 class Store:
-    """The profiles at hand, by identity "name@hash", and the latest outcomes. Safe to use from several threads."""
+    """What is at hand, one shelf for each kind, and the latest outcomes. Safe to use from several threads."""
 
-    def __init__(self, profiles: Mapping[str, Profile]) -> None:
-        """profiles: by name, the first one is shown first. Raises InputError when there is none."""
+    def __init__(self, profiles: Mapping[str, Profile], *, validations: Mapping[str, Stored] | None = None) -> None:
+        """By name; of each kind the first one is shown first. Raises InputError when there is no profile."""
         require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
-        self._profiles = {identity(name, profile): profile for name, profile in profiles.items()}
-        self._given = len(self._profiles)
+        self.profiles = Shelf("profile", profiles)
+        self.validations = Shelf("validation", validations or {})
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
         self._running: dict[Configuration, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def profiles(self) -> dict[str, Profile]:
-        """All profiles by identity, those given first."""
-        with self._lock:
-            return dict(self._profiles)
-
-    def profile(self, name: str) -> Profile:
-        """The profile of an identity, or of a name without a hash. Raises UnknownNameError."""
-        return self.profiles()[self.resolve(name)]
-
-    def resolve(self, name: str) -> str:
-        """The identity that `name` stands for; a hash that is not at hand gives way to the name alone."""
-        known = self.profiles()
-        same = [key for key in known if key.partition("@")[0] == name.partition("@")[0]]
-        if name in known or not same:
-            if name not in known:
-                raise UnknownNameError.of("profile", name, known)
-            return name
-        return same[0]
-
     def default(self) -> Configuration:
         """What the first screen shows: a pipeline of the first profile."""
-        return Configuration(
-            profile=next(iter(self.profiles())), cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8
-        )
+        first = next(iter(self.profiles.everything()))
+        return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
     def read(self, query: str) -> tuple[Configuration, list[str]]:
         """The configuration of a URL query, of a profile that is at hand, and what had to be changed about it."""
         found, problems = from_query(query, self.default())
         try:
-            profile = self.resolve(found.profile)
+            profile = self.profiles.resolve(found.profile)
         except UnknownNameError as error:
             return replace(found, profile=self.default().profile), [*problems, str(error)]
         if profile != found.profile and "@" in found.profile:
             problems.append(f"the profile of the link is not at hand; using {profile}")
         return replace(found, profile=profile), problems
 
-    def add(self, text: bytes, filename: str) -> str:
-        """Read an uploaded profile (JSON) and keep it; its identity. Raises InputError naming place and rule."""
-        name = Path(filename).stem[:60] or "upload"
-        profile = read_upload(text, filename)
-        key = identity(name, profile)
-        with self._lock:
-            self._profiles[key] = profile
-            extra = list(self._profiles)[self._given :]
-            for old in extra[: max(0, len(extra) - _UPLOADS)]:
-                del self._profiles[old]
-        return key
-
     def outcome(self, configuration: Configuration) -> Outcome:
         """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""
-        configuration = replace(configuration, profile=self.resolve(configuration.profile))
+        configuration = replace(configuration, profile=self.profiles.resolve(configuration.profile))
         with self._lock:
             mine = self._running.setdefault(configuration, threading.Lock())
         with mine:
@@ -113,7 +77,7 @@ class Store:
                 if configuration in self._outcomes:
                     self._outcomes.move_to_end(configuration)
                     return self._outcomes[configuration]
-            found = _compute(configuration, self.profile(configuration.profile))
+            found = _compute(configuration, self.profiles.get(configuration.profile))
             with self._lock:
                 self._outcomes[configuration] = found
                 self._forget()
@@ -133,32 +97,6 @@ def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
     given = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
     library = sorted(files.library(), key=lambda name: (name != "vgg16", name))
     return given | {name: files.read_profile(name) for name in library if name not in given}
-
-
-def identity(name: str, profile: Profile) -> str:
-    """name@hash, the hash over all of the profile's content."""
-    digest = hashlib.sha256(repr(profile).encode()).hexdigest()
-    return f"{name}@{digest[:10]}"
-
-
-def read_upload(text: bytes, filename: str) -> Profile:
-    """The profile in `text`. Raises InputError naming the file, the place, the value and the rule."""
-    shown = Path(filename).name[:80] or "upload.json"
-    rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
-    require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        path.write_bytes(text)
-        try:
-            profile = files.read_profile(path)
-        except InputError as error:
-            raise InputError(str(error).replace(str(path), shown)) from None
-        except RecursionError:
-            raise InputError(f"{shown}: brackets are nested too deeply for a profile") from None
-    require(len(profile.layers) <= MOST_LAYERS, "layers", len(profile.layers), f"at most {MOST_LAYERS} here")
-    points = max(len(layer.scaling) for layer in profile.layers)
-    require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
-    return profile
 
 
 def build_cluster(configuration: Configuration) -> Cluster:

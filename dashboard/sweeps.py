@@ -100,7 +100,7 @@ class Sweeps:
         for name in values:
             if name not in PARAMETERS:
                 raise UnknownNameError.of("parameter", name, PARAMETERS)
-        profile = self._store.profile(base.profile)
+        profile = self._store.profiles.get(base.profile)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "profile.json"
             files.write_profile(profile, path)

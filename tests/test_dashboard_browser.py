@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
 from dashboard.store import Store, bundled
+from dashboard.validations import at_hand
 from simulator.files import library, write_profile
 
 pytestmark = [
@@ -25,7 +26,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def store() -> Store:
     profiles = bundled()
-    return Store({"vgg_small": profiles["vgg_small"], **profiles})
+    return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand())
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +334,7 @@ def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path)
     page.set_input_files("#upload input[type=file]", str(bad))
     page.wait_for_selector("#uploaded >> text=did you mean 'model'")
     shot(page, "profiles-bad-upload", full=False)
-    write_profile(replace(store.profile("vgg_small"), model="mine"), tmp_path / "mine.json")
+    write_profile(replace(store.profiles.get("vgg_small"), model="mine"), tmp_path / "mine.json")
     page.set_input_files("#upload input[type=file]", str(tmp_path / "mine.json"))
     page.wait_for_selector("#uploaded >> text=mine@")
     page.click("#explore-profile")
@@ -362,3 +363,25 @@ def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> 
     page.fill("#sweep-x-values", "nonsense")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-problem >> text=cannot be swept")
+
+
+def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
+    page.goto(f"{site}/validate?by=ranks")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
+    worst = page.input_value("#validate-run")
+    assert worst in page.inner_text("#validate-details") and "too short" in page.inner_text("#validate-details")
+    page.wait_for_timeout(300)
+    shot(page, "validate")
+    assert violations(page) == []
+    page.locator("#validate-rows .ag-row[row-index='2'] [col-id=error]").click()
+    until(page, "worst => ![null, worst].includes(new URLSearchParams(location.search).get('run'))", worst)
+    assert state(page)["by"] == "ranks" and state(page)["run"] == page.input_value("#validate-run")
+    page.keyboard.press("/")
+    page.keyboard.type("ddp")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
+    page.reload()
+    until(page, "() => document.querySelector('#validate-details')?.innerText.includes('DistributedDataParallel')")
+    page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
+    page.wait_for_selector("#validate-problem >> text=schema is missing")

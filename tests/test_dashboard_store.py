@@ -11,9 +11,10 @@ import pytest
 from small_networks import branches, chain
 
 from dashboard import store as store_module
+from dashboard import uploads
 from dashboard.advice import advise, moves
 from dashboard.configuration import Configuration
-from dashboard.store import Outcome, Store, identity, read_upload, require_size
+from dashboard.store import Outcome, Store, require_size
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
 from simulator.plan import Placement, Plan
@@ -93,17 +94,19 @@ def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered() -> None:
 
 
 def test_an_upload_is_known_by_its_content(store: Store, tmp_path: Path) -> None:
-    key = store.add(written(chain([1.0, 2.0]), tmp_path), "mine.json")
-    assert key == identity("mine", chain([1.0, 2.0])) and store.profile(key).model == "small"
-    assert store.profile("mine@0000000000").layers[1].name == "b"
+    text = written(chain([1.0, 2.0]), tmp_path)
+    key = store.profiles.put("mine.json", uploads.profile(text, "mine.json"))
+    assert key == store.profiles.identity("mine", chain([1.0, 2.0]))
+    assert store.profiles.get(key).model == "small"
+    assert store.profiles.get("mine@0000000000").layers[1].name == "b"
     with pytest.raises(UnknownNameError, match="unknown profile 'absent'"):
-        store.profile("absent")
+        store.profiles.get("absent")
 
 
-def test_uploads_push_out_older_uploads_but_nothing_given(store: Store, tmp_path: Path) -> None:
+def test_uploads_push_out_older_uploads_but_nothing_given(store: Store) -> None:
     for i in range(25):
-        store.add(written(chain([1.0 + i]), tmp_path), "mine.json")
-    assert len(store.profiles()) == 2 + 20 and "small" in next(iter(store.profiles()))
+        store.profiles.put("mine.json", chain([1.0 + i]))
+    assert len(store.profiles.everything()) == 2 + 20 and "small" in next(iter(store.profiles.everything()))
 
 
 @pytest.mark.parametrize(
@@ -118,14 +121,14 @@ def test_uploads_push_out_older_uploads_but_nothing_given(store: Store, tmp_path
 )
 def test_a_broken_upload_says_where_and_why(text: bytes, told: str) -> None:
     with pytest.raises(InputError) as error:
-        read_upload(text, "folder/bad.json")
+        uploads.profile(text, "folder/bad.json")
     assert told in str(error.value) and "/tmp" not in str(error.value)
 
 
 def test_an_upload_of_too_many_layers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "MOST_LAYERS", 1)
+    monkeypatch.setattr(uploads, "MOST_LAYERS", 1)
     with pytest.raises(InputError, match="layers is 2: at most 1"):
-        read_upload(written(chain([1.0, 2.0]), tmp_path), "big.json")
+        uploads.profile(written(chain([1.0, 2.0]), tmp_path), "big.json")
 
 
 def test_advice_is_what_its_move_simulates_to(store: Store) -> None:

@@ -54,7 +54,9 @@
     if (event.key === "?") document.getElementById("help-button")?.click();
     if (event.key === "/") {
       event.preventDefault();
-      document.getElementById("find-layer")?.focus();
+      const field = document.querySelector("#find-layer, #validate-run");
+      field?.focus();
+      field?.select();
     }
   });
 
@@ -63,8 +65,15 @@
       /* Keep the address up to date without adding to the history, and let the other pages open on the same state. */
       address(state, paths) {
         const whole = `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
-        if (window.location.search !== whole) window.history.replaceState(window.history.state, "", window.location.pathname + whole);
+        const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
+        if (window.location.search !== whole + own) window.history.replaceState(window.history.state, "", window.location.pathname + whole + own);
         return paths.map((path) => path + whole);
+      },
+      /* What a page has beside configuration and baseline: values, then their names and the address so far. */
+      own(...given) {
+        const [names, state] = given.slice(-2);
+        const kept = names.map((name, i) => [name, given[i]]).filter(([, value]) => value != null && value !== "");
+        return { ...state, own: Object.fromEntries(kept) };
       },
       exports: (state, names) => names.map((name) => `export/${name}?${state.query}`),
       help: (clicks, opened) => (clicks ? !opened : false),
@@ -96,11 +105,13 @@
         if (shown) shown.forEach((one, i) => ns.loadTimeline(`timeline-${i}`, one.query, one.message));
         return window.dash_clientside.no_update;
       },
-      /* The upload's own input has no label for a screen reader. */
-      nameUpload() {
-        const input = document.querySelector("#upload input");
-        if (input) input.setAttribute("aria-label", "Profile file (JSON)");
-        else setTimeout(() => window.dash_clientside.page.nameUpload(), 200); // the component is still being loaded
+      /* An upload's own input has no label for a screen reader. */
+      nameUploads() {
+        for (const field of document.querySelectorAll(".drop-field")) {
+          const input = field.querySelector("input[type=file]");
+          if (input) input.setAttribute("aria-label", field.dataset.label);
+          else setTimeout(() => window.dash_clientside.page.nameUploads(), 200); // the component is still being loaded
+        }
         return window.dash_clientside.no_update;
       },
       highlight(selection) {

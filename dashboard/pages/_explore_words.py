@@ -9,6 +9,7 @@ from dash import html
 
 from dashboard import columns
 from dashboard.advice import Advice, Tried
+from dashboard.cards import tiles
 from dashboard.kpis import kpis
 from dashboard.measures import transfer_seconds
 from dashboard.store import Outcome
@@ -20,19 +21,7 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
-    return [
-        dmc.Paper(
-            [
-                html.Div(kpi.label, className="kpi-label", title=kpi.hint),
-                html.Div([
-                    html.Span(kpi.value, className="kpi-value"),
-                    html.Span(kpi.change, className=f"kpi-change {kpi.tone}"),
-                ], className="kpi-line"),
-            ],
-            withBorder=True, px="sm", py=6, radius="md",
-        )
-        for kpi in kpis(outcome.run.report, baseline)
-    ]  # fmt: skip
+    return tiles(kpis(outcome.run.report, baseline))
 
 
 def badge(outcome: Outcome) -> Any:

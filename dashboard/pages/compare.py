@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, dcc, html
 
-from dashboard.cards import aria, card, graph, legend
+from dashboard.cards import aria, card, graph, legend, plain_table
 from dashboard.clientside import effect
 from dashboard.comparison import Row, results, settings
 from dashboard.configuration import Configuration
@@ -24,7 +24,7 @@ def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
     effect(app, "pair", Input("pair", "data"))
 
-    def content(now: Configuration, baseline: Configuration | None) -> Any:
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         before = store.outcome(baseline or replace(now, strategy="data", microbatches=None))
         return _page(before, store.outcome(now), pinned=baseline is not None)
 
@@ -83,15 +83,10 @@ def _table(rows: Sequence[Row]) -> Any:
         return html.Div("nothing", className="figure-note")
     changes = any(row.change for row in rows)
     titles = ("what", "baseline", "now", *(["change"] if changes else []))
-    head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    body = [
-        html.Tr([
-            html.Th(row.name, scope="row"), html.Td(row.before), html.Td(row.after),
-            *([html.Td(row.change, className=f"kpi-change {row.tone}")] if changes else []),
-        ])
+    return plain_table(titles, [
+        [row.name, row.before, row.after, *([html.Span(row.change, className=f"kpi-change {row.tone}")] * changes)]
         for row in rows
-    ]  # fmt: skip
-    return html.Table([head, html.Tbody(body)], className="plain-table")
+    ])  # fmt: skip
 
 
 def _with(framed: Any, figure: Any) -> Any:

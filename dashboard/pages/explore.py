@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dash_ag_grid as dag
@@ -26,7 +27,7 @@ def add(app: Dash, store: Store) -> Page:
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
 
-    def content(now: Configuration, baseline: Configuration | None) -> Any:
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return html.Div(
             [
                 dcc.Store(id="configuration"),

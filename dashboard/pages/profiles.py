@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+from collections.abc import Mapping
 from typing import Any
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.cards import aria, card, graph
-from dashboard.clientside import effect
+from dashboard import uploads
+from dashboard.cards import aria, card, drop, facts, graph, refused
 from dashboard.configuration import Configuration
 from dashboard.controls import profile_options
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
 from dashboard.shell import Page
-from dashboard.store import MOST_UPLOAD_BYTES, Store
+from dashboard.store import Store
 from simulator.errors import InputError
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
 
+EXPECTED = "a profile file as `shardscope capture` writes it; Export > profile.json on Explore gives an example"
+
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
-    effect(app, "nameUpload", Input("shown-profile", "value"))
 
     @app.callback(
         Output("provenance", "children"),
@@ -39,7 +39,7 @@ def add(app: Dash, store: Store) -> Page:
         prevent_initial_call=False,
     )
     def show(key: str) -> tuple[Any, ...]:
-        profile = store.profile(key)
+        profile = store.profiles.get(key)
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
         longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
         href = f"/?v=1&profile={key}"
@@ -52,7 +52,7 @@ def add(app: Dash, store: Store) -> Page:
         prevent_initial_call=True,
     )
     def scale(layer: str | None, key: str) -> Figure:
-        profile = store.profile(key)
+        profile = store.profiles.get(key)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
     @app.callback(
@@ -67,13 +67,14 @@ def add(app: Dash, store: Store) -> Page:
         if contents is None:
             return no_update, no_update, no_update
         try:
-            key = store.add(_bytes(contents), filename or "upload.json")
+            name = filename or "upload.json"
+            key = store.profiles.put(name, uploads.profile(uploads.content(contents), name))
         except InputError as error:
-            return no_update, no_update, _problem(str(error))
+            return no_update, no_update, refused(error, "Not a profile", EXPECTED)
         told = dmc.Alert(f"{key} is kept until the dashboard ends.", title="Profile uploaded", color="green")
         return profile_options(store), key, told
 
-    def content(now: Configuration, baseline: Configuration | None) -> Any:
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now)
 
     return content
@@ -83,16 +84,12 @@ def _page(store: Store, now: Configuration) -> Any:
     choice = dmc.Select(
         id="shown-profile", label="Profile", data=profile_options(store), value=now.profile, allowDeselect=False, w=280,
     )  # fmt: skip
-    drop = dcc.Upload(
-        html.Div(["Drop a profile (JSON) here or ", html.U("choose a file")], className="drop"),
-        id="upload", accept=".json,application/json", max_size=MOST_UPLOAD_BYTES, multiple=False,
-    )  # fmt: skip
     link = dcc.Link("Explore this profile", id="explore-profile", href="/", className="nav-link")
     layer = dmc.Select(id="scaling-layer", data=[], searchable=True, size="xs", w=190, **aria("Layer"))
     return html.Main(
         dmc.Stack([
             html.H1("Profiles", className="page-title"),
-            dmc.Group([choice, drop, link], align="end"),
+            dmc.Group([choice, drop("upload", "a profile", ".json"), link], align="end"),
             html.Div(id="uploaded", role="alert"),
             html.Div(id="provenance"),
             card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
@@ -163,24 +160,4 @@ def _provenance(profile: Profile) -> Any:
         "made by": profile.command or "unknown",
         "notes": profile.notes,
     }
-    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in told.items() if value]
-    return card(
-        "provenance-card", "Where it comes from", [html.Table(html.Tbody(rows), className="plain-table")], formats=()
-    )
-
-
-def _bytes(contents: str) -> bytes:
-    """The file inside a browser's data URL."""
-    try:
-        return base64.b64decode(contents.partition(",")[2], validate=True)
-    except binascii.Error:
-        raise InputError("upload: the browser sent no readable file; try again") from None
-
-
-def _problem(text: str) -> Any:
-    more = (
-        "Expected: a profile file as `shardscope capture` writes it; Export > profile.json on Explore gives an example."
-    )
-    return dmc.Alert(
-        [html.Div(text), html.Div(more, className="figure-note")], title="Not a profile", color="red", variant="light"
-    )
+    return card("provenance-card", "Where it comes from", [facts(told)], formats=())

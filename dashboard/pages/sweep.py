@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_ag_grid as dag
@@ -27,7 +27,7 @@ def add(app: Dash, store: Store) -> Page:
     _add_running(app, store, sweeps)
     _add_figures(app, store, sweeps)
 
-    def content(now: Configuration, baseline: Configuration | None) -> Any:
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(now)
 
     return content

@@ -1,0 +1,143 @@
+"""Predicted against actual runs: a scatter, signed errors in groups, and the error over something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log10
+from typing import Any
+
+from dashboard.figures.style import DEVICES, GRID, INK, OUTLINE, Figure, figure, message
+from dashboard.validations import Group
+from traces.outcomes import Outcome
+
+CLOSE = 0.10
+"""The band around a perfect prediction."""
+_BAND = "rgba(0,158,115,0.10)"
+_BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}}
+_MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
+
+
+def predicted_against_actual(groups: Sequence[Group], selected: str | None = None) -> Figure:
+    """Step times in ms, both axes logarithmic, the diagonal with a band of CLOSE around it."""
+    data = [
+        _dots(group, i, [o.actual_s * 1e3 for o in group.outcomes], [o.predicted_s * 1e3 for o in group.outcomes],
+              selected, "actual %{x:.4g} ms, predicted %{y:.4g} ms")
+        for i, group in enumerate(groups)
+    ]  # fmt: skip
+    seen = [value for trace in data for value in (*trace["x"], *trace["y"])]
+    if not seen:
+        return message("no runs")
+    ends = [min(seen) / 1.15, max(seen) * 1.15]
+    band = {
+        "type": "scatter", "mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": _BAND,
+        "hoverinfo": "skip", "showlegend": False, "x": [*ends, *ends[::-1]],
+        "y": [*(end * (1 + CLOSE) for end in ends), *(end * (1 - CLOSE) for end in ends[::-1])],
+    }  # fmt: skip
+    diagonal = {
+        "type": "scatter", "mode": "lines", "line": {"color": OUTLINE, "dash": "dot", "width": 1.2}, "x": ends,
+        "y": ends, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+    axis = {"type": "log", "range": [log10(end) for end in ends], "ticksuffix": " ms", "dtick": "D2"}
+    return figure(
+        [band, diagonal, *data],
+        margin=_MARGIN,
+        showlegend=True,
+        legend=_BESIDE,
+        xaxis={**axis, "title": {"text": "actual step"}},
+        yaxis={**axis, "title": {"text": "predicted step"}},
+    )
+
+
+def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
+    """A bar per run, its signed error; groups beside each other, each worst first, with the mean of its absolutes."""
+    if not groups:
+        return message("no runs")
+    data, ticks, notes, at = [], [], [], 0
+    for i, group in enumerate(groups):
+        places = list(range(at, at + len(group.outcomes)))
+        data.append({
+            "type": "bar", "x": places, "y": [one.error * 100 for one in group.outcomes], "name": group.name,
+            "marker": {"color": DEVICES[i % 8], "line": _outlines(group, selected)},
+            "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f} %<extra></extra>",
+        })  # fmt: skip
+        ticks.append((places[0] + places[-1]) / 2)
+        notes.append({
+            "x": ticks[-1], "y": 1.0, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11},
+            "text": f"{group.mean_absolute_error:.0%}",
+        })  # fmt: skip
+        at = places[-1] + 2
+    notes.append({"x": 0, "xref": "paper", "xanchor": "right", "y": 1.0, "yref": "paper", "yanchor": "bottom",
+                  "showarrow": False, "font": {"size": 11}, "text": "mean "})  # fmt: skip
+    return figure(
+        data,
+        bargap=0.12,
+        annotations=notes,
+        shapes=[_zone()],
+        margin={**_MARGIN, "t": 26, "b": 70},
+        xaxis={"tickvals": ticks, "ticktext": [group.name for group in groups], "gridcolor": "rgba(0,0,0,0)"},
+        yaxis={"ticksuffix": " %", "title": {"text": "predicted / actual − 1"}, "zeroline": True, "zerolinecolor": INK},
+    )
+
+
+Read = Callable[[Outcome], float | None]
+QUANTITIES: Mapping[str, tuple[str, str, Read, Read]] = {
+    "volume": (
+        "bytes counted on the wire (MB)", "%",
+        lambda o: o.counted_bytes / 1e6 if o.predicted_bytes else None, lambda o: o.bytes_error * 100,
+    ),
+    "memory": (
+        "memory measured, fullest rank (MB)", "%",
+        lambda o: o.actual_memory_bytes / 1e6 if o.actual_memory_bytes else None,
+        lambda o: (o.predicted_memory_bytes / o.actual_memory_bytes - 1) * 100 if o.actual_memory_bytes else None,
+    ),
+    "load": ("processes in the run queue as the run began", "%", lambda o: o.load, lambda o: o.error * 100),
+}  # fmt: skip
+"""What an error stands over: (name of the axis, unit of the error, position, error)."""
+
+
+def error_over(groups: Sequence[Group], quantity: str, selected: str | None = None) -> Figure:
+    """The signed error of volume, memory or step over their size, or over the machine's load."""
+    title, unit, position, error = QUANTITIES[quantity]
+    data = []
+    for i, group in enumerate(groups):
+        known = Group(name=group.name, outcomes=tuple(o for o in group.outcomes if position(o) is not None))
+        x, y = ([read(o) for o in known.outcomes] for read in (position, error))
+        data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f} %"))
+    if not any(trace["x"] for trace in data):
+        return message("nothing was counted in these runs")
+    scale = {"type": "linear", "rangemode": "tozero"} if quantity == "load" else {"type": "log", "dtick": "D2"}
+    return figure(
+        data,
+        shapes=[_zone()],
+        margin=_MARGIN,
+        xaxis={"title": {"text": title}, **scale},
+        yaxis={"ticksuffix": f" {unit}", "zeroline": True, "zerolinecolor": GRID},
+    )
+
+
+def _dots(
+    group: Group, number: int, x: Sequence[Any], y: Sequence[Any], selected: str | None, told: str
+) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "name": group.name, "x": list(x), "y": list(y),
+        "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {told}<extra></extra>",
+        "marker": {
+            "color": DEVICES[number % 8], "size": 9, "symbol": ("circle", "diamond")[number // 8 % 2],
+            "opacity": 0.85, "line": _outlines(group, selected),
+        },
+    }  # fmt: skip
+
+
+def _names(group: Group) -> list[str]:
+    return [one.case.name for one in group.outcomes]
+
+
+def _outlines(group: Group, selected: str | None) -> dict[str, Any]:
+    """A ring around the selected run."""
+    return {"color": INK, "width": [2.5 if one.case.name == selected else 0 for one in group.outcomes]}
+
+
+def _zone() -> dict[str, Any]:
+    """The band of small errors behind everything."""
+    return {"type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": -100 * CLOSE, "y1": 100 * CLOSE,
+            "fillcolor": _BAND, "line": {"width": 0}, "layer": "below"}  # fmt: skip

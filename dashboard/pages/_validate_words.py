@@ -1,0 +1,150 @@
+"""What Validate says: its numbers on top, one run in detail, the table of runs. Components, no callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+
+from dashboard.cards import card, facts, plain_table
+from dashboard.figures.validation import CLOSE
+from dashboard.kpis import Kpi
+from dashboard.validations import Stored
+from simulator.errors import InputError
+from simulator.taskgraph import TaskGraph
+from simulator.units import format_bytes, format_time
+from traces.compare import Comparison, Difference
+from traces.outcomes import Outcome, summarised
+
+_WORST = 5
+
+
+def kpis(found: Sequence[Outcome]) -> list[Kpi]:
+    """Runs, mean absolute error, bias, how many are close, the worst, the volume."""
+    summary = summarised(found)
+    close = sum(abs(one.error) <= CLOSE for one in found)
+    return [
+        Kpi(label="Runs", value=f"{summary.runs}", hint="real runs that were predicted beforehand"),
+        Kpi(label="Mean absolute error", value=f"{summary.mean_absolute_error:.1%}", hint="of the predicted step"),
+        Kpi(label="Bias", value=f"{summary.bias:+.1%}", hint="mean signed error: below 0 is predicted too fast"),
+        Kpi(label=f"Within {CLOSE:.0%}", value=f"{close} of {summary.runs}", hint="runs with so small an error"),
+        Kpi(label="Worst", value=f"{summary.worst_error:+.1%}", hint=summary.worst),
+        Kpi(label="Volume, worst", value=f"{summary.worst_bytes_error:+.1%}", hint="predicted against counted bytes"),
+    ]
+
+
+def machine(stored: Stored) -> str:
+    """What the runs were made with."""
+    found = stored.validation
+    software = ", ".join(f"{name} {version}" for name, version in found.software.items())
+    return f"Made on {found.machine}, {found.cores} cores, with {software}."
+
+
+def rows(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """The table's rows, worst first."""
+    return [
+        {
+            "run": one.case.name,
+            "error": one.error,
+            "predicted_ms": one.predicted_s * 1e3,
+            "actual_ms": one.actual_s * 1e3,
+            "spread_ms": one.actual_spread_s * 1e3,
+            "predicted_mb": one.predicted_bytes / 1e6,
+            "counted_mb": one.counted_bytes / 1e6,
+            "held_mb": one.predicted_memory_bytes / 1e6,
+            "measured_mb": None if one.actual_memory_bytes is None else one.actual_memory_bytes / 1e6,
+            "load": one.load,
+        }
+        for one in found
+    ]
+
+
+def details(stored: Stored, one: Outcome) -> Any:
+    """Everything that is known of one run."""
+    body = dmc.SimpleGrid(
+        [facts(_setting(one)), facts(_numbers(one)), _tasks(stored, one)],
+        cols={"base": 1, "lg": 3},
+        className="columns",
+    )
+    return card("validate-run-card", f"{one.case.name}: {one.error:+.1%}", [body], formats=())
+
+
+def _setting(one: Outcome) -> dict[str, str]:
+    case = one.case
+    tiers = "" if case.network.trunk_mbit is None else f", trunks of {case.network.trunk_mbit} Mbit/s"
+    servers = f", {case.network.servers} parameter servers" if case.network.servers else ""
+    slow = "" if case.straggler is None else f"rank {case.straggler} shares its core with a process that never rests"
+    return {
+        "network": f"{case.model}, batch {case.batch_size}",
+        "machine": f"{case.network.ranks} ranks at {case.network.mbit} Mbit/s{tiers}{servers}",
+        "strategy": ", ".join([case.strategy, *(f"{name} {value}" for name, value in case.options.items())]),
+        "run by": {"ddp": "DistributedDataParallel", "pipelining": "torch.distributed.pipelining"}.get(
+            case.via, "Shardscope's executor"
+        ),
+        "all-reduce": f"{case.collective}, buckets of {format_bytes(case.bucket_bytes)}",
+        "straggler": slow,
+        "date": one.date,
+    }
+
+
+def _numbers(one: Outcome) -> dict[str, str]:
+    again = f"; calmest of {one.attempts} attempts" if one.attempts > 1 else ""
+    measured = one.actual_memory_bytes
+    return {
+        "step predicted": format_time(one.predicted_s),
+        "step actual": f"{format_time(one.actual_s)}, median of {one.steps}{again}",
+        "spread of steps": f"{format_time(one.actual_spread_s)} ({one.actual_spread_s / one.actual_s:.1%})",
+        "off by": f"{format_time(abs(one.predicted_s - one.actual_s))} too {_direction(one)}",
+        "bytes predicted": format_bytes(one.predicted_bytes),
+        "bytes counted": f"{format_bytes(one.counted_bytes)} ({one.bytes_error:+.2%})",
+        "memory predicted": format_bytes(one.predicted_memory_bytes),
+        "memory measured": "not measured" if measured is None else format_bytes(measured),
+        "load": f"{one.load:.1f} processes in the run queue",
+    }
+
+
+def _direction(one: Outcome) -> str:
+    return "short" if one.error < 0 else "long"
+
+
+def _tasks(stored: Stored, one: Outcome) -> Any:
+    """The tasks that made the difference, where they are known."""
+    try:
+        found = stored.explained(one)
+    except (InputError, OSError) as error:
+        return html.Div(f"The stored timeline cannot be compared: {error}", className="figure-note")
+    if found is not None:
+        return dmc.Stack(causes(found), gap="xs")
+    kept = (
+        "`shardscope validate` keeps the tasks of the runs that Shardscope's executor makes; "
+        "see them with `shardscope dashboard --validation out/validation`."
+    )
+    return html.Div(["No timeline of this run is stored, so only its sums are known. ", kept], className="figure-note")
+
+
+def causes(found: Comparison) -> list[Any]:
+    """What the actual step consisted of, and the tasks that were longer or later than predicted by most."""
+    rows = [
+        [kind.name.lower(), f"{total.tasks}", format_time(total.predicted_s), format_time(total.actual_s),
+         _signed(total.actual_s - total.predicted_s)]
+        for kind, total in found.totals(found.path).items()
+    ]  # fmt: skip
+    rows.append(["waits between them", "", "", format_time(found.waits_s), ""])
+    titles = ("on the path that made the step", "tasks", "predicted", "actual", "longer")
+    worst = {"longest over prediction": found.longest(_WORST), "latest of their own": found.latest(_WORST)}
+    return [plain_table(titles, rows)] + [
+        plain_table((title, "predicted", "actual", "starts late"), [_told(found.graph, one) for one in tasks])
+        for title, tasks in worst.items()
+        if tasks
+    ]
+
+
+def _told(graph: TaskGraph, one: Difference) -> list[str]:
+    return [graph.describe(one.task), format_time(one.predicted_s), format_time(one.actual_s), _signed(one.late_s)]
+
+
+def _signed(seconds: float) -> str:
+    return f"{'−' if seconds < 0 else '+'}{format_time(float(np.abs(seconds)))}"

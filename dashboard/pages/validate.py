@@ -1,0 +1,199 @@
+"""Validate: what was predicted beside what happened, and which runs and tasks the difference comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from dashboard import uploads
+from dashboard.cards import LIVE, aria, card, drop, graph, refused, tiles
+from dashboard.clientside import keep_in_address
+from dashboard.configuration import Configuration
+from dashboard.figures.style import Figure
+from dashboard.figures.validation import error_over, errors, predicted_against_actual
+from dashboard.pages._validate_words import details, kpis, machine, rows
+from dashboard.shelf import label
+from dashboard.shell import Page
+from dashboard.store import Store
+from dashboard.validations import GROUPINGS, Stored, grouped
+from simulator.errors import InputError, UnknownNameError
+from traces.outcomes import Outcome
+
+EXPECTED = "the validation.json that `shardscope validate` writes"
+_GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")
+_OVER = {"volume": "volume", "memory-error": "memory", "load": "load"}
+
+
+def add(app: Dash, store: Store) -> Page:
+    """Register the callbacks of this page; returns what shows it."""
+    _add_figures(app, store)
+    _add_choice(app, store)
+    keep_in_address(app, Input("validation", "value"), Input("validate-run", "value"), Input("validate-by", "value"))
+
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+        return _page(store, own)
+
+    return content
+
+
+def _add_figures(app: Dash, store: Store) -> None:
+    @app.callback(
+        [Output(f"{name}-graph", "figure") for name in _GRAPHS],
+        Input("validation", "value"),
+        Input("validate-by", "value"),
+        Input("validate-run", "value"),
+    )
+    def draw(key: str | None, by: str, run: str | None) -> list[Figure]:
+        groups = grouped(_outcomes(store, key), by)
+        over = [error_over(groups, _OVER[name], run) for name in _GRAPHS[2:]]
+        return [predicted_against_actual(groups, run), errors(groups, run), *over]
+
+    @app.callback(
+        Output("validate-kpis", "children"),
+        Output("validate-machine", "children"),
+        Output("validate-rows", "rowData"),
+        Output("validate-run", "data"),
+        Output("validate-run", "value"),
+        Input("validation", "value"),
+        State("validate-run", "value"),
+    )
+    def show(key: str | None, run: str | None) -> tuple[Any, ...]:
+        stored = _stored(store, key)
+        found = _outcomes(store, key)
+        if stored is None or not found:
+            return [], "No validation is stored: drop one here, or make one with `shardscope validate`.", [], [], None
+        names = [outcome.case.name for outcome in found]
+        return tiles(kpis(found)), machine(stored), rows(found), names, run if run in names else names[0]
+
+    @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
+    def explain(run: str | None, key: str | None) -> Any:
+        stored = _stored(store, key)
+        outcome = next((one for one in _outcomes(store, key) if one.case.name == run), None)
+        return None if stored is None or outcome is None else details(stored, outcome)
+
+
+def _add_choice(app: Dash, store: Store) -> None:
+    @app.callback(
+        Output("validate-run", "value", allow_duplicate=True),
+        [Input(f"{name}-graph", "clickData") for name in _GRAPHS],
+        Input("validate-rows", "cellClicked"),
+        prevent_initial_call=True,
+    )
+    def choose(*clicks: Any) -> Any:
+        if ctx.triggered_id == "validate-rows":
+            return clicks[-1]["rowId"] if clicks[-1] else no_update
+        click = clicks[[f"{name}-graph" for name in _GRAPHS].index(ctx.triggered_id)]
+        return click["points"][0].get("customdata", no_update) if click else no_update
+
+    @app.callback(
+        Output("validation", "data"),
+        Output("validation", "value"),
+        Output("validate-problem", "children"),
+        Input("validate-upload", "contents"),
+        State("validate-upload", "filename"),
+        prevent_initial_call=True,
+    )
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
+        if contents is None:
+            return no_update, no_update, no_update
+        name = filename or "validation.json"
+        try:
+            found = Stored(validation=uploads.validation(uploads.content(contents), name))
+        except InputError as error:
+            return no_update, no_update, refused(error, "Not a validation", EXPECTED)
+        key = store.validations.put(name, found)
+        return _options(store), key, None
+
+
+def _stored(store: Store, key: str | None) -> Stored | None:
+    try:
+        return store.validations.get(key) if key else None
+    except UnknownNameError:  # an upload that gave way to others
+        return None
+
+
+def _outcomes(store: Store, key: str | None) -> Sequence[Outcome]:
+    stored = _stored(store, key)
+    return () if stored is None else sorted(stored.validation.outcomes, key=lambda one: -abs(one.error))
+
+
+def _options(store: Store) -> list[dict[str, str]]:
+    return [{"value": key, "label": label(key)} for key in store.validations.everything()]
+
+
+def _page(store: Store, own: Mapping[str, str]) -> Any:
+    options = _options(store)
+    known = [one["value"] for one in options]
+    chosen = own.get("validation") if own.get("validation") in known else next(iter(known), None)
+    by = own.get("by") if own.get("by") in GROUPINGS else next(iter(GROUPINGS))
+    run = dmc.Select(
+        id="validate-run", label="Run  /", data=[], value=own.get("run"), searchable=True, w=400, size="xs",
+        allowDeselect=False,
+    )  # fmt: skip
+    which = dmc.Select(
+        id="validation", label="Validation", data=options, value=chosen, w=190, size="xs", allowDeselect=False
+    )
+    return html.Main(
+        dmc.Stack([
+            dcc.Store(id="own-names", data=["validation", "run", "by"]),
+            dmc.Group([
+                html.H1("Validate: predicted against actual", className="page-title"),
+                dmc.Group([which, run, drop("validate-upload", "a validation", ".json")], align="end", gap="sm"),
+            ], justify="space-between", align="end"),
+            html.Div(id="validate-problem", role="alert"),
+            html.Div(id="validate-kpis", className="kpis"),
+            _above(str(by)),
+            html.Div(id="validate-details", **LIVE),
+            _below(),
+            card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
+            html.Div(id="validate-machine", className="figure-note"),
+        ], gap="sm"),
+        className="page",
+    )  # fmt: skip
+
+
+def _above(by: str) -> Any:
+    grouping = dmc.SegmentedControl(
+        id="validate-by", data=list(GROUPINGS), value=by, size="xs", **aria("Group runs by")
+    )
+    scatter = graph("scatter-graph", 400, "Predicted against actual step times; the table below holds the same")
+    bars = graph("errors-graph", 400, "Signed error of each run, worst first in each group; the table holds the same")
+    cards = [
+        card("scatter", "Step time: predicted against actual", [scatter]),
+        card("errors", "Signed error of each run (above: the group's mean off)", [bars], controls=[grouping]),
+    ]
+    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
+
+
+def _below() -> Any:
+    titles = {"volume": "Volume: error over bytes sent", "memory-error": "Memory: error over peak of the fullest rank",
+              "load": "Step: error over the machine's load"}  # fmt: skip
+    cards = [card(name, title, [graph(f"{name}-graph", 230, title)]) for name, title in titles.items()]
+    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
+
+
+def _grid() -> Any:
+    shown = {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"}
+    signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
+    number, ratio = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed))
+    columns = [
+        {"field": "run", "flex": 1, "minWidth": 300},
+        {"field": "error", "width": 85, **ratio},
+        {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **number},
+        {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **number},
+        {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **number},
+        {"field": "predicted_mb", "headerName": "MB predicted", "width": 125, **number},
+        {"field": "counted_mb", "headerName": "MB counted", "width": 120, **number},
+        {"field": "held_mb", "headerName": "memory (MB)", "width": 125, **number},
+        {"field": "measured_mb", "headerName": "measured (MB)", "width": 135, **number},
+        {"field": "load", "width": 75, **number},
+    ]
+    return dag.AgGrid(
+        id="validate-rows", columnDefs=columns, rowData=[], getRowId="params.data.run",
+        defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={"rowHeight": 28, "headerHeight": 30},
+        style={"height": 380},
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from simulator import files
+from simulator.errors import InputError, require
+from simulator.workload import Profile
+from traces.outcomes import Validation
+
+MOST_UPLOAD_BYTES = 20 * 10**6
+MOST_LAYERS = 2000
+MOST_SCALING_POINTS = 64
+MOST_OUTCOMES = 2000
+T = TypeVar("T")
+
+
+def content(url: str) -> bytes:
+    """The file inside a browser's data URL. Raises InputError."""
+    try:
+        return base64.b64decode(url.partition(",")[2], validate=True)
+    except binascii.Error:
+        raise InputError("upload: the browser sent no readable file; try again") from None
+
+
+def profile(text: bytes, filename: str) -> Profile:
+    """The profile in `text`. Raises InputError naming the file, the place, the value and the rule."""
+    found = _read(text, filename, files.read_profile)
+    require(len(found.layers) <= MOST_LAYERS, "layers", len(found.layers), f"at most {MOST_LAYERS} here")
+    points = max(len(layer.scaling) for layer in found.layers)
+    require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
+    return found
+
+
+def validation(text: bytes, filename: str) -> Validation:
+    """The validation in `text`, as `shardscope validate` writes it. Raises InputError as `profile` does."""
+    found = _read(text, filename, lambda path: files.read_json(path, Validation))
+    require(len(found.outcomes) <= MOST_OUTCOMES, "outcomes", len(found.outcomes), f"at most {MOST_OUTCOMES} here")
+    return found
+
+
+def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:
+    """What `read` makes of a file with this content; its complaints name the user's file."""
+    shown = Path(filename).name[:80] or "upload"
+    rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
+    require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"upload{Path(filename).suffix[:8]}"
+        path.write_bytes(text)
+        try:
+            return read(path)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), shown)) from None
+        except RecursionError:
+            raise InputError(f"{shown}: brackets are nested too deeply") from None

@@ -1,0 +1,82 @@
+"""Stored validations: where they come from, and their runs in groups. No Dash here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator import files
+from traces.compare import Comparison
+from traces.outcomes import Outcome, Validation, explained
+
+SHIPPED = Path(__file__).resolve().parent.parent / "docs" / "validation.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A validation and the folder that its runs are kept in; without one, nothing is known task by task."""
+
+    validation: Validation
+    folder: Path | None = None
+
+    def explained(self, outcome: Outcome) -> Comparison | None:
+        """The run task by task, None where no timeline of it is stored. Raises InputError or OSError."""
+        return None if self.folder is None else explained(self.folder, outcome.case)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Runs with something in common, worst first, and the mean of their absolute and of their signed errors."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def mean_absolute_error(self) -> float:
+        return sum(abs(one.error) for one in self.outcomes) / len(self.outcomes)
+
+    @property
+    def bias(self) -> float:
+        return sum(one.error for one in self.outcomes) / len(self.outcomes)
+
+
+def at_hand(path: Path | None = None) -> dict[str, Stored]:
+    """The validation at `path`, a file or the folder of `shardscope validate`; the shipped one, if any, comes next.
+
+    Raises InputError where a file is no validation, OSError where it cannot be read.
+    """
+    given = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
+    return given | ({"shipped": _opened(SHIPPED)} if SHIPPED.exists() else {})
+
+
+def grouped(outcomes: Sequence[Outcome], by: str) -> list[Group]:
+    """The runs by one of GROUPINGS, the group with the largest mean absolute error first."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in sorted(outcomes, key=lambda one: -abs(one.error)):
+        found.setdefault(GROUPINGS[by](outcome), []).append(outcome)
+    groups = [Group(name=name, outcomes=tuple(mine)) for name, mine in found.items()]
+    return sorted(groups, key=lambda group: -group.mean_absolute_error)
+
+
+def _opened(path: Path) -> Stored:
+    file = path / "validation.json" if path.is_dir() else path
+    return Stored(validation=files.read_json(file, Validation), folder=path if path.is_dir() else None)
+
+
+def _how(outcome: Outcome) -> str:
+    case = outcome.case
+    if case.via == "ddp":
+        return "data, DDP" if case.straggler is None else "data, straggler"
+    if case.via == "pipelining":
+        return str(case.options.get("schedule", case.strategy))
+    return f"{case.strategy}, executor"
+
+
+GROUPINGS: Mapping[str, Callable[[Outcome], str]] = {
+    "strategy": _how,
+    "ranks": lambda outcome: f"{outcome.case.network.ranks} ranks",
+    "network": lambda outcome: outcome.case.model,
+    "rate": lambda outcome: f"{outcome.case.network.mbit} Mbit/s",
+}
+"""What runs can have in common, and its name."""

@@ -1,0 +1,139 @@
+"""Stored validations in the dashboard: groups, figures, and the tasks behind an error. No browser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_networks import chain
+
+from dashboard import uploads
+from dashboard.figures.validation import QUANTITIES, error_over, errors, predicted_against_actual
+from dashboard.pages._validate_words import causes, details, kpis
+from dashboard.validations import GROUPINGS, SHIPPED, Stored, at_hand, grouped
+from partitioners import pipeline
+from simulator import files
+from simulator.errors import InputError
+from simulator.run import run
+from simulator.timeline import Timeline
+from simulator.workload import Profile
+from traces.executions import Execution, write_execution
+from traces.outcomes import Outcome, Overhead, Validation, plan_path, timeline_path
+from traces.suite import Case, Network
+
+CASE = Case(model="small", network=Network(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
+
+
+def outcome(error: float, **case: Any) -> Outcome:
+    """A run of 100 ms that was predicted with this error."""
+    return Outcome(
+        case=replace(CASE, **case), predicted_s=0.1 * (1 + error), actual_s=0.1, actual_spread_s=0.001, steps=16,
+        attempts=1, predicted_bytes=1e6, counted_bytes=1.25e6, predicted_memory_bytes=5e6, actual_memory_bytes=None,
+        load=0.5, date="2026-11-21 03:00",
+    )  # fmt: skip
+
+
+RUNS = (outcome(0.02), outcome(-0.3, model="b"), outcome(0.09, via="ddp", strategy="data"))
+
+
+def test_groups_and_their_runs_come_worst_first() -> None:
+    found = grouped(RUNS, "strategy")
+    assert [group.name for group in found] == ["pipeline, executor", "data, DDP"]
+    assert [one.error for one in found[0].outcomes] == pytest.approx([-0.3, 0.02])
+    assert found[0].mean_absolute_error == pytest.approx(0.16) and found[0].bias == pytest.approx(-0.14)
+    assert {by: len(grouped(RUNS, by)) for by in GROUPINGS} == {"strategy": 2, "ranks": 1, "network": 2, "rate": 1}
+
+
+def test_a_perfect_prediction_lies_on_the_diagonal() -> None:
+    groups = grouped(RUNS, "strategy")
+    dots = predicted_against_actual(groups, RUNS[1].case.name)["data"][2]
+    assert (dots["x"], dots["y"]) == (pytest.approx([100.0, 100.0]), pytest.approx([70.0, 102.0]))
+    assert dots["marker"]["line"]["width"] == [2.5, 0]
+
+
+def test_bars_leave_a_gap_between_groups() -> None:
+    first, second = errors(grouped(RUNS, "strategy"))["data"]
+    assert (first["x"], second["x"]) == ([0, 1], [3])
+    assert first["y"] == pytest.approx([-30.0, 2.0])
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    groups = grouped(RUNS, "strategy")
+    assert error_over(groups, "memory")["data"] == []
+    assert error_over(groups, "volume")["data"][0]["y"] == pytest.approx([-20.0, -20.0])
+    for quantity in QUANTITIES:
+        json.dumps(error_over(groups, quantity), allow_nan=False)
+
+
+def test_numbers_on_top() -> None:
+    told = {kpi.label: kpi.value for kpi in kpis(RUNS)}
+    assert told["Mean absolute error"] == "13.7%" and told["Bias"] == "-6.3%"
+    assert told["Within 10%"] == "2 of 3" and told["Worst"] == "-30.0%" and told["Volume, worst"] == "-20.0%"
+
+
+@pytest.mark.skipif(not SHIPPED.exists(), reason="no validation is shipped beside the packages")
+def test_the_shipped_validation_opens_by_itself() -> None:
+    (stored,) = at_hand().values()
+    assert len(stored.validation.outcomes) > 10 and stored.explained(stored.validation.outcomes[0]) is None
+
+
+def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
+    """A validation of one run in which the second layer's forward pass lasted `slow` seconds longer."""
+    cluster = CASE.network.cluster([0, 1])
+    plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=2)
+    predicted = run(profile, CASE.conditions(cluster), plan)
+    late = int(np.flatnonzero(predicted.graph.layer == 1)[0])
+    end_s = predicted.timeline.end_s.copy()
+    end_s[late] += slow
+    actual = Timeline(start_s=predicted.timeline.start_s, end_s=end_s)
+    for part in ("profiles", "clusters", "overheads", "plans", "timelines"):
+        (folder / part).mkdir()
+    files.write_profile(profile, folder / "profiles" / "small.json")
+    files.write_cluster(cluster, folder / "clusters" / f"{CASE.network.name}.yaml")
+    (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0)))
+    files.write_plan(plan, plan_path(folder, CASE))
+    sent = np.zeros(len(predicted.graph))
+    done = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)
+    write_execution(done, timeline_path(folder, CASE))
+    validation = Validation(machine="m", cores=2, software={}, outcomes=(outcome(0.1),))
+    (folder / "validation.json").write_text(files.to_json(validation))
+    return at_hand(folder)[folder.name]
+
+
+def test_the_task_that_caused_the_error_is_named(tmp_path: Path) -> None:
+    stored = stored_in(tmp_path, chain([1.0, 2.0, 1.0]), slow=50.0)
+    found = stored.explained(stored.validation.outcomes[0])
+    assert found is not None and found.graph.layer[found.longest(1)[0].task] == 1
+    told = repr(causes(found))
+    assert "longest over prediction" in told and "+50.0 s" in told
+    assert "No timeline" not in repr(details(stored, stored.validation.outcomes[0]))
+
+
+def test_a_timeline_of_another_plan_is_refused_in_words(tmp_path: Path) -> None:
+    stored = stored_in(tmp_path, chain([1.0, 2.0, 1.0]), slow=1.0)
+    files.write_profile(chain([1.0, 2.0, 1.0, 1.0]), tmp_path / "profiles" / "small.json")
+    assert "cannot be compared" in repr(details(stored, stored.validation.outcomes[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"actual_s": 0}, "actual_s is 0"), ({"actual_s": "x"}, "actual_s"), ({"case": {}}, "missing")],
+)
+def test_a_broken_validation_says_where(change: dict[str, Any], told: str) -> None:
+    validation = Validation(machine="m", cores=2, software={}, outcomes=RUNS)
+    content = json.loads(files.to_json(validation))
+    content["outcomes"][1] |= change
+    with pytest.raises(InputError) as error:
+        uploads.validation(json.dumps(content).encode(), "mine.json")
+    assert told in str(error.value) and str(error.value).startswith("mine.json")
+
+
+def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "MOST_OUTCOMES", 2)
+    text = files.to_json(Validation(machine="m", cores=2, software={}, outcomes=RUNS)).encode()
+    with pytest.raises(InputError, match="outcomes is 3: at most 2"):
+        uploads.validation(text, "mine.json")
