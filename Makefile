@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 run: $(VENV)/installed
 	@mkdir -p out
-	$(BIN)/shardscope compare vgg16 --cluster cpu-1g --devices 4
+	$(BIN)/shardscope compare vgg16 --cluster cpu-1g --devices 4 --strategies data,model,pipeline,owt,layerwise,hypergraph
 	$(BIN)/shardscope simulate vgg16 --cluster cpu-1g --devices 4 --strategy pipeline --trace-out out/trace.json
 	@echo "Open out/trace.json at https://ui.perfetto.dev (Open trace file): one row per device and per link."
 	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"

@@ -1,4 +1,4 @@
-"""The picture of a scaling study, as a plain Plotly figure."""
+"""The pictures of a scaling study: a plain Plotly figure of four panels, and a chart of the throughput alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.scaling import Point
+from simulator.sweep.chart import Chart, Series
 
 PANELS = (
     ("samples_per_s", "samples/s", 1.0, "log"),
@@ -41,6 +42,20 @@ def figure(points: Sequence[Point], title: str) -> dict[str, Any]:
         layout[f"xaxis{suffix}"] = {"type": "log", "title": {"text": "devices"}, **ticks}
         layout[f"yaxis{suffix}"] = {"type": kind, "title": {"text": label}, "rangemode": "tozero"}
     return {"data": [_perfect(points), *traces], "layout": layout}
+
+
+def throughput(points: Sequence[Point], title: str) -> Chart:
+    """Samples per second over the number of devices, a line per architecture, and perfect scaling."""
+    perfect = _perfect(points)
+    lines = {
+        name: [(point.devices, point.samples_per_s) for point in points if point.architecture == name]
+        for name in dict.fromkeys(point.architecture for point in points)
+    }
+    lines["perfect"] = list(zip(perfect["x"], perfect["y"], strict=True))
+    series = tuple(
+        Series(name=name, x=tuple(x for x, _ in line), y=tuple(y for _, y in line)) for name, line in lines.items()
+    )
+    return Chart(title=title, x="devices", y="samples/s", series=series)
 
 
 def _trace(points: Sequence[Point], number: int, panel: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Synchronisation
 from simulator.run import run, step_seconds
 from simulator.scaling import Point, Study, scale, usage_at
-from simulator.scaling_figure import PANELS, figure
+from simulator.scaling_figure import PANELS, figure, throughput
 from simulator.topologies import Wire, two_tier
 from simulator.usage import usage_of
 
@@ -249,6 +249,23 @@ def test_scale_command(profile_file: str, tmp_path: Path, capsys: pytest.Capture
     ]
     assert rows[4]["bottleneck_words"].startswith("inter-node link")
     assert {use["kind"] for use in rows[4]["uses"]} == {"worker", "server", "intra", "inter"}
+
+
+def test_throughput_is_drawn_beside_perfect_scaling() -> None:
+    drawn = throughput(points("ring,ps", [1, 2, 4], study()), "title")
+    lines = {series.name: series for series in drawn.series}
+    assert list(lines) == ["ring", "ps", "perfect"]
+    assert lines["perfect"].y == pytest.approx([n * lines["ring"].y[0] for n in (1, 2, 4)])
+    assert all(a <= b for a, b in zip(lines["ring"].y, lines["perfect"].y, strict=True))
+
+
+def test_a_plot_that_is_neither_html_nor_png_is_refused(
+    profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "plot.pdf"
+    assert shardscope("scale", profile_file, "--cluster", "gcp-v100", "--plot", plot) == 2
+    assert "its suffix says what to write, one of .html, .png" in " ".join(capsys.readouterr().err.split())
+    assert not plot.exists()
 
 
 def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,9 @@ def device_note(profile: Profile, cluster: Cluster) -> str:
     other = [kind for kind in kinds if profile.device and not _models(kind) & _models(profile.device)]
     if not other:
         return ""
-    return f"compute times were captured on {profile.device}, not {', '.join(other)}; scale them with --speed"
+    scaled = set(cluster.speeds[: cluster.workers]) != {1.0}
+    advice = "they are scaled by the cluster's speed" if scaled else "scale them with --speed"
+    return f"compute times were captured on {profile.device}, not {', '.join(other)}; {advice}"
 
 
 def _share(text: str) -> float:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options
+from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.architectures import Architecture
     from simulator.cluster import Cluster
-    from simulator.scaling import Study
+    from simulator.scaling import Point, Study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_gradients(step)
     shown = parser.add_argument_group("output")
     shown.add_argument("--epoch-samples", metavar="N", type=_options.count, help="adds time and dollars per epoch")
-    shown.add_argument("--plot", metavar="FILE.html", help="draw the study, as HTML that needs no network")
+    shown.add_argument(
+        "--plot", metavar="FILE", help="draw the study, as .html that needs no network, or its throughput as .png"
+    )
     shown.add_argument("--usage", metavar="FILE.html", help="draw the resource usage over the largest step of each way")
     shown.add_argument("--json", action="store_true", help="print the points as JSON instead")
 
@@ -53,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
     from simulator.architectures import device_counts
     from simulator.cli import _printing, _scaling
     from simulator.scaling import scale
-    from simulator.scaling_figure import figure
     from simulator.usage import write_html
 
+    if args.plot and Path(args.plot).suffix not in (".html", ".png"):
+        raise InputError(f"plot {args.plot}: its suffix says what to write, one of .html, .png")
     study, ways = _study(args), _architectures(args)
     counts = device_counts(args.devices)
     points = list(scale(study, ways, counts))
     title = f"{study.profile.model} on {study.cluster_of(counts[-1], 0).name}, {_batch(study)}"
     if args.plot:
-        write_html([figure(points, title)], Path(args.plot))
+        _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
     note = _options.device_note(study.profile, study.cluster_of(1, 0))
@@ -70,6 +74,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         _scaling.print_points(points, title, note, [path for path in (args.plot, args.usage) if path])
     return 0
+
+
+def _plot(points: Sequence[Point], title: str, path: Path) -> None:
+    from simulator.scaling_figure import figure, throughput
+    from simulator.sweep.pictures import write_png
+    from simulator.usage import write_html
+
+    if path.suffix == ".png":
+        write_png(throughput(points, title), path)
+    else:
+        write_html([figure(points, title)], path)
 
 
 def _usages(study: Study, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
