@@ -91,9 +91,14 @@ def read_cluster(source: str | Path, *, devices: int | None = None, servers: int
 
 def write_cluster(cluster: Cluster, path: str | Path) -> None:
     """Write `cluster` as YAML, one device or link per line."""
+    write_yaml(cluster, path)
+
+
+def write_yaml(value: Any, path: str | Path) -> None:
+    """Write a dataclass as YAML, as `read_yaml` reads it."""
     import yaml
 
-    plain = {"schema": SCHEMA, **_plain(cluster)}
+    plain = {"schema": SCHEMA, **_plain(value)}
     write_text_atomic(path, yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=1000))
 
 

@@ -1,6 +1,7 @@
 """Measure the links of a cluster, in a shaped network on this machine, and write it with the curves (needs torch).
 
 With --from measured.csv: fit what training gets of the bandwidth to measured steps instead, without torch.
+With --reconfiguration: measure what changing the devices of a running job costs instead, for `shardscope scenario`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ def main(argv: list[str]) -> int:
 
         return fit.main(argv)
     try:
+        if "--reconfiguration" in argv:
+            from traces import reconfigure
+
+            return reconfigure.main([word for word in argv if word != "--reconfiguration"])
         from traces import calibrate
     except ModuleNotFoundError as error:
         if error.name != "torch":

@@ -1,0 +1,118 @@
+"""Training whose members change for real: samples, losses, states and what the logs say of a pause."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+
+import torch
+
+from simulator.cluster import Curve
+from simulator.files import read_profile, write_yaml
+from simulator.reconfiguration import Overheads, Reconfiguration, read_overheads
+from simulator.topologies import Wire, flat_switch
+from traces.crew import Crew
+from traces.elastic import Rehearsal, predicted, rehearsal, table
+from traces.switches import Switch, switch_of
+from traces.trainee import Trainee, Training, read_state, samples_of, write_state
+
+TRAINING = Training(model="vgg_small", batch_size=16, samples=80)
+CLUSTER = flat_switch(4, Wire(bandwidth_bytes_per_s=125e6))
+OVERHEADS = Overheads(
+    stop_s=0.1,
+    launch_s=0.2,
+    framework_s=0.4,
+    group_s={1: 0.0, 4: 0.3},
+    checkpoint_write=Curve(points=((1.0, 0.5), (1e9, 0.5))),
+    checkpoint_read=Curve(points=((1.0, 0.6), (1e9, 0.6))),
+    detect_s=0.7,
+    sources=("made up",),
+)
+
+
+def test_every_epoch_has_every_sample_once() -> None:
+    for epoch in range(2):
+        steps = [samples_of(TRAINING, 5 * epoch + step) for step in range(5)]
+        assert sorted(sample for step in steps for sample in step) == list(range(80))
+    assert samples_of(TRAINING, 0) != samples_of(TRAINING, 5) and samples_of(TRAINING, 3) == samples_of(TRAINING, 3)
+
+
+def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
+    """Written after two steps and read elsewhere, the third step is the same."""
+    first, second = Trainee(TRAINING), Trainee(TRAINING)
+    before = [first.step()[0] for _ in range(2)]
+    write_state(tmp_path / "state", first.state)
+    read_state(tmp_path / "state", second.state)
+    assert second.step_number == 2 and second.own_samples() == samples_of(TRAINING, 2)
+    assert second.step()[0] == first.step()[0] != before[0]
+    assert torch.equal(second.state, first.state)
+
+
+def test_members_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
+    """1 -> 2 devices while training, then the second is killed: over loopback, each sample once."""
+    with Crew(TRAINING) as crew:
+        crew.start((0,))
+        crew.await_steps(3)
+        crew.expand((0, 1), "live", [(0, 1)])
+        crew.await_steps(3)
+        crew.kill(1)
+        crew.await_steps(3)
+        crew.finish()
+        found = rehearsal(crew, TRAINING, ["live", "recover"])
+        live = switch_of(crew, 1, "live")
+    assert found.samples_once and found.steps >= 9
+    assert found.loss_difference < 1e-3
+    assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["groups", "move"])
+    assert 0 < live.pause_s < live.beside_s, "starting a process takes longer than letting it in"
+
+
+def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
+    """Two members end their last steps at 10 and 11 s, have groups at 12 and 13 s, and the state at 13.5 and 15 s."""
+
+    class Written:
+        folder = tmp_path
+        marks = (("order", 1, 9.0),)
+
+        def lines(self, device: int) -> list[dict[str, object]]:
+            return [json.loads(line) for line in (tmp_path / f"{device}.log").read_text().splitlines()]
+
+    for device, shift in ((0, 0.0), (1, 1.0)):
+        lines = [
+            {"what": "step", "generation": 0, "at_s": 8 + shift, "began_s": 6 + shift, "step": 0},
+            {"what": "step", "generation": 0, "at_s": 10 + shift, "began_s": 8 + shift, "step": 1},
+            {"what": "groups", "generation": 1, "at_s": 12 + shift},
+            {"what": "move", "generation": 1, "at_s": 13.5 + 1.5 * shift},
+            {"what": "step", "generation": 1, "at_s": 18.0, "began_s": 15.0, "step": 2},
+            {"what": "step", "generation": 1, "at_s": 20.0, "began_s": 18.0, "step": 3},
+        ]
+        (tmp_path / f"{device}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = switch_of(Written(), 1, "shrink")  # type: ignore[arg-type]
+    assert found.parts_s == {"groups": 2.0, "move": 2.0}
+    assert found.step_s == 2.0 and found.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
+    assert found.lost_s == 5.0
+
+
+def test_predictions_stand_beside_what_happened() -> None:
+    """Parameters and momentum of 2.3 million numbers at 1 Gbit/s, two rounds for 1 -> 4."""
+    pricing = Reconfiguration(profile=read_profile("vgg_small"), cluster=CLUSTER, overheads=OVERHEADS)
+    switch = Switch(
+        policy="live", before=1, after=4, parts_s={"groups": 0.3, "move": 0.3}, beside_s=2.0, slowed_s=0.0,
+        first_s=0.0, step_s=0.2,
+    )  # fmt: skip
+    change = predicted(TRAINING, pricing, switch)
+    state = 2 * pricing.profile.parameter_bytes
+    assert change.parts_s == pytest.approx({"groups": 0.3, "move": 2 * state / 125e6})
+    (_, _, row) = table(
+        TRAINING, pricing, [Rehearsal(switches=(switch,), steps=1, samples_once=True, loss_difference=0.0)]
+    )
+    assert row.startswith("| 1 → 4 | live | groups 300 ms (300 ms), move 300 ms (") and "| 600 ms |" in row
+
+
+def test_overheads_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_yaml(OVERHEADS, tmp_path / "overheads.yaml")
+    assert read_overheads(tmp_path / "overheads.yaml") == OVERHEADS
+    assert [OVERHEADS.groups_s(n) for n in (1, 2, 4, 7)] == pytest.approx([0.0, 0.1, 0.3, 0.6])

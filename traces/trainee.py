@@ -1,0 +1,160 @@
+"""Data-parallel training whose group can change between two steps: one flat state that moves, saves and goes on.
+
+    state   parameters | momentum | step          a tensor; the network's parameters are views of it
+    sums    gradients | loss | word               what one all-reduce adds up over the members
+
+The samples of a step depend on its number alone, and gradients are weighted by sample: whatever devices there are, the
+losses are those of one device. The word is how members agree: one of them adds it, and all read it after that step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from traces.zoo import load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is trained: `samples` random images of classes that can be told apart, `batch_size` of them a step."""
+
+    model: str
+    batch_size: int
+    samples: int = 1024
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    seed: int = 0
+
+
+def samples_of(training: Training, step: int) -> list[int]:
+    """The numbers of the samples of a step: each epoch is a permutation, of which whole batches are used."""
+    per_epoch = training.samples // training.batch_size
+    epoch, place = divmod(step, per_epoch)
+    order = np.random.default_rng((training.seed, epoch)).permutation(training.samples)
+    found: list[int] = order[place * training.batch_size : (place + 1) * training.batch_size].tolist()
+    return found
+
+
+class Trainee:
+    """One member's network, and its place in the present group."""
+
+    def __init__(self, training: Training) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(training.seed)
+        self.training = training
+        network = load(training.model)
+        self._model = network.build()
+        self._data, self._targets = _images(training, network.input_shape)
+        parameters = list(self._model.parameters())
+        self._count = sum(parameter.numel() for parameter in parameters)
+        self.state = torch.zeros(2 * self._count + 1)
+        self._sums = torch.zeros(self._count + 2)
+        _share_storage(parameters, self.state[: self._count], self._sums[: self._count])
+        self._group: Any = None
+        self._rank = 0
+        self._shares: tuple[int, ...] = (training.batch_size,)
+
+    @property
+    def step_number(self) -> int:
+        """The step that comes next."""
+        return int(self.state[-1])
+
+    def join(self, store: Path, rank: int, shares: Sequence[int], timeout_s: float) -> None:
+        """Form a group with the others that find `store`; member r computes shares[r] samples of each step."""
+        self._rank, self._shares = rank, tuple(shares)
+        if len(shares) > 1:
+            place = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
+            self._group = dist.ProcessGroupGloo(place, rank, len(shares), timedelta(seconds=timeout_s))
+
+    def leave(self) -> None:
+        """Drop the group."""
+        self._group = None
+
+    def own_samples(self) -> list[int]:
+        """This member's samples of the step that comes next."""
+        edges = list(pairwise(accumulate(self._shares, initial=0)))
+        return samples_of(self.training, self.step_number)[slice(*edges[self._rank])]
+
+    def step(self, word: int = 0, speed: float = 1.0) -> tuple[float, int]:
+        """One step: (loss over the whole batch, the sum of all words). Raises RuntimeError if a member is gone.
+
+        speed: below 1 the passes are followed by idleness, as long as a device of that speed would have computed on.
+        """
+        began = time.perf_counter()
+        own = self.own_samples()
+        self._sums.zero_()
+        scores = self._model(self._data[own])
+        loss = nn.functional.cross_entropy(scores, self._targets[own], reduction="sum") / self.training.batch_size
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._sums[-2], self._sums[-1] = loss.detach(), word
+        if speed < 1:
+            time.sleep((time.perf_counter() - began) * (1 / speed - 1))
+        if self._group is not None:
+            self._group.allreduce([self._sums]).wait()
+        parameters, momenta = self.state[: self._count], self.state[self._count : -1]
+        momenta.mul_(self.training.momentum).add_(self._sums[: self._count])
+        parameters.sub_(momenta, alpha=self.training.learning_rate)
+        self.state[-1] += 1
+        return float(self._sums[-2]), round(float(self._sums[-1]))
+
+    def spread(self, messages: Sequence[Sequence[int]]) -> None:
+        """Send and receive the state along (source, target) ranks, in order."""
+        for source, target in messages:
+            if source == self._rank:
+                self._group.send([self.state], target, 0).wait()
+            elif target == self._rank:
+                self._group.recv([self.state], source, 0).wait()
+
+    def agree(self) -> None:
+        """Take the state of the member that is ahead: one that ended a step in which the others lost their peer."""
+        if self._group is None:
+            return
+        steps = torch.zeros(len(self._shares))
+        steps[self._rank] = self.state[-1]
+        self._group.allreduce([steps]).wait()
+        if steps.min() < steps.max():
+            options = dist.BroadcastOptions()
+            options.rootRank = int(steps.argmax())
+            self._group.broadcast([self.state], options).wait()
+
+
+def write_state(path: Path, state: Tensor) -> None:
+    """Write a checkpoint; it is on the disk when this returns."""
+    with open(path, "wb") as file:
+        state.numpy().tofile(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_state(path: Path, state: Tensor) -> None:
+    """Read a checkpoint into `state`."""
+    state.copy_(torch.from_numpy(np.fromfile(path, dtype=np.float32)))
+
+
+def _images(training: Training, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Noise around one picture per class, and the classes."""
+    source = torch.Generator().manual_seed(training.seed)
+    pictures = torch.randn(10, *shape, generator=source)
+    targets = torch.randint(10, (training.samples,), generator=source)
+    return pictures[targets] + torch.randn(training.samples, *shape, generator=source), targets
+
+
+def _share_storage(parameters: Sequence[nn.Parameter], values: Tensor, gradients: Tensor) -> None:
+    """Make parameters and their gradients views of two flat tensors."""
+    edges = pairwise(accumulate((parameter.numel() for parameter in parameters), initial=0))
+    for parameter, (first, last) in zip(parameters, edges, strict=True):
+        values[first:last] = parameter.detach().flatten()
+        parameter.data = values[first:last].view_as(parameter)
+        parameter.grad = gradients[first:last].view_as(parameter)
