@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Literal
 
 from partitioners import load, options
 from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
 from partitioners._judge import Judge, Progress
-from partitioners._kahypar import cut
+from partitioners._kahypar import Run, cut, kahypar
 from partitioners._migrate import Cut, migrate
+from partitioners._mtkahypar import mtkahypar
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
 from simulator.plan import Plan, Synchronisation
@@ -42,6 +44,7 @@ def partition(
     objective: Literal["step", "volume"] = "step",
     effort: float = 1.0,
     others: bool = True,
+    partitioner: Literal["kahypar", "mtkahypar"] = "kahypar",
     synchronisation: Synchronisation = Synchronisation(),
     optimizer_state: float = 1.0,
     seed: int = 0,
@@ -52,11 +55,13 @@ def partition(
     grid: (sample, channel) slots of every layer, by default several are tried. imbalance: how much more than its
     share of compute a device may get; by default several between 3 % and 30 % when the step is the objective,
     3 % when the volume is, where only plans that keep to it count. effort: multiplies how many tasks are
-    simulated. others: also consider the plans of other strategies. A device's share follows its speed.
+    simulated. others: also consider the plans of other strategies. partitioner: "mtkahypar" knows which workers are
+    near each other, and needs the extra of that name. A device's share follows its speed.
     Raises InputError when the grid is too coarse, no cut keeps to a given imbalance, or nothing fits in memory.
     """
     require(effort > 0, "effort", effort, "it is positive")
     require(objective in ("step", "volume"), "objective", repr(objective), "it is 'step' or 'volume'")
+    require(partitioner in ("kahypar", "mtkahypar"), "partitioner", repr(partitioner), "'kahypar' or 'mtkahypar'")
     if grid is not None:
         rule = "it is a pair of at least 1 (sample slots, channel slots), e.g. 8x8"
         require(isinstance(grid, tuple) and len(grid) == 2 and min(grid) >= 1, "grid", grid, rule)
@@ -73,7 +78,8 @@ def partition(
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
     if others:
         _consider_others(judge, plan, bound)
-    best_cut = _consider_cuts(judge, plan, grid, bound, seed)
+    engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
+    best_cut = _consider_cuts(judge, plan, grid, bound, seed, engine)
     if best_cut is not None and bound is None:
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
@@ -114,7 +120,7 @@ def plan_imbalance(profile: Profile, cluster: Cluster, plan: Plan) -> float:
 
 
 def _consider_cuts(
-    judge: Judge, plan: Plan, grid: tuple[int, int] | None, bound: float | None, seed: int
+    judge: Judge, plan: Plan, grid: tuple[int, int] | None, bound: float | None, seed: int, engine: Run
 ) -> Cut | None:
     """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them."""
     reserve, share = judge.budget * 0.3, shares(judge.cluster)
@@ -130,7 +136,7 @@ def _consider_cuts(
         made, hypergraph = grids[shape]
         if grid is None and made.vertices < len(share):
             continue
-        parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number)
+        parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number, run=engine)
         judge.budget -= _TASKS_PER_VERTEX * made.vertices
         found = hypergraph.imbalance(parts, share)
         nearest = min(nearest, found)
