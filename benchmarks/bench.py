@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 
 from partitioners import load
+from partitioners._hypergraph import build, grid_of
+from partitioners._kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
@@ -36,6 +38,21 @@ def main() -> None:
     show(f"pipeline stages: {len(profile.layers)} layers, micro-batches chosen", f"{whole:.2f} s", "1 s")
     replicated = seconds(lambda: load("pipeline")(profile, cluster, batch_size=BATCH, replicas=True))
     show("the same with replicated stages", f"{replicated:.2f} s", "5 s")
+    show_cut("vgg16", "1 s")
+    show_cut("inception_v3", "10 s")
+    for name in ("vgg16", "resnet50", "inception_v3"):
+        searched = files.read_profile(name)
+        whole = seconds(lambda searched=searched: load("hypergraph")(searched, cluster, batch_size=BATCH), repeats=1)
+        show(f"hypergraph search: {name}, {DEVICES} devices", f"{whole:.1f} s", "30 s")
+
+
+def show_cut(name: str, target: str) -> None:
+    """Seconds of one cut of a grid of 8 x 8 shards onto 8 devices."""
+    profile = files.read_profile(name)
+    grid = grid_of(profile, 8, 8, batch_size=64, microbatches=1)
+    hypergraph = build(profile, grid)
+    cut_s = seconds(lambda: cut(hypergraph, [1 / 8] * 8))
+    show(f"one cut: {name}, {grid.vertices:,} vertices, 8 devices", f"{cut_s:.2f} s", target)
 
 
 def show_engine(profile: Profile, cluster: Cluster, strategy: str) -> None:
@@ -48,10 +65,10 @@ def show_engine(profile: Profile, cluster: Cluster, strategy: str) -> None:
     show(f"engine, {strategy}: {len(graph)} tasks", f"{len(graph) / engine_s:,.0f} /s", "30,000 /s")
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """The best of three runs."""
+def seconds(call: Callable[[], object], repeats: int = 3) -> float:
+    """The best of some runs."""
     best = float("inf")
-    for _ in range(3):
+    for _ in range(repeats):
         start = time.perf_counter()
         call()
         best = min(best, time.perf_counter() - start)
