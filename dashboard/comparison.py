@@ -9,7 +9,9 @@ from dashboard.configuration import Configuration
 from dashboard.kpis import SAME, difference
 from dashboard.measures import shares
 from dashboard.store import Outcome
+from simulator.cluster import Cluster
 from simulator.metrics import Report
+from simulator.run import Run
 from simulator.units import format_bytes, format_time
 
 
@@ -39,6 +41,7 @@ _QUANTITIES: tuple[tuple[str, Read, Callable[[float], str], bool], ...] = (
     ("critical path", lambda r: r.critical_path_s, format_time, False),
     ("tasks", lambda r: float(r.tasks), lambda v: f"{v:,.0f}", False),
 )
+_MOST_DEVICES = 16
 
 
 def settings(before: Configuration, after: Configuration) -> list[Row]:
@@ -56,11 +59,25 @@ def results(before: Outcome, after: Outcome) -> list[Row]:
     if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
         return []
     old, new = before.run.report, after.run.report
-    found = [
-        _row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES
-    ]  # fmt: skip
-    parts = zip(shares(before.run, before.cluster).total, shares(after.run, after.cluster).total, strict=True)
-    for one, other in parts:
+    found = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES]
+    return found + _device_time(before.run, before.cluster, after.run, after.cluster)
+
+
+def measured(predicted: Outcome, actual: Outcome) -> list[Row]:
+    """What an actual run of a plan tells beside its prediction: time alone, as the rest is the plan's."""
+    if predicted.run is None or actual.run is None or predicted.cluster is None or actual.cluster is None:
+        return []
+    old, new = predicted.run.report, actual.run.report
+    found = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
+    for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
+        found.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
+    return found + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
+
+
+def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[Row]:
+    """Where the time of all devices goes; what takes none of it in both is left out."""
+    found = []
+    for one, other in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
         if max(one.ratio, other.ratio) >= 0.0005:
             change, tone = difference(other.ratio, one.ratio, more=not one.lost, points=True)
             row = Row(

@@ -9,6 +9,7 @@ from dashboard.exports import EXPORTS, command
 from dashboard.standalone import Section, standalone
 from dashboard.store import Outcome, Store
 from simulator.cluster import Cluster
+from simulator.errors import UnknownNameError
 from simulator.run import Run
 
 
@@ -39,8 +40,16 @@ def _file(name: str, kind: str, text: str) -> Response:
 
 
 def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
-    """The run of the configuration in the request's query; answers 422 with the reason where there is none."""
-    outcome = store.outcome(store.read(request.query_string.decode())[0])
+    """The run of the configuration in the request's query, or the execution it names as `actual`.
+
+    Answers 422 with the reason where there is none.
+    """
+    configuration = store.read(request.query_string.decode())[0]
+    actual = request.args.get("actual", "")
+    try:
+        outcome = store.actual(configuration, actual)[0] if actual else store.outcome(configuration)
+    except UnknownNameError as error:
+        abort(404, str(error))
     if outcome.run is None or outcome.cluster is None:
         abort(422, outcome.reason)
     return outcome, outcome.run, outcome.cluster

@@ -18,9 +18,12 @@ from dashboard.validations import Stored
 from simulator import catalogue, files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
+from simulator.metrics import measure
 from simulator.plan import Plan, Synchronisation
 from simulator.run import Run, run
 from simulator.workload import Profile
+from traces.compare import Comparison, compare
+from traces.executions import Execution
 
 MOST_TASKS = 300_000
 _OUTCOMES = 64
@@ -47,6 +50,7 @@ class Store:
         require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
         self.profiles = Shelf("profile", profiles)
         self.validations = Shelf("validation", validations or {})
+        self.executions: Shelf[Execution] = Shelf("execution", {}, lambda one: one.timeline.end_s.tobytes())
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
         self._running: dict[Configuration, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -83,6 +87,23 @@ class Store:
                 self._forget()
                 self._running.pop(configuration, None)
         return found
+
+    def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
+        """What an execution of the configuration's plan came to, in place of its simulation, and the two compared.
+
+        Without a comparison, the outcome has the reason. Raises UnknownNameError.
+        """
+        predicted, execution = self.outcome(configuration), self.executions.get(name)
+        if predicted.run is None or predicted.cluster is None:
+            return predicted, None
+        try:
+            compared = compare(predicted.run.graph, predicted.run.timeline, execution.timeline)
+        except InputError as error:
+            reason = f"{error}; choose on Explore the profile, machine and strategy that the run was made with"
+            return replace(predicted, run=None, reason=reason), None
+        plan, graph, timeline = predicted.run.plan, predicted.run.graph, execution.timeline
+        report = measure(predicted.profile, predicted.cluster, plan, graph, timeline)
+        return replace(predicted, run=Run(plan=plan, graph=graph, timeline=timeline, report=report)), compared
 
     def _forget(self) -> None:
         """Drop the outcomes that were not asked for the longest until the rest is small enough."""

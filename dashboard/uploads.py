@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,12 +14,14 @@ from typing import TypeVar
 from simulator import files
 from simulator.errors import InputError, require
 from simulator.workload import Profile
+from traces.executions import Execution, read_execution
 from traces.outcomes import Validation
 
 MOST_UPLOAD_BYTES = 20 * 10**6
 MOST_LAYERS = 2000
 MOST_SCALING_POINTS = 64
 MOST_OUTCOMES = 2000
+MOST_UNPACKED_BYTES = 40 * 10**6
 T = TypeVar("T")
 
 
@@ -43,6 +47,18 @@ def validation(text: bytes, filename: str) -> Validation:
     found = _read(text, filename, lambda path: files.read_json(path, Validation))
     require(len(found.outcomes) <= MOST_OUTCOMES, "outcomes", len(found.outcomes), f"at most {MOST_OUTCOMES} here")
     return found
+
+
+def execution(text: bytes, filename: str) -> Execution:
+    """The execution in `text`, as `shardscope execute` writes it. Raises InputError as `profile` does."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(text)) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{Path(filename).name[:80]}: not a numpy archive ({error})") from None
+    require(unpacked <= MOST_UNPACKED_BYTES, "size unpacked", f"{unpacked / 1e6:,.0f} MB",
+            f"an archive has at most {MOST_UNPACKED_BYTES // 10**6} MB here")  # fmt: skip
+    return _read(text, filename, read_execution)
 
 
 def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:

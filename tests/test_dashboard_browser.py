@@ -14,7 +14,10 @@ import pytest
 from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
 from dashboard.store import Store, bundled
 from dashboard.validations import at_hand
+from simulator.engine import simulate
 from simulator.files import library, write_profile
+from simulator.noise import Noise
+from traces.executions import Execution, write_execution
 
 pytestmark = [
     needs_browser,
@@ -385,3 +388,31 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     until(page, "() => document.querySelector('#validate-details')?.innerText.includes('DistributedDataParallel')")
     page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
     page.wait_for_selector("#validate-problem >> text=schema is missing")
+
+
+def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store, tmp_path: Path) -> None:
+    configuration = store.default()
+    simulated = store.outcome(configuration)
+    assert simulated.run is not None and simulated.cluster is not None
+    timeline = simulate(Noise(jitter=0.15, stragglers={1: 1.4}, seed=3).disturb(simulated.run.graph), simulated.cluster)
+    sent = simulated.run.graph.bytes.astype(float)
+    write_execution(
+        Execution(steps_s=(timeline.step_s,) * 5, losses=(1.0,) * 5, sent_bytes=sent, timeline=timeline),
+        tmp_path / "slow-host1.npz",
+    )
+    page.goto(f"{site}/compare")
+    page.set_input_files("#execution-upload input", str(tmp_path / "slow-host1.npz"))
+    page.wait_for_selector("#compared >> text=longest over prediction")
+    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
+    until(page, "() => new URLSearchParams(location.search).get('against').startsWith('slow-host1@')")
+    views = [[float(t) for t in page.get_attribute(f"#timeline-{i}", "data-view").split(",")] for i in (0, 1)]
+    assert views == [[0, pytest.approx(timeline.step_s)]] * 2  # the longer of both
+    page.wait_for_timeout(500)
+    shot(page, "compare-actual")
+    assert violations(page) == []
+    page.reload()
+    page.wait_for_selector("#compared >> text=longest over prediction")
+    choose(page, "against", "the baseline")
+    page.wait_for_selector("#compared >> text=What was changed")
+    page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
+    page.wait_for_selector("#execution-problem >> text=not a numpy archive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,29 @@ def read_execution(path: str | Path) -> Execution:
             require(
                 int(columns["schema"]) == files.SCHEMA, f"{path}: schema", columns["schema"], f"it is {files.SCHEMA}"
             )
-            return Execution(
-                steps_s=tuple(columns["steps_s"].tolist()),
-                losses=tuple(columns["losses"].tolist()),
-                sent_bytes=columns["sent_bytes"],
-                timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
-            )
-    except (KeyError, ValueError, EOFError, BadZipFile) as error:
+        found = Execution(
+            steps_s=tuple(columns["steps_s"].tolist()),
+            losses=tuple(columns["losses"].tolist()),
+            sent_bytes=columns["sent_bytes"],
+            timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
+        )
+    except (KeyError, ValueError, TypeError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None
+    _check(found, path)
+    return found
+
+
+def _check(found: Execution, path: str | Path) -> None:
+    """Raise InputError unless there are steps and every task has a span."""
+    start_s, end_s = found.timeline.start_s, found.timeline.end_s
+    require(len(found.steps_s) > 0, f"{path}: steps_s", "empty", "an execution has at least one step")
+    alike = start_s.ndim == 1 and start_s.shape == end_s.shape == found.sent_bytes.shape
+    require(alike, f"{path}: start_s", f"of shape {start_s.shape}", "times and bytes have one number for each task")
+    numbers = all(column.dtype.kind == "f" for column in (start_s, end_s, found.sent_bytes))
+    spans = numbers and bool(np.all(np.isfinite(end_s)) and np.all(start_s >= 0) and np.all(end_s >= start_s))
+    require(spans, f"{path}: end_s", "no end for some task", "every task ends, not before it starts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,12 @@
     /* ---- what is shown ---- */
     show(run, message) {
       const before = this.run ? [this.view[0] / this.span(), this.view[1] / this.span()] : [0, 1];
+      const whole = before[0] <= 0 && before[1] >= 1;
       this.run = run;
       this.message = message;
       this.mark = null;
-      this.view = run && before[0] <= 0 && before[1] >= 1 ? [0, this.span()] : [before[0] * this.span(), before[1] * this.span()];
       this.say("");
+      this.look(...(whole ? [0, 1] : before).map((share) => share * this.span()));
       this.draw();
     }
 

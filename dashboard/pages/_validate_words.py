@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import html
 
 from dashboard.cards import card, facts, plain_table
@@ -147,4 +146,5 @@ def _told(graph: TaskGraph, one: Difference) -> list[str]:
 
 
 def _signed(seconds: float) -> str:
-    return f"{'−' if seconds < 0 else '+'}{format_time(float(np.abs(seconds)))}"
+    rounded = round(seconds, 9)
+    return f"{'−' if rounded < 0 else '+'}{format_time(abs(rounded))}"

@@ -1,88 +1,206 @@
-"""Compare: the baseline and the present configuration on one time axis, and everything that differs."""
+"""Compare: two runs on one time axis, and everything that differs: a baseline's and the present one's simulation,
+or the simulation and an actual run of one plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.cards import aria, card, graph, legend, plain_table
-from dashboard.clientside import effect
-from dashboard.comparison import Row, results, settings
+from dashboard import uploads
+from dashboard.cards import aria, card, drop, graph, legend, plain_table, refused
+from dashboard.clientside import effect, keep_in_address
+from dashboard.comparison import Row, measured, results, settings
 from dashboard.configuration import Configuration
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.measures import shares
+from dashboard.pages._validate_words import causes
+from dashboard.shelf import label
 from dashboard.shell import Page
 from dashboard.store import Outcome, Store
+from simulator.errors import InputError, UnknownNameError
+from simulator.units import format_time
+from traces.compare import Comparison
+from traces.executions import Execution
+
+BASELINE = "baseline"
+EXPECTED = (
+    "the .npz that `shardscope execute PLAN --output run.npz` writes; Export > plan.json on Explore gives the plan"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two: what it is called, what it came to, and what the timeline's address adds to its query."""
+
+    name: str
+    outcome: Outcome
+    suffix: str = ""
+
+    @property
+    def title(self) -> str:
+        now = self.outcome.configuration
+        return f"{now.strategy} on {now.devices} × {label(now.cluster)}"
 
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
     effect(app, "pair", Input("pair", "data"))
+    keep_in_address(app, Input("against", "value"))
+
+    @app.callback(
+        Output("compared", "children"),
+        Input("against", "value"),
+        State("address", "data"),
+        State("base", "data"),
+        prevent_initial_call=True,
+    )
+    def show(against: str, address: Mapping[str, str], base: str) -> Any:
+        return _compared(store, store.read(address["query"])[0], store.read(base)[0], against)
+
+    @app.callback(
+        Output("against", "data"),
+        Output("against", "value"),
+        Output("execution-problem", "children"),
+        Input("execution-upload", "contents"),
+        State("execution-upload", "filename"),
+        prevent_initial_call=True,
+    )
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
+        if contents is None:
+            return no_update, no_update, no_update
+        name = filename or "run.npz"
+        try:
+            found = uploads.execution(uploads.content(contents), name)
+        except InputError as error:
+            return no_update, no_update, refused(error, "Not an execution", EXPECTED)
+        key = store.executions.put(name, found)
+        return _options(store), key, None
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        before = store.outcome(baseline or replace(now, strategy="data", microbatches=None))
-        return _page(before, store.outcome(now), pinned=baseline is not None)
+        return _page(store, now, baseline, own)
 
     return content
 
 
-def _page(before: Outcome, after: Outcome, *, pinned: bool) -> Any:
-    note = "" if pinned else "No baseline is pinned; this is data parallelism. Pin another one on Explore."
-    both = [("Baseline", before), ("Now", after)]
-    shown = [{"query": one.configuration.query() if one.run else None, "message": one.reason} for _, one in both]
-    changed = settings(before.configuration, after.configuration)
-    split = graph("both-split-graph", 230, "Device time by use")
+def _options(store: Store) -> list[dict[str, str]]:
+    runs = [{"value": key, "label": f"actual run: {label(key)}"} for key in store.executions.everything()]
+    return [{"value": BASELINE, "label": "the baseline, simulated"}, *runs]
+
+
+def _page(store: Store, now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+    options = _options(store)
+    asked = own.get("against", BASELINE)
+    against = asked if asked in [one["value"] for one in options] else BASELINE
+    gone = "" if against == asked else f"The run {label(asked)} is not at hand; drop its file again."
+    base = baseline or replace(now, strategy="data", microbatches=None)
+    unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
+    choice = dmc.Select(
+        id="against", label="Now against", data=options, value=against, w=260, size="xs", allowDeselect=False
+    )
     return html.Main(
         dmc.Stack([
-            html.H1(f"{_name(before)} against {_name(after)}", className="page-title"),
-            html.Div(note, className="figure-note"),
-            dcc.Store(id="pair", data=shown),
-            card("pair-card", "Timelines on one axis", [_timeline(i, *one) for i, one in enumerate(both)],
-                 controls=[legend()], formats=()),
-            dmc.SimpleGrid([
-                card("settings", "What was changed", [_table(changed)], formats=()),
-                card("results", "What became of it", [_table(results(before, after))], formats=()),
-            ], cols={"base": 1, "lg": 2}, spacing="sm"),
-            card("both-split", "Where the step goes", [_with(split, _split(both))]),
-            *[_partition(i, *one) for i, one in enumerate(both)],
+            dcc.Store(id="own-names", data=["against"]),
+            dcc.Store(id="base", data=base.query()),
+            dmc.Group([
+                html.H1("Compare", className="page-title"),
+                dmc.Group([choice, drop("execution-upload", "an actual run", ".npz")], align="end", gap="sm"),
+            ], justify="space-between", align="end"),
+            html.Div(id="execution-problem", role="alert"),
+            html.Div(gone or unpinned, className="figure-note"),
+            html.Div(_compared(store, now, base, against), id="compared"),
         ], gap="sm"),
         className="page",
     )  # fmt: skip
 
 
-def _timeline(number: int, title: str, one: Outcome) -> Any:
+def _compared(store: Store, now: Configuration, base: Configuration, against: str) -> Any:
+    present = store.outcome(now)
+    if against == BASELINE:
+        return _sides(Side(name="Baseline", outcome=store.outcome(base)), Side(name="Now", outcome=present), None)
+    try:
+        outcome, compared = store.actual(now, against)
+    except UnknownNameError as error:
+        return dmc.Alert(str(error), title="No such run", color="yellow", variant="light")
+    actual = Side(name="Actual", outcome=outcome, suffix=f"&actual={against}")
+    more = None if compared is None else _task_by_task(compared, store.executions.get(against))
+    return _sides(Side(name="Predicted", outcome=present), actual, more)
+
+
+def _sides(before: Side, after: Side, more: Any) -> Any:
+    """Everything about the two; `more` is what is known of them task by task."""
+    both = (before, after)
+    shown = [
+        {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,
+         "message": side.outcome.reason}
+        for side in both
+    ]  # fmt: skip
+    names = (before.name.lower(), after.name.lower())
+    left = more if more is not None else _settings(before, after, names)
+    rows = (results if more is None else measured)(before.outcome, after.outcome)
+    split = graph("both-split-graph", 230, "Device time by use")
+    return dmc.Stack([
+        dcc.Store(id="pair", data=shown),
+        card("pair-card", "Timelines on one axis", [_timeline(i, side) for i, side in enumerate(both)],
+             controls=[legend()], formats=()),
+        dmc.SimpleGrid([
+            left,
+            card("results", "What became of it", [_table(rows, names)], formats=()),
+        ], cols={"base": 1, "lg": 2}, spacing="sm"),
+        card("both-split", "Where the step goes", [_with(split, _split(both))]),
+        *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
+    ], gap="sm")  # fmt: skip
+
+
+def _settings(before: Side, after: Side, names: tuple[str, str]) -> Any:
+    changed = settings(before.outcome.configuration, after.outcome.configuration)
+    return card("settings", "What was changed", [_table(changed, names)], formats=())
+
+
+def _task_by_task(compared: Comparison, execution: Execution) -> Any:
+    low, high = (format_time(pick(execution.steps_s)) for pick in (min, max))
+    count = len(execution.steps_s)
+    told = (
+        f"Predicted {format_time(compared.predicted.step_s)}, actual {format_time(compared.actual.step_s)}: "
+        f"{compared.error:+.1%}. The timeline is that of the median of {count} steps ({low} to {high})."
+    )
+    body = dmc.Stack([html.Div(told, className="detail"), *causes(compared)], gap="md")
+    return card("tasks-compared", "Task by task", [body], formats=())
+
+
+def _timeline(number: int, side: Side) -> Any:
     return html.Div([
-        html.H3(f"{title}: {_name(one)}", className="card-title"),
+        html.H3(f"{side.name}: {side.title}", className="card-title"),
         html.Div(
             id=f"timeline-{number}", className="timeline", tabIndex=0, role="application",
-            **aria(f"Timeline of {title.lower()}; W, A, S, D move both timelines"), **_group(),
+            **aria(f"Timeline of {side.name.lower()}; W, A, S, D move both timelines"), **_group(),
         ),
     ])  # fmt: skip
 
 
-def _partition(number: int, title: str, one: Outcome) -> Any:
+def _partition(number: int, side: Side) -> Any:
+    one, name = side.outcome, side.name.lower()
     if one.run is None or one.cluster is None:
-        return dmc.Alert(one.reason, title=f"{title} cannot run", color="red", variant="light")
+        return dmc.Alert(one.reason, title=f"{side.name} cannot run", color="red", variant="light")
     figure = swimlanes(one.run, one.profile, one.cluster)
-    body = _with(graph(f"lanes-{number}-graph", 240, f"Partition of {title.lower()}"), figure)
-    return card(f"lanes-{number}", f"Partition, {title.lower()}", [body])
+    body = _with(graph(f"lanes-{number}-graph", 240, f"Partition of {name}"), figure)
+    return card(f"lanes-{number}", f"Partition, {name}", [body])
 
 
-def _split(both: Sequence[tuple[str, Outcome]]) -> Any:
-    rows = [(title, shares(one.run, one.cluster).total) for title, one in both if one.run and one.cluster]
-    return breakdown(rows)
+def _split(both: Sequence[Side]) -> Any:
+    ran = [(side.name, side.outcome.run, side.outcome.cluster) for side in both]
+    return breakdown([(name, shares(run, cluster).total) for name, run, cluster in ran if run and cluster])
 
 
-def _table(rows: Sequence[Row]) -> Any:
+def _table(rows: Sequence[Row], names: tuple[str, str]) -> Any:
     if not rows:
         return html.Div("nothing", className="figure-note")
     changes = any(row.change for row in rows)
-    titles = ("what", "baseline", "now", *(["change"] if changes else []))
+    titles = ("what", *names, *(["change"] if changes else []))
     return plain_table(titles, [
         [row.name, row.before, row.after, *([html.Span(row.change, className=f"kpi-change {row.tone}")] * changes)]
         for row in rows
@@ -97,8 +215,3 @@ def _with(framed: Any, figure: Any) -> Any:
 
 def _group() -> dict[str, Any]:
     return {"data-group": "pair"}
-
-
-def _name(one: Outcome) -> str:
-    now = one.configuration
-    return f"{now.strategy} on {now.devices} × {now.cluster}"
