@@ -82,7 +82,7 @@ def train(
     held, model = datasets.load(dataset), script.network.build()
     points = []
     for looked in range(updates // every):
-        accuracy = held.accuracy(_joined(script, model, [rank[looked] for rank in ranks]))
+        accuracy = held.accuracy(_joined(script, model, [rank.get(looked, {}) for rank in ranks]))
         points.append(((looked + 1) * every * plan.batch_size, accuracy))
     steps = zip(*(rank["steps_s"] for rank in found), strict=True)
     return Training(

@@ -1,0 +1,166 @@
+"""Train one network to a target accuracy under several plans in the shaped network, each predicted beforehand.
+
+    once        profile of the network, the executor's overhead, calibration of every lab       folder
+    each plan   simulated from those; then trained for real with seeds that no curve has, until the accuracy is there
+
+How many updates that takes is not told to the prediction, only to the run: one process trains first with the same seed,
+and the run makes as many updates and a few more. What one process reached on its way is kept, to hold the plan's
+accuracy against it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.convergence import Trial
+from simulator.plan import Plan
+from simulator.workload import Profile
+from traces.calibrate import calibrate
+from traces.capture import capture
+from traces.launch import launch
+from traces.netlab import Lab
+from traces.overhead import task_overhead_s
+from traces.rank import Rank
+from traces.suite import Network, pinning
+from traces.training import Training, train
+from traces.validate import CALIBRATED_BYTES
+
+MARGIN = 2
+"""Looks at the accuracy after that at which one process had reached the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A plan's training. predicted_step_s, predicted_samples: from profile, calibration and curves alone.
+
+    alone: the same seed in one process. load: of the machine as the run began, in processes.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    strategy: str
+    network: Network
+    batch_size: int
+    predicted_step_s: float
+    predicted_samples: tuple[float, float, float]
+    alone: Trial
+    training: Training
+    load: float
+    date: str
+
+    @property
+    def step_s(self) -> float:
+        """Mean of the real steps: what the time to the target is made of."""
+        return statistics.fmean(self.training.steps_s)
+
+    def seconds_to(self, target: float) -> float:
+        """Real seconds of steps until the accuracy was first at least `target`, between looks linearly."""
+        trial = replace(self.alone, points=(self.alone.points[0], *self.training.points))
+        updates = trial.samples_to(target) / self.batch_size
+        whole = int(updates)
+        rest = self.training.steps_s[whole : whole + 1]
+        return sum(self.training.steps_s[:whole]) + (updates - whole) * sum(rest)
+
+    @property
+    def difference(self) -> float:
+        """The largest difference in accuracy from one process, at the same number of samples."""
+        expected = dict(self.alone.points)
+        return max(abs(accuracy - expected[seen]) for seen, accuracy in self.training.points if seen in expected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """All trainings, and the machine that they ran on."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    model: str
+    dataset: str
+    target: float
+    machine: str
+    shown: tuple[Shown, ...]
+
+
+def conditions(folder: Path, model: str, batch_size: int, network: Network) -> tuple[Profile, Cluster]:
+    """The profile, and the lab as it was calibrated with the executor's overhead; measured unless `folder` has them."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not profile.exists():
+        arguments = {"model": model, "batch_size": batch_size, "path": str(profile)}
+        _on_all_cores("profile_rank", cores, arguments)
+    overhead = folder / "overhead.json"
+    if not overhead.exists():
+        found = _on_all_cores("overhead_rank", cores, {"path": str(profile)})
+        files.write_text_atomic(overhead, str(statistics.fmean(found)))
+    if not cluster.exists():
+        nominal = network.cluster(cores)
+        pinned = pinning(len(nominal.devices), cores)
+        with Lab(nominal) as lab:
+            measured = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
+        files.write_cluster(measured, cluster)
+    calibrated = replace(files.read_cluster(cluster), task_overhead_s=float(overhead.read_text()))
+    return files.read_profile(profile), calibrated
+
+
+def _on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:
+    """Measure on all cores at once, as in the runs all of them compute."""
+    pinned = pinning(len(cores), cores)
+    return launch(
+        f"traces.demonstration:{target}", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=600
+    )
+
+
+def profile_rank(rank: Rank, model: str, batch_size: int, path: str) -> None:
+    """Capture the network; rank 0 keeps the profile."""
+    rank.doing(f"capture of {model}")
+    found = capture(model, batch_size, repeats=25, command="python -m benchmarks.convergence --demonstrate")
+    if rank.number == 0:
+        files.write_profile(found, path)
+
+
+def overhead_rank(rank: Rank, path: str) -> float:
+    rank.doing("a step of the executor alone")
+    return task_overhead_s(files.read_profile(path))
+
+
+def shown(
+    profile: Profile,
+    plan: Plan,
+    strategy: str,
+    network: Network,
+    *,
+    dataset: str,
+    alone: Trial,
+    every: int,
+    predicted_step_s: float,
+    predicted_samples: tuple[float, float, float],
+) -> Shown:
+    """Train `plan` in a lab of its own, MARGIN longer than the trial `alone`, looking every `every` samples."""
+    samples = alone.points[-1][0] + MARGIN * every
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    nominal, load = network.cluster(cores), os.getloadavg()[0]
+    with Lab(nominal) as lab:
+        training = train(
+            profile, nominal, plan, dataset=dataset, like=alone, lab=lab,
+            updates=samples // plan.batch_size, every=every // plan.batch_size,
+            cores=pinning(len(nominal.devices), cores),
+        )  # fmt: skip
+    return Shown(
+        strategy=strategy,
+        network=network,
+        batch_size=plan.batch_size,
+        predicted_step_s=predicted_step_s,
+        predicted_samples=predicted_samples,
+        alone=alone,
+        training=training,
+        load=load,
+        date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+    )
