@@ -1,10 +1,10 @@
 """What it costs to change the devices of a running job: each policy is a sum of named parts that can be measured.
 
     restart   write checkpoint + stop + launch + framework + groups + read checkpoint         what elastic launchers do
-    live      (launch + framework, beside the training) groups + move parameters
-    shrink    groups + move the parameters that lived only on the leavers
+    live      (launch + framework, beside the training) leave groups + groups + move parameters
+    shrink    leave groups + groups + move the parameters that lived only on the leavers
     resume    launch + framework + groups + read checkpoint                       after nobody was left
-    recover   detect + groups + move, or read a checkpoint where a vanished device alone held a piece
+    recover   detect + leave groups + groups + move, or read a checkpoint where a vanished device alone held a piece
 
 `shardscope calibrate --reconfiguration` measures the parts on a machine; `simulator.movement` finds what moves.
 """
@@ -25,8 +25,8 @@ from simulator.exchange import replicas_of
 from simulator.movement import Placed, movement, state_bytes
 from simulator.workload import Profile
 
-WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ, MOVE, DETECT = (
-    "write checkpoint", "stop", "launch", "framework", "groups", "read checkpoint", "move", "detect",
+WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
+    "write checkpoint", "stop", "launch", "framework", "leave groups", "groups", "read checkpoint", "move", "detect",
 )  # fmt: skip
 
 
@@ -35,9 +35,10 @@ class Overheads:
     """The parts of a reconfiguration that do not depend on the plan, in seconds, each as measured for one process.
 
     stop_s: from the last step to the end of the processes. launch_s: from asking for a process to its first line.
-    framework_s: importing the framework and building the network. group_s: by number of devices, joining them in new
-    groups; between and beyond the numbers on straight lines. checkpoint_write, checkpoint_read: (bytes, seconds)
-    curves. detect_s: from a device's end until the others know. sources: what was measured where.
+    framework_s: importing the framework and building the network. leave_s, group_s: by number of devices, taking old
+    groups down and joining new ones; between and beyond the numbers on straight lines. checkpoint_write,
+    checkpoint_read: (bytes, seconds) curves. detect_s: from a device's end until the others know.
+    sources: what was measured where.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -45,6 +46,7 @@ class Overheads:
     stop_s: float
     launch_s: float
     framework_s: float
+    leave_s: Mapping[int, float]
     group_s: Mapping[int, float]
     checkpoint_write: Curve
     checkpoint_read: Curve
@@ -54,19 +56,19 @@ class Overheads:
     def __post_init__(self) -> None:
         for name in ("stop_s", "launch_s", "framework_s", "detect_s"):
             require_time(name, getattr(self, name))
-        require(len(self.group_s) > 0, "group_s", "{}", "it has at least one number of devices")
-        for count, seconds in self.group_s.items():
-            require(count >= 1, "group_s", count, "numbers of devices are at least 1")
-            require_time(f"group_s of {count}", seconds)
+        for name, points in (("leave_s", self.leave_s), ("group_s", self.group_s)):
+            require(len(points) > 0, name, "{}", "it has at least one number of devices")
+            for count, seconds in points.items():
+                require(count >= 1, name, count, "numbers of devices are at least 1")
+                require_time(f"{name} of {count}", seconds)
+
+    def leaving_s(self, devices: int) -> float:
+        """Seconds to take the groups of `devices` devices down."""
+        return _between(self.leave_s, devices)
 
     def groups_s(self, devices: int) -> float:
         """Seconds to join `devices` devices in new groups."""
-        counts = sorted(self.group_s)
-        seconds = [self.group_s[count] for count in counts]
-        if devices <= counts[-1] or len(counts) == 1:
-            return float(np.interp(devices, counts, seconds))
-        slope = max((seconds[-1] - seconds[-2]) / (counts[-1] - counts[-2]), 0.0)
-        return seconds[-1] + slope * (devices - counts[-1])
+        return _between(self.group_s, devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ class Reconfiguration:
         """Devices of `new` go on after some of `old` vanished, by copies where there are any."""
         left = set(old.members) - set(vanished)
         moved, costs = movement(self.profile, self.cluster, old, new, left), self.overheads
-        parts = {DETECT: costs.detect_s, GROUPS: costs.groups_s(len(new.members))}
+        parts = {DETECT: costs.detect_s, **self._regrouping(old, new)}
         if moved.lost_bytes:
             read = costs.checkpoint_read.seconds(state_bytes(self.profile, new.plan))
             return Change(policy="recover", parts_s={**parts, READ: read}, rolls_back=True)
@@ -148,9 +150,13 @@ class Reconfiguration:
     ) -> Change:
         moved = movement(self.profile, self.cluster, old, new, set(available))
         regrouped = _groups(self.profile, old) != _groups(self.profile, new)
-        groups = {GROUPS: self.overheads.groups_s(len(new.members))} if regrouped else {}
+        groups = self._regrouping(old, new) if regrouped else {}
         parts = {**groups, MOVE: moved.seconds(self.cluster)}
         return Change(policy=policy, parts_s=parts, beside_s=beside, moved_bytes=moved.bytes)
+
+    def _regrouping(self, old: Placed, new: Placed) -> dict[str, float]:
+        costs = self.overheads
+        return {LEAVE: costs.leaving_s(len(old.members)), GROUPS: costs.groups_s(len(new.members))}
 
     def _starting(self, devices: Collection[int]) -> dict[str, float]:
         """Starting a process per device, all at once; those on a host of few cores share them."""
@@ -160,6 +166,16 @@ class Reconfiguration:
         return {name: seconds * max(crowding, 1.0) for name, seconds in (
             (LAUNCH, self.overheads.launch_s), (FRAMEWORK, self.overheads.framework_s)
         )}  # fmt: skip
+
+
+def _between(points: Mapping[int, float], devices: int) -> float:
+    """On straight lines through the points; beyond the last, on the last of them unless it falls."""
+    counts = sorted(points)
+    seconds = [points[count] for count in counts]
+    if devices <= counts[-1] or len(counts) == 1:
+        return float(np.interp(devices, counts, seconds))
+    slope = max((seconds[-1] - seconds[-2]) / (counts[-1] - counts[-2]), 0.0)
+    return seconds[-1] + slope * (devices - counts[-1])
 
 
 def _groups(profile: Profile, placed: Placed) -> tuple[set[int], set[tuple[int, ...]]]:

@@ -26,6 +26,7 @@ OVERHEADS = Overheads(
     stop_s=0.1,
     launch_s=0.2,
     framework_s=0.4,
+    leave_s={1: 0.05, 2: 0.1},
     group_s={1: 0.0, 4: 0.3},
     checkpoint_write=Curve(points=((1.0, 0.5), (1e9, 0.5))),
     checkpoint_read=Curve(points=((1.0, 0.6), (1e9, 0.6))),
@@ -66,7 +67,7 @@ def test_members_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
         live = switch_of(crew, 1, "live")
     assert found.samples_once and found.steps >= 9
     assert found.loss_difference < 1e-3
-    assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["groups", "move"])
+    assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["leave groups", "groups", "move"])
     assert 0 < live.pause_s < live.beside_s, "starting a process takes longer than letting it in"
 
 
@@ -84,6 +85,7 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
         lines = [
             {"what": "step", "generation": 0, "at_s": 8 + shift, "began_s": 6 + shift, "step": 0},
             {"what": "step", "generation": 0, "at_s": 10 + shift, "began_s": 8 + shift, "step": 1},
+            {"what": "leave groups", "generation": 1, "at_s": 11.5},
             {"what": "groups", "generation": 1, "at_s": 12 + shift},
             {"what": "move", "generation": 1, "at_s": 13.5 + 1.5 * shift},
             {"what": "step", "generation": 1, "at_s": 18.0, "began_s": 15.0, "step": 2},
@@ -91,7 +93,7 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
         ]
         (tmp_path / f"{device}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = switch_of(Written(), 1, "shrink")  # type: ignore[arg-type]
-    assert found.parts_s == {"groups": 2.0, "move": 2.0}
+    assert found.parts_s == {"leave groups": 0.5, "groups": 1.5, "move": 2.0}
     assert found.step_s == 2.0 and found.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
     assert found.lost_s == 5.0
 
@@ -100,19 +102,23 @@ def test_predictions_stand_beside_what_happened() -> None:
     """Parameters and momentum of 2.3 million numbers at 1 Gbit/s, two rounds for 1 -> 4."""
     pricing = Reconfiguration(profile=read_profile("vgg_small"), cluster=CLUSTER, overheads=OVERHEADS)
     switch = Switch(
-        policy="live", before=1, after=4, parts_s={"groups": 0.3, "move": 0.3}, beside_s=2.0, slowed_s=0.0,
-        first_s=0.0, step_s=0.2,
+        policy="live", before=1, after=4, parts_s={"leave groups": 0.1, "groups": 0.3, "move": 0.2},
+        beside_s=2.0, slowed_s=0.0, first_s=0.0, step_s=0.2,
     )  # fmt: skip
     change = predicted(TRAINING, pricing, switch)
     state = 2 * pricing.profile.parameter_bytes
-    assert change.parts_s == pytest.approx({"groups": 0.3, "move": 2 * state / 125e6})
+    assert change.parts_s == pytest.approx({"leave groups": 0.05, "groups": 0.3, "move": 2 * state / 125e6})
     (_, _, row) = table(
         TRAINING, pricing, [Rehearsal(switches=(switch,), steps=1, samples_once=True, loss_difference=0.0)]
     )
-    assert row.startswith("| 1 → 4 | live | groups 300 ms (300 ms), move 300 ms (") and "| 600 ms |" in row
+    assert (
+        row.startswith("| 1 → 4 | live | leave groups 100 ms (50.0 ms), groups 300 ms (300 ms), move 200 ms (")
+        and "| 600 ms |" in row
+    )
 
 
 def test_overheads_are_read_as_they_were_written(tmp_path: Path) -> None:
     write_yaml(OVERHEADS, tmp_path / "overheads.yaml")
     assert read_overheads(tmp_path / "overheads.yaml") == OVERHEADS
+    assert OVERHEADS.leaving_s(3) == pytest.approx(0.15)
     assert [OVERHEADS.groups_s(n) for n in (1, 2, 4, 7)] == pytest.approx([0.0, 0.1, 0.3, 0.6])

@@ -30,6 +30,7 @@ OVERHEADS = Overheads(
     stop_s=1.0,
     launch_s=2.0,
     framework_s=3.0,
+    leave_s={1: 0.0},
     group_s={1: 0.5, 2: 1.0, 4: 2.0},
     checkpoint_write=Curve(points=((1.0, 4.0), (1e9, 4.0))),
     checkpoint_read=Curve(points=((1.0, 5.0), (1e9, 5.0))),
@@ -108,7 +109,9 @@ def test_a_piece_that_only_the_vanished_device_held_comes_from_the_checkpoint() 
         scenario(Event(at="30s", event="vanish", devices=("d1",)), start=("d0", "d1")),
         profile, CLUSTER, OVERHEADS, lambda cluster: apart if cluster.workers == 2 else whole,
     )  # fmt: skip
-    assert account.incidents[0].parts_s == pytest.approx({"detect": 6, "groups": 0.5, "read checkpoint": 5})
+    assert account.incidents[0].parts_s == pytest.approx(
+        {"detect": 6, "leave groups": 0, "groups": 0.5, "read checkpoint": 5}
+    )
     assert account.repeated_samples == 3 * BATCH, "no checkpoint was written: back to the start"
 
 

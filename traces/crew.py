@@ -27,12 +27,14 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.regions import split
-from traces.member import Generation
+from traces.member import Generation, take_turn
 from traces.namespaces import batch
 from traces.netlab import Lab
+from traces.throttle import Throttle
 from traces.trainee import Training
 
-WAIT_S = 60.0
+POLL_S = 0.03
+WAIT_S = 120.0
 """How long anything may take before a run is given up."""
 
 Line = Mapping[str, Any]
@@ -42,10 +44,19 @@ class Crew:
     """The members' processes, and the folder through which they are told what to do."""
 
     def __init__(
-        self, training: Training, lab: Lab | None = None, cores: Sequence[int] = (), timeout_s: float = 60.0
+        self,
+        training: Training,
+        lab: Lab | None = None,
+        cores: Sequence[int] = (),
+        *,
+        throttles: Sequence[Throttle] = (),
+        timeout_s: float = 60.0,
     ) -> None:
-        """cores: those that members are pinned to, in turn. timeout_s: after which silence means that one is gone."""
-        self.training, self._lab, self._timeout_s = training, lab, timeout_s
+        """cores: those that members are pinned to, in turn. throttles: what holds each device's processes back.
+
+        timeout_s: after which a member's silence means that it is gone.
+        """
+        self.training, self._lab, self._throttles, self._timeout_s = training, lab, throttles, timeout_s
         self._place = tempfile.TemporaryDirectory(prefix="shardscope-")
         self.folder = Path(self._place.name)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -57,9 +68,11 @@ class Crew:
         (self.folder / "job.json").write_text(json.dumps(job))
 
     def __enter__(self) -> Crew:
+        take_turn(-20)  # what starts members does not wait behind them
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        take_turn(0)
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -159,6 +172,8 @@ class Crew:
     def _launch(self, devices: Sequence[int], generation: int) -> None:
         for device in devices:
             self._processes[device] = self._started(device, generation)
+            if self._throttles:
+                self._throttles[device].add(self._processes[device].pid)
 
     def _started(self, device: int, generation: int) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "traces.member", str(self.folder), str(device), str(generation), str(os.getpid())]
@@ -190,7 +205,7 @@ class Crew:
             if failed or time.monotonic() > deadline:
                 told = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
                 raise RunError(f"waited for {what} in vain: {told}")
-            time.sleep(0.01)
+            time.sleep(POLL_S)
 
     def _mark(self, what: str, generation: int) -> None:
         self.marks.append((what, generation, time.monotonic()))

@@ -16,7 +16,7 @@ import os
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator import files
@@ -171,7 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for policy in ("live", "restart"):
             _tell(training, pricing, [rehearse(training, lab, cores, pricing, policy) for _ in range(args.repeats)])
         _tell(training, pricing, [lose(training, lab, cores) for _ in range(args.repeats)])
-        _tell(training, pricing, [lose(training, lab, cores, silently=True)])
+        silent = replace(pricing, overheads=replace(pricing.overheads, detect_s=SILENCE_S))
+        _tell(training, silent, [lose(training, lab, cores, silently=True)])
     return 0
 
 

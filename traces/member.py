@@ -75,7 +75,8 @@ def run(folder: Path, device: int, generation: int, parent: int) -> None:
                     log.note("write checkpoint", generation)
                 break
             trainee.leave()
-        log.note("leave", generation)
+            log.note("leave groups", generation)
+        log.note("end", generation)
     os._exit(0)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
 
 
@@ -136,7 +137,8 @@ def _train(trainee: Trainee, told: Generation, folder: Path, device: int, follow
             log.note("detect", following)
             return False
         number = trainee.step_number - 1
-        log.note("step", following - 1, began_s=began_s, step=number, loss=loss, samples=own)
+        took_s = {"began_s": began_s, "compute_s": trainee.compute_s}
+        log.note("step", following - 1, step=number, loss=loss, samples=own, **took_s)
         if heard:
             return True
 

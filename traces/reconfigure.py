@@ -25,11 +25,11 @@ import torch
 
 from simulator import files
 from simulator.cluster import Cluster, Curve
-from simulator.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, STOP, Overheads
+from simulator.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from traces import machine, namespaces
 from traces.crew import Crew
 from traces.netlab import Lab
-from traces.switches import switch_of
+from traces.switches import Switch, switch_of
 from traces.trainee import Training, read_state, write_state
 
 SIZES_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
@@ -41,12 +41,14 @@ def overheads(cluster: Cluster, lab: Lab | None, cores: Sequence[int]) -> Overhe
     """The overheads on this machine, medians; one process per device of `cluster`, in its lab or over loopback."""
     starts = list(_restarts(lab, cores))
     counts = [n for n in (1, 2, 4, 8, 16, 32) if n < len(cluster.devices)] + [len(cluster.devices)]
+    regrouped = _regroupings(lab, cores, counts)
     write, read = _checkpoints()
     return Overheads(
         stop_s=_median(one[STOP] for one in starts),
         launch_s=_median(one[LAUNCH] for one in starts),
         framework_s=_median(one[FRAMEWORK] for one in starts),
-        group_s=_groups_s(lab, cores, counts),
+        leave_s={count: _median(one.parts_s[LEAVE] for one in switches) for count, switches in regrouped.items()},
+        group_s={count: _median(one.parts_s[GROUPS] for one in switches) for count, switches in regrouped.items()},
         checkpoint_write=write,
         checkpoint_read=read,
         detect_s=_median(_detections(lab, cores)),
@@ -54,9 +56,9 @@ def overheads(cluster: Cluster, lab: Lab | None, cores: Sequence[int]) -> Overhe
     )
 
 
-def _groups_s(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, float]:
-    """By number of devices, the median seconds in which a training crew leaves its group and forms a new one."""
-    found: dict[int, list[float]] = {count: [] for count in counts}
+def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, list[Switch]]:
+    """By number of devices, how a training crew left its group and formed a new one."""
+    found: dict[int, list[Switch]] = {count: [] for count in counts}
     with Crew(TRAINING, lab, cores) as crew:
         crew.start(tuple(range(counts[-1])))
         order = [count for count in reversed(counts) for _ in range(REPEATS)]
@@ -65,9 +67,11 @@ def _groups_s(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> d
             crew.shrink(tuple(range(count)))
         crew.await_steps(3)
         crew.finish()
-        for generation, count in enumerate(order, start=1):
-            found[count].append(switch_of(crew, generation, "shrink").parts_s[GROUPS])
-    return {count: _median(seconds) for count, seconds in found.items()}
+        switches = [switch_of(crew, generation, "shrink") for generation in range(1, len(order) + 1)]
+    for switch in switches:
+        if switch.before == switch.after:
+            found[switch.after].append(switch)
+    return found
 
 
 def _restarts(lab: Lab | None, cores: Sequence[int]) -> Iterator[dict[str, float]]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import RunError
-from simulator.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, MOVE, READ, STOP, WRITE
+from simulator.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
 from traces.crew import Crew
 
 PARTS = {
-    "live": (GROUPS, MOVE),
-    "shrink": (GROUPS, MOVE),
-    "recover": (DETECT, GROUPS, MOVE),
+    "live": (LEAVE, GROUPS, MOVE),
+    "shrink": (LEAVE, GROUPS, MOVE),
+    "recover": (DETECT, LEAVE, GROUPS, MOVE),
     "restart": (WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ),
 }
 
@@ -62,7 +62,8 @@ def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
         raise RunError(f"generation {generation} did not train after generation {generation - 1}; look at its logs")
     ended_s = max(steps[-1]["at_s"] for steps in old.values())
     began_s = marks.get(("kill", generation), ended_s)
-    moments = [_end_s(logs, marks, part, generation) for part in PARTS[policy]]
+    going_on = {device: logs[device] for device in new}
+    moments = [_end_s(going_on, marks, part, generation) for part in PARTS[policy]]
     parts_s = {}
     for part, moment_s in zip(PARTS[policy], moments, strict=True):
         parts_s[part] = max(moment_s - began_s, 0.0)

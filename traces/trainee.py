@@ -63,7 +63,7 @@ class Trainee:
         self._sums = torch.zeros(self._count + 2)
         _share_storage(parameters, self.state[: self._count], self._sums[: self._count])
         self._group: Any = None
-        self._rank = 0
+        self._rank, self.compute_s = 0, 0.0
         self._shares: tuple[int, ...] = (training.batch_size,)
 
     @property
@@ -88,7 +88,9 @@ class Trainee:
         return samples_of(self.training, self.step_number)[slice(*edges[self._rank])]
 
     def step(self, word: int = 0, speed: float = 1.0) -> tuple[float, int]:
-        """One step: (loss over the whole batch, the sum of all words). Raises RuntimeError if a member is gone.
+        """One step: (loss over the whole batch, the sum of all words); `compute_s` is what its passes took.
+
+        Raises RuntimeError if a member is gone.
 
         speed: below 1 the passes are followed by idleness, as long as a device of that speed would have computed on.
         """
@@ -101,6 +103,7 @@ class Trainee:
         self._sums[-2], self._sums[-1] = loss.detach(), word
         if speed < 1:
             time.sleep((time.perf_counter() - began) * (1 / speed - 1))
+        self.compute_s = time.perf_counter() - began
         if self._group is not None:
             self._group.allreduce([self._sums]).wait()
         parameters, momenta = self.state[: self._count], self.state[self._count : -1]

@@ -1,0 +1,99 @@
+"""Even and balanced shares of a batch on devices of unequal speed, for real: `python -m traces.balanced` (root).
+
+Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
+at two numbers of samples, which gives a_i + b_i x for each; `simulator.balance` splits the batch by that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from simulator.balance import Seconds, split_by_time
+from simulator.units import format_time
+from traces.crew import Crew
+from traces.throttle import Throttle
+from traces.trainee import Training
+
+SPEEDS = (1.0, 1.0, 0.5, 0.25)
+FREE = 0.9
+"""How much of the cores is shared out; the rest is for the system and what sends and receives."""
+STEPS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Shares of samples; by device the median seconds of its passes; the median step."""
+
+    shares: tuple[int, ...]
+    compute_s: tuple[float, ...]
+    step_s: float
+
+    @property
+    def load_balance_ratio(self) -> float:
+        """The slowest device's passes over the mean."""
+        return max(self.compute_s) / statistics.mean(self.compute_s)
+
+
+def train(training: Training, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS) -> Outcome:
+    """Train with these shares on throttled processes. Raises RunError where none can be throttled."""
+    cores = len(os.sched_getaffinity(0)) * FREE / sum(speeds)
+    members = tuple(range(len(speeds)))
+    with ExitStack() as stack:
+        throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]
+        crew = stack.enter_context(Crew(training, throttles=throttles))
+        crew.start(members, shares=shares)
+        crew.await_steps(steps)
+        crew.finish()
+        found = {member: [line for line in crew.lines(member) if line["what"] == "step"][2:] for member in members}
+    return Outcome(
+        shares=tuple(shares),
+        compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in found.values()),
+        step_s=statistics.median(line["at_s"] - line["began_s"] for line in found[0]),
+    )
+
+
+def fitted(first: Outcome, second: Outcome) -> list[Seconds]:
+    """a_i + b_i x through two outcomes."""
+    found: list[Seconds] = []
+    for x0, x1, t0, t1 in zip(first.shares, second.shares, first.compute_s, second.compute_s, strict=True):
+        each_s = max((t1 - t0) / (x1 - x0), 0.0)
+        found.append(lambda count, t0=t0, x0=x0, each_s=each_s: t0 + each_s * (count - x0))  # type: ignore[misc]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m traces.balanced", description=__doc__)
+    parser.add_argument("--model", metavar="NAME", default="resnet_small")
+    parser.add_argument("--batch-size", metavar="B", type=int, default=176)
+    args = parser.parse_args(argv)
+    training = Training(model=args.model, batch_size=args.batch_size)
+    quarter = args.batch_size // 4
+    even = train(training, (quarter,) * 4)
+    rough = split_by_time(args.batch_size, [_through_zero(even, device) for device in range(4)])
+    first = train(training, rough)
+    seconds = fitted(even, first) if all(a != b for a, b in zip(even.shares, rough, strict=True)) else []
+    shares = split_by_time(args.batch_size, seconds) if seconds else rough
+    balanced = train(training, shares)
+    bound_s = args.batch_size / sum(
+        share / took for share, took in zip(balanced.shares, balanced.compute_s, strict=True)
+    )
+    for name, one in (("even", even), ("balanced", balanced)):
+        shown, passes = ", ".join(map(str, one.shares)), ", ".join(map(format_time, one.compute_s))
+        excess = f"{max(one.compute_s) / bound_s - 1:+.1%}"
+        print(f"| {name} | {shown} | {passes} | {one.load_balance_ratio:.3f} | {excess} | {format_time(one.step_s)} |")
+    print(f"bound (batch / sum of samples per second): {format_time(bound_s)}")
+    return 0
+
+
+def _through_zero(one: Outcome, device: int) -> Seconds:
+    return lambda count: one.compute_s[device] / one.shares[device] * count
+
+
+if __name__ == "__main__":
+    sys.exit(main())
