@@ -12,7 +12,7 @@ from small_networks import chain, switched
 
 from partitioners.data import partition as data
 from partitioners.pipeline import partition as pipeline
-from simulator.convergence import Curves, Interval, Regime, Trial
+from simulator.convergence import Curves, Interval, Regime, Trial, course
 from simulator.curve_files import read_curves, write_curves
 from simulator.errors import InputError
 from simulator.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
@@ -131,6 +131,16 @@ def test_staleness_costs_elsewhere_what_it_cost_where_it_was_measured() -> None:
         median(found, 32, method="asynchronous", staleness=5)
     with pytest.raises(InputError, match="no stashing trials"):
         median(found, 32, method="stashing", staleness=1)
+
+
+def test_a_course_is_the_spread_of_accuracies_stretched_where_it_was_not_measured() -> None:
+    found = curves(trial(1000, 16), trial(1200, 16, 1), trial(4000, 64))
+    measured = dict(course(found, 0.9, Regime(batch_size=16)))
+    assert list(measured) == [0, 1000, 1200, 2000, 2400]
+    assert measured[1000].high == 0.9 and measured[1000].low == pytest.approx(0.75)
+    assert measured[2400] == Interval(median=0.95, low=0.95, high=0.95)
+    between = dict(course(found, 0.9, Regime(batch_size=32)))  # sqrt(1100 x 4000) samples, nearest to 16 and to 64
+    assert max(between) == pytest.approx(2400 * (1100 * 4000) ** 0.5 / 1100)
 
 
 def test_a_seed_that_never_arrives_makes_the_interval_open() -> None:
