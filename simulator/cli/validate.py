@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
-    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
 
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     outcomes = validate.validate(cases, args.output, make_plan, say=lambda line: print(line, flush=True))
     if not outcomes:
         raise RunError("no run succeeded; the lines above say why")
-    _print(outcomes, args.markdown)
+    _print(outcomes)
     summary = summarised(outcomes)
     print(
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
@@ -74,22 +73,18 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     return partition(profile, cluster, batch_size=case.batch_size, synchronisation=synchronisation, **case.options)
 
 
-def _print(outcomes: Sequence[Outcome], markdown: bool) -> None:
+def _print(outcomes: Sequence[Outcome]) -> None:
     from simulator.cli._printing import new_console, new_table
 
     header = ("run", "predicted", "actual", "spread", "error", "MB sent", "counted", "MB held", "measured")
-    rows = [_row(outcome) for outcome in outcomes]
-    if markdown:
-        for row in (header, ("---", *("--:" for _ in header[1:])), *rows):
-            print(f"| {' | '.join(row)} |")
-        return
     table = new_table(*header)
-    for row in rows:
-        table.add_row(*row)
+    for outcome in outcomes:
+        table.add_row(*row(outcome))
     new_console().print(table)
 
 
-def _row(found: Outcome) -> tuple[str, ...]:
+def row(found: Outcome) -> tuple[str, ...]:
+    """An outcome in words, one for each column of the table."""
     measured = found.actual_memory_bytes
     return (
         found.case.name,
