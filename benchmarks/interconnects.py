@@ -1,0 +1,125 @@
+"""Which strategy reaches an accuracy first on which interconnect, simulated: every strategy at its own best batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import partitioners
+from simulator.asynchronous import run_asynchronously
+from simulator.cluster import Cluster
+from simulator.convergence import Curves, Regime
+from simulator.errors import InputError
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.reaching import reached, regime_of
+from simulator.run import run
+from simulator.topologies import Wire, flat_switch
+from simulator.workload import Profile
+
+DEVICES = 4
+LATENCY_S = 25e-6
+BATCHES = (16, 32, 64, 128, 256, 512)
+RATES_BIT = {"10 Mbit/s": 1e7, "100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10, "100 Gbit/s": 1e11}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """A strategy at the batch with which it reaches the target soonest: median, low and high seconds."""
+
+    strategy: str
+    rate: str
+    batch_size: int
+    median_s: float
+    low_s: float
+    high_s: float
+
+
+Trained = tuple[Regime, float]
+"""The regime of a plan, and its samples per second."""
+
+
+def one_device(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    alone = {layer.name: Placement(devices=(0,)) for layer in profile.layers}
+    return _run(profile, cluster, Plan(model=profile.model, batch_size=batch_size, placements=alone))
+
+
+def data(profile: Profile, cluster: Cluster, batch_size: int, collective: str = "ring") -> Trained:
+    chosen = Synchronisation(collective=collective, bucket_bytes=1 << 18)
+    return _run(profile, cluster, _plan("data", profile, cluster, batch_size, synchronisation=chosen))
+
+
+def server(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    return data(profile, cluster, batch_size, "ps")
+
+
+def asynchronous(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    """Every worker has a batch of its own, and its gradients are as many updates old as there are other workers."""
+    chosen = Synchronisation(collective="ps", bucket_bytes=1 << 18)
+    plan = _plan("data", profile, cluster, batch_size * cluster.workers, synchronisation=chosen)
+    regime = Regime(batch_size=batch_size, method="asynchronous", staleness=cluster.workers - 1)
+    return regime, run_asynchronously(profile, cluster, plan, staleness=None).samples_per_s
+
+
+def pipeline(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    return _run(profile, cluster, _plan("pipeline", profile, cluster, batch_size, schedule="1f1b", microbatches=4))
+
+
+def pipedream(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    """Without a flush: 16 mini-batches of `batch_size` in a row, each an update."""
+    plan = _plan("pipeline", profile, cluster, 16 * batch_size, schedule="pipedream", microbatches=16)
+    return _run(profile, cluster, plan)
+
+
+def hypergraph(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    """The best of KaHyPar's cuts."""
+    return _run(profile, cluster, _plan("hypergraph", profile, cluster, batch_size, others=False, effort=0.1))
+
+
+STRATEGIES: dict[str, Callable[[Profile, Cluster, int], Trained]] = {
+    "one device": one_device,
+    "data, ring": data,
+    "data, server": server,
+    "asynchronous": asynchronous,
+    "pipeline": pipeline,
+    "PipeDream": pipedream,
+    "hypergraph": hypergraph,
+}
+
+
+def compared(profile: Profile, curves: Curves, target: float, batches: Sequence[int] = BATCHES) -> Iterator[Best]:
+    """Every strategy on every interconnect, at the best of `batches`; one that never arrives is left out."""
+    for rate, bits in RATES_BIT.items():
+        wire = Wire(bandwidth_bytes_per_s=bits / 8, latency_s=LATENCY_S)
+        cluster = flat_switch(DEVICES, wire, servers=1, name=rate)
+        for name, strategy in STRATEGIES.items():
+            found = [_reached(strategy, profile, cluster, curves, target, batch) for batch in batches]
+            best = min(found, key=lambda one: one[1][0])
+            if best[1][0] < inf:
+                median, low, high = best[1]
+                yield Best(strategy=name, rate=rate, batch_size=best[0], median_s=median, low_s=low, high_s=high)
+
+
+def _reached(
+    strategy: Callable[[Profile, Cluster, int], Trained],
+    profile: Profile,
+    cluster: Cluster,
+    curves: Curves,
+    target: float,
+    batch_size: int,
+) -> tuple[int, tuple[float, float, float]]:
+    """The batch and seconds to the target; infinite where no such plan exists, as a split finer than the batch."""
+    try:
+        regime, speed = strategy(profile, cluster, batch_size)
+    except InputError:
+        return batch_size, (inf, inf, inf)
+    seconds = reached(curves, target, regime, cluster, speed).seconds
+    return batch_size, (seconds.median, seconds.low, seconds.high)
+
+
+def _plan(name: str, profile: Profile, cluster: Cluster, batch_size: int, **options: object) -> Plan:
+    return partitioners.load(name)(profile, cluster, batch_size=batch_size, **options)
+
+
+def _run(profile: Profile, cluster: Cluster, plan: Plan) -> Trained:
+    return regime_of(profile, plan), run(profile, cluster, plan).report.samples_per_s
