@@ -8,15 +8,14 @@ where notice is too short for what must be done before, they vanish at its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from heapq import heappop, heappush
 from itertools import count
-from math import ceil, floor, inf
+from math import ceil, floor
 
 from simulator.account import Account, Incident, Segment
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.movement import Placed
+from simulator.movement import Placed, renumbered
 from simulator.plan import Plan
 from simulator.reconfiguration import WRITE, Change, Overheads, Reconfiguration
 from simulator.run import step_seconds
@@ -24,7 +23,8 @@ from simulator.scenario import POLICIES, Conditions, Event, Scenario, numbers_of
 from simulator.topologies import select
 from simulator.workload import Profile
 
-PlanOf = Callable[[Cluster], Plan]
+PlanOf = Callable[[Cluster, Plan | None], Plan]
+"""The plan for a cluster, given the one before it in the cluster's numbers where it is to stay close to that."""
 _ROUNDING = 1e-9
 
 
@@ -33,8 +33,9 @@ def live_through(
 ) -> Account:
     """What becomes of the job that `scenario` describes.
 
-    plan_of: the plan for a cluster of the devices that are there; it is asked once per configuration. policy: instead
-    of the scenario's. Raises InputError when events or plans do not fit the cluster.
+    plan_of: the plan for a cluster of the devices that are there; it is asked once per configuration (and plan before
+    it, where the scenario has a `migration`). policy: instead of the scenario's.
+    Raises InputError when events or plans do not fit the cluster.
     """
     policy = policy or scenario.policy
     require(policy in POLICIES, "policy", policy, f"it is one of {', '.join(POLICIES)}")
@@ -65,13 +66,11 @@ class _Job:
         self._since_s: dict[int, float] = {}
         self._arrive(set(scenario.first_members(cluster)))
 
-        @cache
-        def planned(members: tuple[int, ...], conditions: Conditions) -> Placed:
-            return Placed(plan=plan_of(select(conditions.applied(cluster), members)), members=members)
-
-        self._planned = planned
+        self._plan_of = plan_of
+        self._plans: dict[tuple[tuple[int, ...], Conditions, int], Placed] = {}
         self._steps_s: dict[tuple[int, Conditions], float] = {}
-        self._placed: Placed | None = planned(tuple(sorted(self._present)), self._conditions)
+        self._placed: Placed | None = None
+        self._placed = self._planned(_sorted(self._present), self._conditions)
         self._batch = self._placed.plan.batch_size
 
     def run(self) -> Account:
@@ -118,15 +117,12 @@ class _Job:
             if self._checkpoint_due_s <= self._now_s:
                 self._checkpoint()
                 continue
-            steps = floor((moment_s - self._now_s) / self._step_s + _ROUNDING)
-            due = ceil((self._checkpoint_due_s - self._now_s) / self._step_s - _ROUNDING) if self._due else steps
-            self._advance(min(steps, due))
-            if min(steps, due) == steps:
+            whole = floor((moment_s - self._now_s) / self._step_s + _ROUNDING)
+            due = (self._checkpoint_due_s - self._now_s) / self._step_s
+            steps = whole if due >= whole else ceil(due - _ROUNDING)
+            self._advance(steps)
+            if steps == whole:
                 return
-
-    @property
-    def _due(self) -> bool:
-        return self._checkpoint_due_s < inf
 
     def _advance(self, steps: int) -> None:
         self._step += steps
@@ -158,6 +154,15 @@ class _Job:
             cluster = select(self._conditions.applied(self._usual), placed.members)
             self._steps_s[key] = step_seconds(self._profile, cluster, placed.plan)
         return self._steps_s[key]
+
+    def _planned(self, members: tuple[int, ...], conditions: Conditions) -> Placed:
+        old = self._placed if self._scenario.migration else None
+        key = members, conditions, id(old)
+        if key not in self._plans:
+            cluster = select(conditions.applied(self._usual), members)
+            plan = self._plan_of(cluster, renumbered(old, members) if old else None)
+            self._plans[key] = Placed(plan=plan, members=members)
+        return self._plans[key]
 
     @property
     def _pricing(self) -> Reconfiguration:

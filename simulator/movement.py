@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -84,6 +84,17 @@ def movement(
     for (sources, targets), total in sorted(groups.items()):
         messages += _tree(cluster, sources, targets, total, len(messages))
     return Movement(messages=tuple(messages), lost_bytes=lost)
+
+
+def renumbered(old: Placed, members: Sequence[int]) -> Plan:
+    """The plan of `old` in the numbers of `members`; devices that are not among them come after."""
+    gone = [device for device in old.members if device not in members]
+    number = {device: i for i, device in enumerate([*members, *gone])}
+    placements = {
+        name: replace(place, devices=tuple(number[old.members[device]] for device in place.devices))
+        for name, place in old.plan.placements.items()
+    }
+    return replace(old.plan, placements=placements)
 
 
 def state_bytes(profile: Profile, plan: Plan) -> float:

@@ -103,7 +103,11 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario as written; see the module. options: of the strategy's own. plan: a file, for the first devices."""
+    """A scenario as written; see the module.
+
+    options: of the strategy's own. plan: a file, for the first devices. migration: above 0, strategy "hypergraph" cuts
+    close to the plan before; so much of a step's byte is a byte worth that moves, 1 / the steps until the next change.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}
 
@@ -116,6 +120,7 @@ class Scenario:
     strategy: str = "data"
     options: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""
+    migration: float = 0.0
     speed: float = 1.0
     batch_size: int | None = None
     policy: Literal["live", "restart"] = "live"
@@ -125,6 +130,9 @@ class Scenario:
 
     def __post_init__(self) -> None:
         require(self.duration_s > 0, "duration", self.duration, "it is longer than nothing")
+        require(self.migration >= 0, "migration", self.migration, "it is at least 0")
+        rule = f"strategy {self.strategy!r} plans without regard to the plan before; only hypergraph can stay close"
+        require(not self.migration or self.strategy == "hypergraph", "migration", self.migration, rule)
         require(0 < self.speed < inf, "speed", self.speed, "it is positive")
         require(self.checkpoint_every_s > 0, "checkpoint_every", self.checkpoint_every, "it is longer than nothing")
         moments = [event.at_s for event in self.events]

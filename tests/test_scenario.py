@@ -38,7 +38,7 @@ OVERHEADS = Overheads(
 )
 
 
-def plan_of(cluster: Cluster) -> Plan:
+def plan_of(cluster: Cluster, old: Plan | None = None) -> Plan:
     return partitioners.load("data")(PROFILE, cluster, batch_size=BATCH)
 
 
@@ -107,7 +107,7 @@ def test_a_piece_that_only_the_vanished_device_held_comes_from_the_checkpoint() 
     apart = replace(whole, placements={"a": Placement(devices=(0,)), "b": Placement(devices=(1,))})
     account = live_through(
         scenario(Event(at="30s", event="vanish", devices=("d1",)), start=("d0", "d1")),
-        profile, CLUSTER, OVERHEADS, lambda cluster: apart if cluster.workers == 2 else whole,
+        profile, CLUSTER, OVERHEADS, lambda cluster, _: apart if cluster.workers == 2 else whole,
     )  # fmt: skip
     assert account.incidents[0].parts_s == pytest.approx(
         {"detect": 6, "leave groups": 0, "groups": 0.5, "read checkpoint": 5}

@@ -8,6 +8,7 @@ The other policy is lived through too, for comparison. `simulator/scenario.py` s
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from simulator.workload import Profile
 
 INTERVALS = 72
+CLOSE = ("grid", "imbalance", "seed")
+"""Options of a strategy that a cut close to the plan before takes too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,20 +76,23 @@ class _Plans:
         self._first = files.read_plan(place / scenario.plan) if scenario.plan else None
         self._names = [cluster.devices[i].name for i in scenario.first_members(cluster)]
 
-    def __call__(self, cluster: Cluster) -> Plan:
+    def __call__(self, cluster: Cluster, old: Plan | None) -> Plan:
         names = [device.name for device in cluster.devices[: cluster.workers]]
         if self._first is not None and names == self._names:
             return self._first
         import partitioners
+        from partitioners._repartition import repartition
 
         scenario = self._scenario
+        if old is not None:
+            return repartition(self._profile, cluster, old, migration=scenario.migration, **_options(scenario, CLOSE))
         batch_size = scenario.batch_size or (self._first or self._profile).batch_size
         partition = partitioners.load(scenario.strategy)
         return partition(self._profile, cluster, batch_size=batch_size, **_options(scenario))
 
 
-def _options(scenario: Scenario) -> dict[str, Any]:
-    """The strategy's options, lists as tuples. Raises UnknownNameError for one that it does not take."""
+def _options(scenario: Scenario, wanted: Container[str] | None = None) -> dict[str, Any]:
+    """The strategy's options (those `wanted`), lists as tuples. Raises UnknownNameError for one it does not take."""
     import partitioners
     from simulator.errors import UnknownNameError
 
@@ -94,7 +100,11 @@ def _options(scenario: Scenario) -> dict[str, Any]:
     for name in scenario.options:
         if name not in known:
             raise UnknownNameError.of(f"option of strategy {scenario.strategy}", name, known)
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in scenario.options.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in scenario.options.items()
+        if wanted is None or name in wanted
+    }
 
 
 def _beside(place: Path, source: str) -> str:
