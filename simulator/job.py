@@ -45,13 +45,7 @@ def live_through(
 
 class _Job:
     def __init__(
-        self,
-        scenario: Scenario,
-        profile: Profile,
-        cluster: Cluster,
-        overheads: Overheads,
-        plan_of: PlanOf,
-        policy: str,
+        self, scenario: Scenario, profile: Profile, cluster: Cluster, overheads: Overheads, plan_of: PlanOf, policy: str
     ) -> None:
         self._scenario, self._profile, self._usual, self._overheads = scenario, profile, cluster, overheads
         self._policy, self._conditions = policy, Conditions()
