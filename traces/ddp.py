@@ -41,7 +41,7 @@ def run_ddp(
         raise InputError("DistributedDataParallel overlaps the backend's all-reduce; run this plan with traces.execute")
     arguments = {
         "model": model or plan.model,
-        "shares": [last - first for first, last in split(plan.batch_size, len(plan.devices))],
+        "shares": _shares(plan),
         "bucket_bytes": plan.synchronisation.bucket_bytes,
         "steps": steps,
         "stragglers": list(stragglers),
@@ -50,6 +50,12 @@ def run_ddp(
         "traces.ddp:train_rank", len(plan.devices), lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
     )
     return combined(found)
+
+
+def _shares(plan: Plan) -> list[int]:
+    """Samples of each device."""
+    uneven = next(iter(plan.placements.values())).samples
+    return list(uneven) or [last - first for first, last in split(plan.batch_size, len(plan.devices))]
 
 
 def train_rank(
@@ -69,9 +75,12 @@ def train_rank(
     data = torch.randn(shares[rank.number], *network.input_shape)
     slow_down(rank, stragglers)
 
+    # The processes' gradients are averaged as if all had equal shares; weighted, each sample counts alike.
+    weight = shares[rank.number] * len(shares) / sum(shares)
+
     def step() -> None:
         optimizer.zero_grad()
-        trained(data).backward()
+        (trained(data) * weight).backward()
         optimizer.step()
 
     return train(rank, step, steps)
