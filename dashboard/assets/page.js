@@ -114,6 +114,12 @@
         }
         return window.dash_clientside.no_update;
       },
+      /* What stands below the first screen is drawn after what is on it, unless it has been scrolled to. */
+      below(query, drawnAbove) {
+        const top = document.getElementById("below")?.getBoundingClientRect().top;
+        const seen = top !== undefined && top < window.innerHeight - 100;
+        return query && (seen || drawnAbove === query) ? query : window.dash_clientside.no_update;
+      },
       highlight(selection) {
         const timeline = ns.timeline("timeline");
         if (timeline) {

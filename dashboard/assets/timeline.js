@@ -34,8 +34,7 @@
       this.message = message;
       this.mark = null;
       this.say("");
-      this.look(...(whole ? [0, 1] : before).map((share) => share * this.span()));
-      this.draw();
+      this.look(...(whole ? [0, 1] : before).map((share) => share * this.span())); // draws all that are linked
     }
 
     /* Seconds that the axis can show: the longest step of all linked timelines. */

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboard import columns
-from dashboard.clientside import effect
+from dashboard.clientside import effect, in_browser
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
@@ -29,61 +30,82 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_figures(app: Dash, store: Store) -> None:
+    """One request for all that is on the first screen; what stands below it is asked for after that."""
+
     @app.callback(
         Output("balance-graph", "figure"),
-        Output("partition-graph", "figure"),
+        Output("traffic-graph", "figure"),
+        Output("split-graph", "figure"),
+        Output("detail", "children"),
+        Output("drawn-above", "data"),
         Input("configuration", "data"),
         Input("baseline", "data"),
         Input("selection", "data"),
         Input("balance-by", "value"),
-        prevent_initial_call=True,
-    )
-    def draw_selected(query: str, baseline: str | None, selection: dict[str, Any], by: str) -> tuple[Figure, Figure]:
-        outcome, before = _pair(store, query, baseline)
-        if outcome.run is None or outcome.cluster is None:
-            return message("no run"), message("no run")
-        layer, device = selection.get("layer"), selection.get("device")
-        run, cluster = outcome.run, outcome.cluster
-        balance = load_balance(run, cluster, before, device) if by == "device" else layer_balance(run, cluster, layer)
-        return balance, swimlanes(run, outcome.profile, cluster, layer, device)
-
-    @app.callback(
-        Output("traffic-graph", "figure"),
-        Input("configuration", "data"),
         Input("phase", "value"),
         Input("scale", "value"),
+        Input("split-by", "value"),
         prevent_initial_call=True,
     )
-    def draw_traffic(query: str, phase: str, scale: str) -> Figure:
+    def draw_above(
+        query: str, baseline: str | None, selection: dict[str, Any], by: str, phase: str, scale: str, split_by: str
+    ) -> tuple[Any, ...]:
+        outcome, before = _pair(store, query, baseline)
+        if outcome.run is None or outcome.cluster is None:
+            return *((message("no run"),) * 3), None, query
+        run, cluster = outcome.run, outcome.cluster
+        changed = {one["prop_id"].partition(".")[0] for one in ctx.triggered}
+
+        def fresh(inputs: set[str], draw: Callable[[], Any]) -> Any:
+            return draw() if changed & {"configuration", *inputs} else no_update
+
+        def balance() -> Figure:
+            if by == "device":
+                return load_balance(run, cluster, before, selection.get("device"))
+            return layer_balance(run, cluster, selection.get("layer"))
+
+        return (
+            fresh({"baseline", "selection", "balance-by"}, balance),
+            fresh({"phase", "scale"}, lambda: traffic_matrix(
+                run, cluster, None if phase == "all" else phase, scale == "log")),
+            fresh({"baseline", "split-by"}, lambda: _split(outcome, store, baseline, split_by)),
+            fresh({"selection"}, lambda: _detail(outcome, run, selection, query)),
+            query,
+        )  # fmt: skip
+
+    in_browser(
+        app, "below", Output("below-configuration", "data"), Input("configuration", "data"),
+        Input("drawn-above", "data"),
+    )  # fmt: skip
+
+    @app.callback(
+        Output("partition-graph", "figure"),
+        Input("below-configuration", "data"),
+        Input("selection", "data"),
+        prevent_initial_call=True,
+    )
+    def draw_partition(query: str, selection: dict[str, Any]) -> Figure:
         outcome, _ = _pair(store, query, None)
         if outcome.run is None or outcome.cluster is None:
             return message("no run")
-        chosen = None if phase == "all" else phase
-        return traffic_matrix(outcome.run, outcome.cluster, chosen, scale == "log")
+        layer, device = selection.get("layer"), selection.get("device")
+        return swimlanes(outcome.run, outcome.profile, outcome.cluster, layer, device)
 
     @app.callback(
-        Output("split-graph", "figure"),
         Output("memory-graph", "figure"),
         Output("topology-graph", "figure"),
         Output("links-graph", "figure"),
         Output("drawn", "data"),
-        Input("configuration", "data"),
+        Input("below-configuration", "data"),
         Input("baseline", "data"),
-        Input("split-by", "value"),
         prevent_initial_call=True,
     )
-    def draw_rest(query: str, baseline: str | None, by: str) -> tuple[Any, ...]:
+    def draw_below(query: str, baseline: str | None) -> tuple[Any, ...]:
         outcome, before = _pair(store, query, baseline)
         if outcome.run is None or outcome.cluster is None:
-            return *((message("no run"),) * 4), query
+            return *((message("no run"),) * 3), query
         run, cluster = outcome.run, outcome.cluster
-        return (
-            _split(outcome, store, baseline, by),
-            memory(run, cluster, before),
-            topology(run, cluster),
-            link_use(run, cluster),
-            query,
-        )
+        return memory(run, cluster, before), topology(run, cluster), link_use(run, cluster), query
 
 
 def _add_selection(app: Dash, store: Store) -> None:
@@ -112,24 +134,6 @@ def _add_selection(app: Dash, store: Store) -> None:
             return {"layer": int(layer) if layer else None, "query": query}
         return {"task": source["task"], "query": query} if any(waited) else no_update
 
-    @app.callback(
-        Output("detail", "children"),
-        Input("selection", "data"),
-        Input("configuration", "data"),
-        prevent_initial_call=True,
-    )
-    def detail(selection: dict[str, Any], query: str) -> Any:
-        outcome, _ = _pair(store, query, None)
-        if outcome.run is None:
-            return None
-        if selection.get("task") is not None and selection.get("query") == query:
-            return task_detail(outcome, selection["task"])
-        if selection.get("layer") is not None and selection["layer"] < len(outcome.profile.layers):
-            return layer_detail(outcome.run, selection["layer"])
-        if selection.get("device") is not None and selection["device"] < len(outcome.run.report.devices):
-            return device_detail(outcome.run, selection["device"])
-        return None
-
     effect(app, "highlight", Input("selection", "data"))
 
     @app.callback(
@@ -155,6 +159,16 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
     if query is None:
         raise PreventUpdate
     return store.outcome(store.read(query)[0]), store.outcome(store.read(baseline)[0]).run if baseline else None
+
+
+def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
+    """What there is to say of the selection; a task's number means nothing in another run."""
+    task, layer, device = (selection.get(part) for part in ("task", "layer", "device"))
+    if task is not None and selection.get("query") == query:
+        return task_detail(outcome, task)
+    if layer is not None and layer < len(outcome.profile.layers):
+        return layer_detail(run, layer)
+    return device_detail(run, device) if device is not None and device < len(run.report.devices) else None
 
 
 def _split(outcome: Outcome, store: Store, baseline: str | None, by: str) -> Figure:

@@ -37,7 +37,7 @@ def add(app: Dash, store: Store) -> Page:
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
                 ),
-                html.Main(dmc.Stack([*_top(), _timeline(), _three(), _partition(), *_below(), _table()], gap="sm")),
+                html.Main(dmc.Stack([*_top(), _timeline(), _three(), _below()], gap="sm")),
             ],
             className="explore",
         )  # fmt: skip
@@ -59,6 +59,8 @@ def _rail_buttons() -> Any:
 def _top() -> list[Any]:
     return [
         dcc.Store(id="load"),
+        dcc.Store(id="drawn-above"),
+        dcc.Store(id="below-configuration"),
         dcc.Store(id="drawn"),
         dcc.Store(id="told"),
         dcc.Store(id="shown"),
@@ -125,17 +127,16 @@ def _partition() -> Any:
     )  # fmt: skip
 
 
-def _below() -> list[Any]:
+def _below() -> Any:
     use = graph("links-graph", 260, "Utilisation of each link over time")
     tree = graph("topology-graph", 280, "Topology with link utilisation")
     cards = [
         card("memory", "Peak memory per device", [graph("memory-graph", 280, "Peak memory of each device")]),
         card("topology", "Network: how busy each link was", [tree]),
     ]
-    return [
-        dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm"),
-        card("links", "Link utilisation over the step", [use]),
-    ]
+    two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
+    links = card("links", "Link utilisation over the step", [use])
+    return dmc.Stack([_partition(), two, links, _table()], id="below", gap="sm")
 
 
 def _table() -> Any:
