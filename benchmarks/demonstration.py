@@ -29,7 +29,7 @@ from traces.learning import Recipe
 from traces.suite import Network
 from traces.zoo import load
 
-MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 256
+MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 128
 FIRST_SEED = 100
 RATES_MBIT = (100, 400)
 PLANS = ("data, ring", "data, parameter server", "pipeline", "hypergraph")

@@ -15,6 +15,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from simulator import files
@@ -60,10 +61,15 @@ class Shown:
         """Mean of the real steps: what the time to the target is made of."""
         return statistics.fmean(self.training.steps_s)
 
+    def reached(self, target: float) -> float:
+        """Samples until the accuracy was first at least `target`, between looks linearly."""
+        return replace(self.alone, points=(self.alone.points[0], *self.training.points)).samples_to(target)
+
     def seconds_to(self, target: float) -> float:
-        """Real seconds of steps until the accuracy was first at least `target`, between looks linearly."""
-        trial = replace(self.alone, points=(self.alone.points[0], *self.training.points))
-        updates = trial.samples_to(target) / self.batch_size
+        """Real seconds of steps until then; infinite where the run ended before."""
+        updates = self.reached(target) / self.batch_size
+        if updates == inf:
+            return inf
         whole = int(updates)
         rest = self.training.steps_s[whole : whole + 1]
         return sum(self.training.steps_s[:whole]) + (updates - whole) * sum(rest)

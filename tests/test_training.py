@@ -1,0 +1,103 @@
+"""Synchronous plans of one global batch share one curve: trained for real, whatever the partition."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from small_networks import switched
+from tiny_networks import profile_of
+from torch import Tensor
+
+import partitioners
+from simulator.convergence import Regime, Trial
+from simulator.plan import Synchronisation
+from traces import datasets
+from traces.converge import trial
+from traces.execute import in_threads, whole_parameters
+from traces.learning import MOMENTUM, Recipe
+from traces.script import Script
+from traces.training import train
+from traces.worker import Worker
+from traces.zoo import load
+
+BATCH, UPDATES, RATE, SEED = 32, 24, 0.02, 7
+PLANS: dict[str, dict[str, Any]] = {
+    "data, ring": {},
+    "data, server": {"synchronisation": Synchronisation(collective="ps")},
+    "pipeline": {"schedule": "1f1b", "microbatches": 4},
+    "hypergraph": {"grid": (4, 2), "imbalance": 0.1, "others": False, "effort": 0.01},
+}
+NETWORK = load("vgg_digits")
+Looks = list[dict[tuple[int, int], dict[str, Tensor]]]
+
+
+@pytest.fixture(scope="module")
+def doubled() -> datasets.Dataset:
+    """The digits in float64, in which the order of sums decides nothing."""
+    found = datasets.load("digits")
+    return replace(found, samples=found.samples.double(), held_samples=found.held_samples.double())
+
+
+def alone(dataset: datasets.Dataset) -> list[float]:
+    """The accuracy in one process, after every eighth update."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = NETWORK.build().double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    found = []
+    for update, (samples, classes) in enumerate(islice(dataset.batches(BATCH, SEED), UPDATES), 1):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(samples), classes).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if update % 8 == 0:
+            found.append(dataset.accuracy(model))
+    return found
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_synchronous_plan_has_the_accuracy_of_one_process_at_every_look(
+    name: str, doubled: datasets.Dataset
+) -> None:
+    profile, cluster = profile_of(NETWORK, BATCH), switched([1.0] * 2, servers=int("server" in name))
+    plan = partitioners.load(name.split(",")[0])(profile, cluster, batch_size=BATCH, **PLANS[name])
+    script = Script(
+        profile=profile, cluster=cluster, plan=plan, network=NETWORK, dtype="float64", seed=SEED,
+        learning_rate=RATE, momentum=0.9,
+    )  # fmt: skip
+
+    def work(worker: Worker) -> Looks:
+        found: Looks = []
+        for update, batch in enumerate(islice(doubled.batches(BATCH, SEED), UPDATES), 1):
+            worker.step(*batch)
+            if update % 8 == 0:
+                held = worker.shards.parameters.items()
+                found.append({key: {n: x.detach().clone() for n, x in slot.items()} for key, slot in held})
+        return found
+
+    model, found = NETWORK.build().double(), []
+    for looks in zip(*in_threads(script, work), strict=True):
+        model.load_state_dict(whole_parameters(script, looks))
+        found.append(doubled.accuracy(model))
+    assert len(plan.devices) == 2 and script.graph.is_transfer.any()
+    assert found == alone(doubled) and found[-1] > found[0]
+
+
+def test_real_processes_train_to_the_accuracy_of_one() -> None:
+    recipe = Recipe(network=NETWORK, dataset=datasets.load("digits"), target=0.99, every=256, most_samples=512)
+    expected: Trial = trial(recipe, Regime(batch_size=64), RATE, SEED)
+    profile, cluster = profile_of(NETWORK, 64, "float32"), switched([1.0] * 2)
+    profile = replace(profile, model="vgg_digits")
+    plan = partitioners.load("data")(profile, cluster, batch_size=64)
+    found = train(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
+    assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
+    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]
+    for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
+        assert accuracy == pytest.approx(alone, abs=0.02)
