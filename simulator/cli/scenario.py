@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(_beside(place, scenario.profile))
     cluster = files.read_cluster(_beside(place, scenario.cluster), devices=scenario.devices).with_speed(scenario.speed)
     overheads = read_overheads(place / scenario.overheads)
-    plans = _Plans(scenario, profile, cluster, place)
+    plans = Plans(scenario, profile, cluster, place)
     policy = args.policy or scenario.policy
     accounts = {
         name: live_through(scenario, profile, cluster, overheads, plans, name)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Plans:
+class Plans:
     """The plan for the devices that are there: the scenario's file for the first ones, otherwise its strategy's."""
 
     def __init__(self, scenario: Scenario, profile: Profile, cluster: Cluster, place: Path) -> None:
