@@ -19,7 +19,7 @@ from simulator.workload import Profile
 
 DEVICES = 4
 LATENCY_S = 25e-6
-BATCHES = (16, 32, 64, 128, 256, 512)
+BATCHES = (16, 32, 64, 128, 256)
 RATES_BIT = {"10 Mbit/s": 1e7, "100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10, "100 Gbit/s": 1e11}
 
 
@@ -71,9 +71,13 @@ def pipedream(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
     return _run(profile, cluster, plan)
 
 
+def layerwise(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    return _run(profile, cluster, _plan("layerwise", profile, cluster, batch_size))
+
+
 def hypergraph(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
     """The best of KaHyPar's cuts."""
-    return _run(profile, cluster, _plan("hypergraph", profile, cluster, batch_size, others=False, effort=0.1))
+    return _run(profile, cluster, _plan("hypergraph", profile, cluster, batch_size, others=False, effort=0.3))
 
 
 STRATEGIES: dict[str, Callable[[Profile, Cluster, int], Trained]] = {
@@ -83,6 +87,7 @@ STRATEGIES: dict[str, Callable[[Profile, Cluster, int], Trained]] = {
     "asynchronous": asynchronous,
     "pipeline": pipeline,
     "PipeDream": pipedream,
+    "layerwise": layerwise,
     "hypergraph": hypergraph,
 }
 

@@ -1,0 +1,249 @@
+"""Write docs/convergence.md and its plots. Usage: python -m benchmarks.convergence
+
+From the stored curves, the stored profile and the stored real trainings (docs/convergence.json, which
+`python -m benchmarks.demonstration` makes); simulates the rest, in some minutes. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from benchmarks import convergence_plots as plots
+from benchmarks.demonstration import STORED
+from benchmarks.interconnects import DEVICES, LATENCY_S, STRATEGIES, Best, compared
+from simulator import files
+from simulator.convergence import Curves, Regime, noise_scale
+from simulator.curve_files import read_curves
+from simulator.noise_scale import fitted, over_training
+from simulator.units import format_time
+from traces.demonstration import Demonstration, Shown
+
+MODEL, TARGET = "vgg_digits", 0.97
+PAGE = STORED.with_suffix(".md")
+PUBLISHED = {
+    "ResNet-18, CIFAR-10": ((128, 1.0), (1024, 1.17), (4096, 1.65)),
+    "ResNet-50, ImageNet": ((200, 1.0), (3200, 1.17), (12800, 1.61)),
+}
+"""Samples to the same final metric beside those of the smallest batch (Qiao et al., OSDI 2021, their traces)."""
+
+
+def main() -> None:
+    curves, done = read_curves(MODEL), files.read_json(STORED, Demonstration)
+    profile = files.read_profile(MODEL)
+    best = list(compared(profile, curves, TARGET))
+    plots.samples(curves, TARGET, STORED.with_name("convergence-samples.png"))
+    plots.demonstration(done, curves, STORED.with_name("convergence-demonstration.png"))
+    plots.interconnects(best, STORED.with_name("convergence-interconnects.png"))
+    parts = [INTRODUCTION, curves_section(curves), section(), demonstration_section(done), interconnects_section(best)]
+    PAGE.write_text("\n\n".join([*parts, LIMITS]) + "\n")
+
+
+def section() -> str:
+    """The published growth of samples with the batch, beside the noise-scale model fitted to its ends."""
+    rows = []
+    for name, points in PUBLISHED.items():
+        (first, _), (middle, published), (last, growth) = points
+        least, scale = fitted([first, last], [1.0, growth])
+        ours = least * (1 + middle / scale)
+        rows.append((name, f"{first} and {last}", f"{scale:,.0f}", str(middle), f"{published:.2f}x", f"{ours:.3f}x",
+                     f"{ours / published - 1:+.1%}"))  # fmt: skip
+    header = ("training", "fitted at", "noise scale", "batch", "published", "model", "error")
+    return (
+        "## Published growth of samples with the batch\n\nSamples to the same final metric over those of the smallest "
+        "batch (Pollux's traces). The noise-scale model is fitted to the ends; the middle is its prediction.\n\n"
+        + table(header, rows)
+    )
+
+
+def curves_section(curves: Curves) -> str:
+    """Samples to the target in every regime."""
+    rows = [_regime_row(curves, regime) for regime in curves.by_regime]
+    fit, measured = noise_scale(curves, TARGET), over_training(curves.noise)
+    return (
+        f"## What a sample is worth\n\n`{curves.command}` on {curves.device}: {len(curves.trials)} trainings. "
+        f"{curves.notes}.\n\n"
+        + table(("regime", "learning rate", "samples", "of the trials", "updates"), rows)
+        + f"\n\nThe gradient noise scale fitted to the synchronous medians is {fit:.1f}; measured from gradients alone, "
+        f"by the two-batch estimator along one training, it is {measured:.1f} samples. It says from which batch size on "
+        "samples grow with the batch.\n\n![Samples to the target](convergence-samples.png)"
+    )
+
+
+def _regime_row(curves: Curves, regime: Regime) -> tuple[str, ...]:
+    found = curves.samples_to(TARGET, regime).interval
+    high = "never" if found.high == inf else f"{found.high:,.0f}"
+    rate = curves.by_regime[regime][0].learning_rate
+    updates = f"{found.median / regime.batch_size:,.0f}"
+    return str(regime), f"{rate:g}", f"{found.median:,.0f}", f"{found.low:,.0f} to {high}", updates
+
+
+def demonstration_section(done: Demonstration) -> str:
+    """Predicted and real time to the target for each plan and network."""
+    rows = [_shown_row(done, group) for group in grouped(done)]
+    errors = [_error(done, group) for group in grouped(done)]
+    steps = [_step_error(group) for group in grouped(done)]
+    first = done.shown[0]
+    seeds = sorted({one.alone.seed for one in done.shown})
+    median, low, high = first.predicted_samples
+    actual = statistics.median(one.reached(done.target) for one in grouped(done)[0])
+    within = sum(abs(error) <= 0.15 for error in errors)
+    return (
+        f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: {done.model} on "
+        f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}; processes that talk "
+        f"through gloo (`traces/training.py`), seeds {seeds[0]} to {seeds[-1]}, which no curve has. Predicted from a "
+        "profile, a calibration and the curves, all made before. A time is the median over the seeds of the sum of the "
+        "steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its "
+        "last task.\n\n"
+        + table(
+            ("plan", "Mbit/s", "step", "predicted", "error", "time to 97 %", "predicted", "interval", "error"), rows
+        )
+        + f"\n\nSteps are off by {statistics.fmean(map(abs, steps)):.1%} on average and {max(map(abs, steps)):.1%} at "
+        f"most, times to the target by {statistics.fmean(map(abs, errors)):.1%} and {max(map(abs, errors)):.1%}; {within} of "
+        f"{len(errors)} are within 15 %. {ranking(done)} The curves say {median:,.0f} samples ({low:,.0f} to "
+        f"{high:,.0f}), these seeds took {actual:,.0f} in the median.\n\n"
+        "![Accuracy over wall-clock](convergence-demonstration.png)\n\n" + one_curve(done)
+    )
+
+
+def one_curve(done: Demonstration) -> str:
+    rows = []
+    for strategy in dict.fromkeys(one.strategy for one in done.shown):
+        mine = [one for one in done.shown if one.strategy == strategy]
+        pairs = [(one.reached(done.target), one.alone.samples_to(done.target)) for one in mine]
+        same = sum(ours == alone for ours, alone in pairs)
+        rows.append((strategy, f"{max(one.difference for one in mine):.3f}", f"{same} of {len(pairs)}",
+                     f"{statistics.fmean(ours / alone - 1 for ours, alone in pairs):+.1%}"))  # fmt: skip
+    header = ("plan", "accuracy, most", "same samples to 97 %", "samples, mean")
+    return (
+        "### One curve for all synchronous plans\n\nPlans of one global batch compute the same gradients. In float64 "
+        "every plan has one process's accuracy at every look "
+        "(`tests/test_training.py`). In float32, as here, sums are rounded in another order, which training amplifies; "
+        "how far each run's accuracy was from one process with the same seed:\n\n" + table(header, rows)
+    )
+
+
+def ranking(done: Demonstration) -> str:
+    """Whether predictions rank the plans as the runs do, network by network."""
+    told = []
+    for mbit in dict.fromkeys(one.network.mbit for one in done.shown):
+        groups = [group for group in grouped(done) if group[0].network.mbit == mbit]
+        real = sorted(groups, key=lambda group: _seconds(done, group))
+        expected = sorted(groups, key=lambda group: group[0].predicted_step_s)
+        names = " < ".join(group[0].strategy for group in real)
+        verdict = "as predicted" if real == expected else "not as predicted"
+        told.append(f"At {mbit} Mbit/s: {names}, {verdict}.")
+    return " ".join(told)
+
+
+def interconnects_section(best: Sequence[Best]) -> str:
+    """Time to the target by strategy and bandwidth."""
+    rates = list(dict.fromkeys(one.rate for one in best))
+    rows = []
+    for strategy in STRATEGIES:
+        mine = {one.rate: one for one in best if one.strategy == strategy}
+        rows.append((strategy, *(_best_cell(mine.get(rate)) for rate in rates)))
+    return (
+        f"## Which strategy reaches the target first\n\n{MODEL} to {TARGET:.0%} on {DEVICES} devices, each a core of "
+        f"the profile's Xeon, and one server on a switch, latency {LATENCY_S * 1e6:.0f} us per link, simulated. Every "
+        "strategy at its own best batch (in brackets); asynchronous servers and PipeDream pay for the age of their "
+        "gradients. Hypergraph is the best cut of KaHyPar alone; the strategy of that name also weighs the others.\n\n"
+        + table(("strategy", *rates), rows)
+        + "\n\n"
+        + " ".join(_verdict([one for one in best if one.rate == rate]) for rate in rates)
+        + "\n\n![Time to the target by interconnect](convergence-interconnects.png)"
+    )
+
+
+def _best_cell(one: Best | None) -> str:
+    return "never" if one is None else f"{format_time(one.median_s)} ({one.batch_size})"
+
+
+def _verdict(best: Sequence[Best]) -> str:
+    """Who is first on one interconnect, and where the hypergraph's cut stands."""
+    ranked = sorted(best, key=lambda one: one.median_s)
+    place = next(i for i, one in enumerate(ranked) if one.strategy == "hypergraph")
+    beaten = ", ".join(one.strategy for one in ranked[place + 1 :]) or "none"
+    return (
+        f"At {best[0].rate} {ranked[0].strategy} is first; the hypergraph's cut is number {place + 1}, before {beaten}."
+    )
+
+
+def grouped(done: Demonstration) -> list[list[Shown]]:
+    """The trainings of one plan in one network, all seeds together."""
+    found: dict[tuple[int, str], list[Shown]] = {}
+    for one in done.shown:
+        found.setdefault((one.network.mbit, one.strategy), []).append(one)
+    return list(found.values())
+
+
+def _shown_row(done: Demonstration, group: Sequence[Shown]) -> tuple[str, ...]:
+    one = group[0]
+    step_s = statistics.median(each.step_s for each in group)
+    expected = [samples / one.batch_size * one.predicted_step_s for samples in one.predicted_samples]
+    return (
+        one.strategy,
+        str(one.network.mbit),
+        format_time(step_s),
+        format_time(one.predicted_step_s),
+        f"{_step_error(group):+.1%}",
+        format_time(_seconds(done, group)),
+        format_time(expected[0]),
+        f"{format_time(expected[1])} to {format_time(expected[2])}",
+        f"{_error(done, group):+.1%}",
+    )
+
+
+def _seconds(done: Demonstration, group: Sequence[Shown]) -> float:
+    return statistics.median(one.seconds_to(done.target) for one in group)
+
+
+def _error(done: Demonstration, group: Sequence[Shown]) -> float:
+    """Signed relative error of the predicted time to the target."""
+    one = group[0]
+    return one.predicted_samples[0] / one.batch_size * one.predicted_step_s / _seconds(done, group) - 1
+
+
+def _step_error(group: Sequence[Shown]) -> float:
+    return group[0].predicted_step_s / statistics.median(one.step_s for one in group) - 1
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    def lines() -> Iterator[str]:
+        yield line(header)
+        yield line(["---", *("--:" for _ in header[1:])])
+        yield from map(line, rows)
+
+    return "\n".join(lines())
+
+
+INTRODUCTION = """# Time to accuracy
+
+A shorter step is worth nothing if it takes more steps. `simulator/convergence.py` says how many samples a network needs
+to an accuracy, by the batch of one update and the age of its gradients, measured by real trainings with several seeds
+(`shardscope converge`); `simulator/reaching.py` multiplies it by the simulated step into time, dollars and, where
+devices state their watts, energy. `shardscope compare vgg_digits --cluster cpu-1g --devices 4 --to-accuracy 0.97` ranks
+strategies by it.
+
+- Synchronous plans of one global batch share one curve, whatever the partition; only their steps differ.
+- Between measured batch sizes samples are interpolated, beyond them the gradient-noise-scale model takes over
+  (McCandlish et al., arXiv 1812.06162; Pollux, OSDI 2021).
+- Intervals span the trials: of n trials one more falls inside with a chance of (n - 1) / (n + 1).
+
+This page is made by `python -m benchmarks.convergence`."""
+
+LIMITS = """## What it does not say
+
+One small network on one small data set: 1280 digits are so few that batches above the noise scale of about 40 samples
+already cost more samples than they save time on most interconnects. Batch norm, which this network lacks, takes the
+statistics of each device's part of the batch, so that data parallelism and pipelines with it do not share a curve
+exactly. Learning rates are tuned by halves and doubles only, stale trainings have no momentum, and where trials of a
+regime did not reach the target before they gave up, its interval is open."""
+
+
+if __name__ == "__main__":
+    main()
