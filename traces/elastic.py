@@ -32,6 +32,7 @@ from traces.suite import Network
 from traces.switches import Switch, losses, samples_seen, switch_of
 from traces.trainee import Trainee, Training, samples_of
 
+SERIES = ("live", "restart", "killed", "cut")
 SIZES = (1, 2, 4, 8, 4, 2, 1)
 STEPS = 10
 """Steps between two changes."""
@@ -41,7 +42,10 @@ SILENCE_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """A series of changes: how each went, whether each sample came once, and the largest difference of a loss."""
+    """A series of changes: how each went, whether each sample came once.
+
+    loss_difference: the largest of any step's, relative to the first loss; sums of float32 depend on their order.
+    """
 
     switches: tuple[Switch, ...]
     steps: int
@@ -121,7 +125,7 @@ def rehearsal(crew: Crew, training: Training, names: Sequence[str]) -> Rehearsal
         switches=tuple(switch_of(crew, number, name) for number, name in enumerate(names, start=1)),
         steps=len(found),
         samples_once=once,
-        loss_difference=max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True)),
+        loss_difference=max(abs(a - b) for a, b in zip(found, expected, strict=True)) / expected[0],
     )
 
 
@@ -159,6 +163,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", metavar="FILE", help="measured lab of 8 devices (default: 1 Gbit/s, nominal)")
     parser.add_argument("--overheads", metavar="FILE", required=True, help="what `calibrate --reconfiguration` wrote")
     parser.add_argument("--repeats", metavar="N", type=int, default=1, help="rehearsals of each series (default 1)")
+    parser.add_argument(
+        "--series", metavar="NAME", nargs="+", choices=SERIES, default=SERIES, help=f"of {', '.join(SERIES)} (all)"
+    )
     parser.add_argument("--batch-size", metavar="B", type=int, default=64)
     args = parser.parse_args(argv)
     cores = sorted(os.sched_getaffinity(0))
@@ -167,20 +174,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = Training(model="vgg_small", batch_size=args.batch_size)
     profile = files.read_profile(training.model)
     pricing = Reconfiguration(profile=profile, cluster=cluster, overheads=read_overheads(args.overheads))
+    silent = replace(pricing, overheads=replace(pricing.overheads, detect_s=SILENCE_S))
     with Lab(nominal) as lab:
-        for policy in ("live", "restart"):
-            _tell(training, pricing, [rehearse(training, lab, cores, pricing, policy) for _ in range(args.repeats)])
-        _tell(training, pricing, [lose(training, lab, cores) for _ in range(args.repeats)])
-        silent = replace(pricing, overheads=replace(pricing.overheads, detect_s=SILENCE_S))
-        _tell(training, silent, [lose(training, lab, cores, silently=True)])
+        for name in args.series:
+            if name in ("live", "restart"):
+                _tell(training, pricing, [rehearse(training, lab, cores, pricing, name) for _ in range(args.repeats)])
+            else:
+                cut = name == "cut"
+                found = [lose(training, lab, cores, silently=cut) for _ in range(args.repeats)]
+                _tell(training, silent if cut else pricing, found)
     return 0
 
 
 def _tell(training: Training, pricing: Reconfiguration, found: Sequence[Rehearsal]) -> None:
     print("\n".join(table(training, pricing, found)))
     once, worst = all(one.samples_once for one in found), max(one.loss_difference for one in found)
-    steps = ", ".join(str(one.steps) for one in found)
-    print(f"\n{steps} steps; every sample once: {'yes' if once else 'NO'}; losses differ by at most {worst:.1e}\n")
+    steps, told = ", ".join(str(one.steps) for one in found), "yes" if once else "NO"
+    print(f"\n{steps} steps; every sample once: {told}; losses differ by at most {worst:.1e} of the first\n")
     for one in found:
         for switch in one.switches:
             print(f"    {switch}", file=sys.stderr)
