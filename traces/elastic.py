@@ -34,7 +34,7 @@ from traces.trainee import Trainee, Training, samples_of
 
 SERIES = ("live", "restart", "killed", "cut")
 SIZES = (1, 2, 4, 8, 4, 2, 1)
-STEPS = 10
+STEPS = 16
 """Steps between two changes."""
 SILENCE_S = 3.0
 """How long members wait for each other before they hold one for gone, where one is lost."""

@@ -134,8 +134,8 @@ def _steady_s(steps: Mapping[int, Sequence[Line]]) -> float:
 
 
 def _slowed_s(steps: Mapping[int, Sequence[Line]], order_s: float) -> float:
-    """What steps after the order took longer than the median of those before it, on the first member."""
+    """What steps after the order took longer than as many like those before it, on the first member."""
     lines = steps[min(steps)]
     before = [line["at_s"] - line["began_s"] for line in lines[1:] if line["at_s"] <= order_s]
     after = [line["at_s"] - line["began_s"] for line in lines if line["at_s"] > order_s]
-    return max(sum(after) - len(after) * statistics.median(before), 0.0) if before else 0.0
+    return max(sum(after) - len(after) * statistics.mean(before), 0.0) if before else 0.0
