@@ -76,7 +76,12 @@ def layerwise(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
 
 
 def hypergraph(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
-    """The best of KaHyPar's cuts."""
+    """As users get it: the best of KaHyPar's cuts and of the other strategies."""
+    return _run(profile, cluster, _plan("hypergraph", profile, cluster, batch_size, effort=0.3))
+
+
+def cut(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
+    """The best of KaHyPar's cuts alone."""
     return _run(profile, cluster, _plan("hypergraph", profile, cluster, batch_size, others=False, effort=0.3))
 
 
@@ -88,6 +93,7 @@ STRATEGIES: dict[str, Callable[[Profile, Cluster, int], Trained]] = {
     "pipeline": pipeline,
     "PipeDream": pipedream,
     "layerwise": layerwise,
+    "hypergraph's cut": cut,
     "hypergraph": hypergraph,
 }
 
