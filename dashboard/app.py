@@ -8,7 +8,7 @@ from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
 from dashboard import shell
-from dashboard.pages import compare, explore, profiles, sweep, validate
+from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
 from dashboard.routes import add_routes
 from dashboard.security import LOCAL, secure
 from dashboard.store import Store
@@ -35,6 +35,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
         "/": ("Explore", explore.add(app, store)),
         "/compare": ("Compare", compare.add(app, store)),
         "/sweep": ("Sweep", sweep.add(app, store)),
+        "/scenario": ("Scenario", scenario.add(app, store)),
         "/validate": ("Validate", validate.add(app, store)),
         "/profiles": ("Profiles", profiles.add(app, store)),
     }

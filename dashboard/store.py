@@ -21,6 +21,7 @@ from simulator.errors import InputError, ShardscopeError, UnknownNameError, requ
 from simulator.metrics import measure
 from simulator.plan import Plan, Synchronisation
 from simulator.run import Run, run
+from simulator.scenario import Scenario
 from simulator.workload import Profile
 from traces.compare import Comparison, compare
 from traces.executions import Execution
@@ -45,11 +46,18 @@ class Outcome:
 class Store:
     """What is at hand, one shelf for each kind, and the latest outcomes. Safe to use from several threads."""
 
-    def __init__(self, profiles: Mapping[str, Profile], *, validations: Mapping[str, Stored] | None = None) -> None:
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        *,
+        validations: Mapping[str, Stored] | None = None,
+        scenarios: Mapping[str, Scenario] | None = None,
+    ) -> None:
         """By name; of each kind the first one is shown first. Raises InputError when there is no profile."""
         require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
         self.profiles = Shelf("profile", profiles)
         self.validations = Shelf("validation", validations or {})
+        self.scenarios = Shelf("scenario", scenarios or {})
         self.executions: Shelf[Execution] = Shelf("execution", {}, lambda one: one.timeline.end_s.tobytes())
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
         self._running: dict[Configuration, threading.Lock] = {}

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
+
 from simulator import files
 from simulator.errors import InputError, require
+from simulator.scenario import Scenario, read_scenario
 from simulator.workload import Profile
 from traces.executions import Execution, read_execution
 from traces.outcomes import Validation
@@ -22,6 +25,8 @@ MOST_LAYERS = 2000
 MOST_SCALING_POINTS = 64
 MOST_OUTCOMES = 2000
 MOST_UNPACKED_BYTES = 40 * 10**6
+MOST_YAML_BYTES = 200_000
+MOST_YAML_NODES = 50_000
 T = TypeVar("T")
 
 
@@ -59,6 +64,36 @@ def execution(text: bytes, filename: str) -> Execution:
     require(unpacked <= MOST_UNPACKED_BYTES, "size unpacked", f"{unpacked / 1e6:,.0f} MB",
             f"an archive has at most {MOST_UNPACKED_BYTES // 10**6} MB here")  # fmt: skip
     return _read(text, filename, read_execution)
+
+
+def scenario(text: bytes, filename: str) -> Scenario:
+    """The scenario in `text` (YAML). Raises InputError as `profile` does."""
+    return _read(text, filename, lambda path: read_scenario(_plain_yaml(path)))
+
+
+def _plain_yaml(path: Path) -> Path:
+    """`path`, whose YAML is small however often its parts refer to each other. Raises InputError."""
+    size = path.stat().st_size
+    require(size <= MOST_YAML_BYTES, "size", f"{size / 1e3:,.0f} kB", f"YAML has at most {MOST_YAML_BYTES // 1000} kB")
+    try:
+        found = _nodes(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader), {})
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return path  # whoever reads it says where
+    require(found <= MOST_YAML_NODES, "parts", f"{found:,}", f"YAML has at most {MOST_YAML_NODES:,}, aliases unfolded")
+    return path
+
+
+def _nodes(node: yaml.Node | None, seen: dict[int, int]) -> int:
+    """How many nodes there are below and with `node` once its aliases are unfolded."""
+    if id(node) not in seen:
+        seen[id(node)] = MOST_YAML_NODES + 1  # a node inside itself has no end
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        seen[id(node)] = 1 + sum(_nodes(part, seen) for part in parts)
+    return seen[id(node)]
 
 
 def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:

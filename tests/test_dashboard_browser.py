@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
+from dashboard.scenarios import shipped_scenarios
 from dashboard.store import Store, bundled
 from dashboard.validations import at_hand
 from simulator.engine import simulate
@@ -29,7 +30,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def store() -> Store:
     profiles = bundled()
-    return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand())
+    return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand(), scenarios=shipped_scenarios())
 
 
 @pytest.fixture(scope="module")
@@ -416,3 +417,26 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
     page.wait_for_selector("#compared >> text=What was changed")
     page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
     page.wait_for_selector("#execution-problem >> text=not a numpy archive")
+
+
+def test_a_scenario_over_time(page: Any, site: str) -> None:
+    page.goto(f"{site}/scenario")
+    page.locator("#incidents .ag-row").nth(9).wait_for()
+    lost = page.inner_text("#scenario-kpis")
+    page.locator("#incidents .ag-row[row-index='5'] [col-id=event]").click()
+    page.wait_for_selector("#incident-told >> text=vanish")
+    until(page, "() => new URLSearchParams(location.search).get('incident') === '5'")
+    page.wait_for_timeout(400)
+    shot(page, "scenario")
+    assert violations(page) == []
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#incident-told >> text=inter links")
+    page.click("#policy >> text=restart")
+    until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
+    page.reload()
+    page.wait_for_selector("#incident-told >> text=inter links")
+    assert state(page)["policy"] == "restart"
+    reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
+    page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
+    page.wait_for_selector("#scenario-told >> text=unknown profile")

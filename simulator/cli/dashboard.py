@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.app import serve
+    from dashboard.scenarios import shipped_scenarios
     from dashboard.security import LOCAL
     from dashboard.store import Store, bundled
     from dashboard.validations import at_hand
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"warning: anyone who reaches {args.host} can use this dashboard; it asks for no password", file=sys.stderr
         )
-    store = Store(bundled(args.profiles), validations=at_hand(args.validation))
+    validations = at_hand(args.validation)
+    store = Store(bundled(args.profiles), validations=validations, scenarios=shipped_scenarios())
     serve(store, args.host, args.port)
     return 0

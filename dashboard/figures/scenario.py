@@ -1,0 +1,71 @@
+"""A job over time: throughput under each policy, the devices that it has, and what happened when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.figures.style import BACKWARD, CUT, FORWARD, IDLE, OUTLINE, Figure, figure
+from simulator.account import Account
+
+INTERVALS = 288
+_COLOURS = {"live": FORWARD, "restart": BACKWARD}
+
+
+def throughput(accounts: Mapping[str, Account], policy: str, selected: int | None = None) -> Figure:
+    """Mean samples/s in equal parts of the time, the chosen policy's filled; events numbered as in the table below."""
+    chosen = accounts[policy]
+    unit_s, unit = _unit(chosen.duration_s)
+    others = [name for name in accounts if name != policy]
+    data = [_rates(name, accounts[name], unit_s, filled=name == policy) for name in (*others, policy)]
+    data.append(_devices(chosen, unit_s))
+    top = max(max(trace["y"]) for trace in data[:-1])
+    return figure(
+        data,
+        margin={"l": 62, "r": 16, "t": 40, "b": 44},
+        showlegend=True,
+        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.04, "yanchor": "bottom", "font": {"size": 11}},
+        shapes=[_line(one.at_s / unit_s, i == selected) for i, one in enumerate(chosen.incidents)],
+        annotations=[_number(i, one.at_s / unit_s, i == selected) for i, one in enumerate(chosen.incidents)],
+        xaxis={"title": {"text": unit}, "range": [0, chosen.duration_s / unit_s], "anchor": "y2"},
+        yaxis={"title": {"text": "samples/s"}, "domain": [0.26, 1], "range": [0, top * 1.1]},
+        yaxis2={"title": {"text": "devices"}, "domain": [0, 0.18], "rangemode": "tozero", "gridcolor": "rgba(0,0,0,0)",
+                "zeroline": False, "nticks": 3},
+    )  # fmt: skip
+
+
+def _rates(name: str, account: Account, unit_s: float, *, filled: bool) -> dict[str, Any]:
+    edges_s, rates = account.throughput(INTERVALS)
+    colour = _COLOURS.get(name, CUT)
+    return {
+        "type": "scatter", "mode": "lines", "name": name, "x": (edges_s / unit_s).tolist(),
+        "y": [*rates.tolist(), float(rates[-1])],
+        "line": {"color": colour, "width": 2 if filled else 1.3, "shape": "hv", "dash": "solid" if filled else "dot"},
+        "fill": "tozeroy" if filled else "none", "fillcolor": f"{colour}22",
+        "hovertemplate": f"{name}: %{{y:,.4g}} samples/s<extra></extra>",
+    }  # fmt: skip
+
+
+def _devices(account: Account, unit_s: float) -> dict[str, Any]:
+    segments = account.segments
+    return {
+        "type": "scatter", "mode": "lines", "yaxis": "y2", "showlegend": False,
+        "x": [*(one.start_s / unit_s for one in segments), account.duration_s / unit_s],
+        "y": [*(one.devices for one in segments), segments[-1].devices],
+        "line": {"color": OUTLINE, "shape": "hv", "width": 1.5}, "fill": "tozeroy", "fillcolor": f"{IDLE}33",
+        "hovertemplate": "%{y} devices<extra></extra>",
+    }  # fmt: skip
+
+
+def _line(x: float, chosen: bool) -> dict[str, Any]:
+    line = {"color": CUT if chosen else OUTLINE, "width": 2 if chosen else 1, "dash": "solid" if chosen else "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
+
+
+def _number(index: int, x: float, chosen: bool) -> dict[str, Any]:
+    return {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False, "text": f"{index + 1}",
+            "font": {"size": 12 if chosen else 11}}  # fmt: skip
+
+
+def _unit(duration_s: float) -> tuple[float, str]:
+    return (3600.0, "hours") if duration_s > 7200 else (60.0, "minutes") if duration_s > 120 else (1.0, "seconds")

@@ -1,0 +1,235 @@
+"""Scenario: a job whose devices join, leave, vanish and slow down; throughput over time and what each event cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from dashboard import uploads
+from dashboard.cards import LIVE, aria, card, drop, graph, plain_table, refused, tiles
+from dashboard.clientside import keep_in_address
+from dashboard.configuration import Configuration
+from dashboard.figures.scenario import throughput
+from dashboard.figures.style import message
+from dashboard.kpis import Kpi, difference
+from dashboard.scenarios import Lived, Lives
+from dashboard.shelf import label
+from dashboard.shell import Page
+from dashboard.store import Store
+from simulator.account import Account
+from simulator.cli._scenario import rows
+from simulator.errors import InputError, ShardscopeError
+from simulator.scenario import POLICIES
+from simulator.units import format_bytes, format_duration
+
+EXPECTED = (
+    "a scenario as examples/spot-cluster.yaml; here it names a profile of the dashboard, a preset cluster, and "
+    "overheads-spot.yaml"
+)
+
+
+def add(app: Dash, store: Store) -> Page:
+    """Register the callbacks of this page; returns what shows it."""
+    lives = Lives(store)
+    keep_in_address(app, Input("scenario", "value"), Input("policy", "value"), Input("incident", "data"))
+    _add_account(app, lives)
+    _add_upload(app, store)
+
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+        return _page(store, own)
+
+    return content
+
+
+def _add_account(app: Dash, lives: Lives) -> None:
+    @app.callback(
+        Output("scenario-told", "children"),
+        Output("scenario-kpis", "children"),
+        Output("throughput-graph", "figure"),
+        Output("incidents", "rowData"),
+        Output("policies", "children"),
+        Output("incident-told", "children"),
+        Input("scenario", "value"),
+        Input("policy", "value"),
+        Input("incident", "data"),
+    )
+    def show(key: str | None, policy: str, incident: str | None) -> tuple[Any, ...]:
+        if not key:
+            return "No scenario is at hand: drop one here.", [], message("no scenario"), [], None, None
+        try:
+            lived = lives.get(key)
+        except ShardscopeError as error:
+            alert = dmc.Alert(str(error), title="This scenario cannot be lived through here", color="red")
+            return alert, [], message("no run"), [], None, None
+        account = lived.accounts[policy]
+        mine = _rows(account)
+        selected = next((i for i, row in enumerate(mine) if row["id"] == incident), None)
+        figure = throughput(lived.accounts, policy, selected)
+        words = "" if selected is None else _words(mine[selected])
+        return _told(lived), tiles(_kpis(lived, policy)), figure, mine, _policies(lived), words
+
+    @app.callback(Output("incident", "data"), Input("incidents", "selectedRows"), prevent_initial_call=True)
+    def choose(chosen: list[dict[str, Any]] | None) -> Any:
+        return chosen[0]["id"] if chosen else no_update
+
+
+def _add_upload(app: Dash, store: Store) -> None:
+    @app.callback(
+        Output("scenario", "data"),
+        Output("scenario", "value"),
+        Output("scenario-problem", "children"),
+        Input("scenario-upload", "contents"),
+        State("scenario-upload", "filename"),
+        prevent_initial_call=True,
+    )
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
+        if contents is None:
+            return no_update, no_update, no_update
+        name = filename or "scenario.yaml"
+        try:
+            found = uploads.scenario(uploads.content(contents), name)
+        except InputError as error:
+            return no_update, no_update, refused(error, "Not a scenario", EXPECTED)
+        key = store.scenarios.put(name, found)
+        return _options(store), key, None
+
+
+def _options(store: Store) -> list[dict[str, str]]:
+    return [{"value": key, "label": label(key)} for key in store.scenarios.everything()]
+
+
+def _page(store: Store, own: Mapping[str, str]) -> Any:
+    options = _options(store)
+    known = [one["value"] for one in options]
+    chosen = own.get("scenario") if own.get("scenario") in known else next(iter(known), None)
+    policy = own.get("policy") if own.get("policy") in POLICIES else POLICIES[0]
+    which = dmc.Select(id="scenario", label="Scenario", data=options, value=chosen, w=220, size="xs",
+                       allowDeselect=False)  # fmt: skip
+    how = dmc.SegmentedControl(id="policy", data=list(POLICIES), value=policy, size="xs", **aria("Policy"))
+    figure = graph("throughput-graph", 380, "Samples per second over time, with the events of the table below")
+    return html.Main(
+        dmc.Stack([
+            dcc.Store(id="own-names", data=["scenario", "policy", "incident"]),
+            dcc.Store(id="incident", data=own.get("incident")),
+            dmc.Group([
+                html.H1("Scenario: devices come and go", className="page-title"),
+                dmc.Group([which, drop("scenario-upload", "a scenario", ".yaml")], align="end", gap="sm"),
+            ], justify="space-between", align="end"),
+            html.Div(id="scenario-problem", role="alert"),
+            html.Div(id="scenario-told", className="detail", **LIVE),
+            html.Div(id="scenario-kpis", className="kpis"),
+            card("throughput", "Throughput and devices over time (numbers: events below)", 
+                 [figure, html.Div(id="incident-told", className="detail", **LIVE)], controls=[how]),
+            card("incidents-card", "What each event cost (click or space: mark it above)", [_grid()], formats=()),
+            card("policies-card", "Policies side by side", [html.Div(id="policies")], formats=()),
+        ], gap="sm"),
+        className="page",
+    )  # fmt: skip
+
+
+def _told(lived: Lived) -> str:
+    scenario = lived.scenario
+    every = f", a checkpoint every {scenario.checkpoint_every}" if scenario.checkpoint_every else ", no checkpoints"
+    return (
+        f"{lived.profile.model} on up to {lived.cluster.workers} devices of {lived.cluster.name}, strategy "
+        f"{scenario.strategy}, for {format_duration(scenario.duration_s)}{every}. "
+        f"Changes are those against the other policy. {scenario.notes}"
+    )
+
+
+def _kpis(lived: Lived, policy: str) -> list[Kpi]:
+    """What the policy came to, with the difference to the other."""
+    account = lived.accounts[policy]
+    name, other = next((name, one) for name, one in lived.accounts.items() if name != policy)
+    again = account.lost_samples + account.repeated_samples
+    cost = f"${_dollars(account):,.2f}" if account.dollars and account.samples else "no prices"
+    rows = [
+        ("Samples trained", f"{account.samples:,}", float(account.samples), float(other.samples), True),
+        ("Mean throughput", f"{_mean(account):,.1f} /s", _mean(account), _mean(other), True),
+        ("Lost to events", format_duration(account.lost_s), account.lost_s, other.lost_s, False),
+        ("Checkpoints", format_duration(account.spent_s("checkpoint")), account.spent_s("checkpoint"),
+         other.spent_s("checkpoint"), False),
+        ("Samples again", f"{again:,}", float(again), float(other.lost_samples + other.repeated_samples), False),
+        ("Per million samples", cost, _dollars(account), _dollars(other), False),
+    ]  # fmt: skip
+    found = []
+    for title, value, mine, theirs, more in rows:
+        change, tone = difference(mine, theirs, more=more)
+        found.append(Kpi(label=title, value=value, hint=f"against policy {name}", change=change, tone=tone))
+    return found
+
+
+def _mean(account: Account) -> float:
+    return account.samples / account.duration_s
+
+
+def _dollars(account: Account) -> float:
+    return account.dollars / account.samples * 1e6 if account.samples else 0.0
+
+
+def _rows(account: Account) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": str(i),
+            "number": i + 1,
+            "at": format_duration(row["at_s"]),
+            "event": row["event"],
+            "policy": row["policy"],
+            "lost_s": row["lost_s"],
+            "again": row["lost_samples"] + row["repeated_samples"],
+            "moved": format_bytes(row["moved_bytes"]) if row["moved_bytes"] else "",
+            "devices": row["devices"],
+            "rate": row["samples_per_s"],
+            "parts": row["parts"],
+        }
+        for i, row in enumerate(rows(account))
+    ]
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """One event in a sentence or two."""
+    parts = f": {row['parts']}" if row["parts"] else ""
+    return (
+        f"{row['number']}. After {row['at']}, {row['event']} ({row['policy']}). {row['lost_s']:.3g} s lost{parts}. "
+        f"From then on {row['devices']} devices and {row['rate']:,.1f} samples/s."
+    )
+
+
+def _policies(lived: Lived) -> Any:
+    titles = ("policy", "samples", "samples/s", "lost to events", "checkpoints", "idle", "samples again", "cost")
+    return plain_table(titles, [
+        [name, f"{one.samples:,}", f"{_mean(one):,.1f}",
+         f"{format_duration(one.lost_s)} ({one.lost_s / one.duration_s:.2%})",
+         format_duration(one.spent_s("checkpoint")), format_duration(one.spent_s("idle")),
+         f"{one.lost_samples + one.repeated_samples:,}", f"${one.dollars:,.2f}" if one.dollars else "no prices"]
+        for name, one in lived.accounts.items()
+    ])  # fmt: skip
+
+
+def _grid() -> Any:
+    number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
+    columns = [
+        {"field": "number", "headerName": "#", "width": 60},
+        {"field": "at", "width": 100},
+        {"field": "event", "width": 220},
+        {"field": "policy", "headerName": "done by", "width": 110},
+        {"field": "lost_s", "headerName": "lost (s)", "width": 100, **number},
+        {"field": "again", "headerName": "samples again", "width": 130, **number},
+        {"field": "moved", "width": 100},
+        {"field": "devices", "width": 90, **number},
+        {"field": "rate", "headerName": "samples/s", "width": 110, **number},
+        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 300, "tooltipField": "parts"},
+    ]
+    return dag.AgGrid(
+        id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",
+        defaultColDef={"sortable": True, "resizable": True},
+        dashGridOptions={
+            "rowHeight": 28, "headerHeight": 30, "domLayout": "autoHeight",
+            "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
+        },
+        style={"height": None},
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Scenarios: those at hand, and what becomes of the jobs that they describe, lived through once. No Dash here."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import partitioners
+from dashboard.store import Store, require_size
+from simulator import catalogue
+from simulator.account import Account
+from simulator.cli.scenario import Plans
+from simulator.cluster import Cluster
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.job import live_through
+from simulator.plan import Plan
+from simulator.reconfiguration import Overheads, read_overheads
+from simulator.scenario import POLICIES, Scenario, read_scenario
+from simulator.workload import Profile
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+MOST_EVENTS = 100
+MOST_CHECKPOINTS = 5000
+MOST_DEVICES = 64
+_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """A scenario that was lived through under each policy, on the devices that it may use."""
+
+    scenario: Scenario
+    profile: Profile
+    cluster: Cluster
+    accounts: Mapping[str, Account]
+
+
+class Lives:
+    """What became of the scenarios asked for lately. Safe to use from several threads; one is lived at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._overheads = shipped_overheads()
+        self._lived: OrderedDict[str, Lived] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Lived:
+        """What becomes of the scenario kept under `name`. Raises UnknownNameError, and InputError where it cannot be
+        lived through here."""
+        key = self._store.scenarios.resolve(name)
+        with self._lock:
+            if key not in self._lived:
+                self._lived[key] = self._live(self._store.scenarios.get(key))
+                while len(self._lived) > _KEPT:
+                    self._lived.popitem(last=False)
+            return self._lived[key]
+
+    def _live(self, scenario: Scenario) -> Lived:
+        """Names alone are looked up: a scenario that somebody sends must not open files."""
+        check(scenario)
+        profile = self._store.profiles.get(scenario.profile)
+        cluster = self._cluster(scenario).with_speed(scenario.speed)
+        if scenario.overheads not in self._overheads:
+            raise UnknownNameError.of("file of overheads", scenario.overheads, self._overheads)
+        plans = Plans(scenario, profile, cluster, EXAMPLES)
+
+        def plan_of(cluster: Cluster, before: Plan | None) -> Plan:
+            plan = plans(cluster, before)
+            require_size(profile, plan)
+            return plan
+
+        overheads = self._overheads[scenario.overheads]
+        accounts = {name: live_through(scenario, profile, cluster, overheads, plan_of, name) for name in POLICIES}
+        return Lived(scenario=scenario, profile=profile, cluster=cluster, accounts=accounts)
+
+    def _cluster(self, scenario: Scenario) -> Cluster:
+        if scenario.cluster not in catalogue.presets():
+            raise UnknownNameError.of("cluster (a preset is wanted here)", scenario.cluster, catalogue.presets())
+        return catalogue.read_preset(scenario.cluster).build(scenario.devices)
+
+
+def check(scenario: Scenario) -> None:
+    """Raise InputError where living through `scenario` would open a file or keep the server busy."""
+    more = "; `shardscope scenario` takes more"
+    require(len(scenario.events) <= MOST_EVENTS, "events", len(scenario.events), f"at most {MOST_EVENTS} here{more}")
+    saved = scenario.duration_s / scenario.checkpoint_every_s
+    require(saved <= MOST_CHECKPOINTS, "checkpoints", f"{saved:,.0f}", f"at most {MOST_CHECKPOINTS:,} here{more}")
+    devices = scenario.devices or 1
+    require(1 <= devices <= MOST_DEVICES, "devices", devices, f"1 to {MOST_DEVICES} here{more}")
+    require(not scenario.plan, "plan", scenario.plan, "a scenario has no plan of its own here; name a strategy")
+    searches = scenario.strategy in partitioners.strategies() and "effort" in partitioners.options(scenario.strategy)
+    require(not searches, "strategy", scenario.strategy, f"it searches, which takes long{more}")
+    for name, value in scenario.options.items():
+        small = not isinstance(value, int) or 0 <= value <= 1024
+        require(small, f"option {name}", value, f"0 to 1024 here{more}")
+
+
+def shipped_scenarios() -> dict[str, Scenario]:
+    """The example scenarios, where they are beside the packages."""
+    found = {}
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        try:
+            scenario = read_scenario(path)
+        except InputError:  # an example of something else
+            continue
+        found[path.stem] = replace(scenario, overheads=Path(scenario.overheads).name)
+    return found
+
+
+def shipped_overheads() -> dict[str, Overheads]:
+    """What reconfigurations cost, by file name, as the example scenarios call them."""
+    names = {scenario.overheads for scenario in shipped_scenarios().values()}
+    return {name: read_overheads(EXAMPLES / name) for name in sorted(names)}

@@ -1,0 +1,106 @@
+"""Scenarios in the dashboard: lived through once, drawn, and harmless when somebody else wrote them. No browser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from small_networks import chain
+
+from dashboard import scenarios, uploads
+from dashboard.figures.scenario import throughput
+from dashboard.scenarios import Lives, shipped_overheads, shipped_scenarios
+from dashboard.store import Store
+from simulator.errors import InputError, ShardscopeError, UnknownNameError
+from simulator.scenario import Event, Scenario
+
+pytestmark = pytest.mark.skipif(not scenarios.EXAMPLES.is_dir(), reason="no examples beside the packages")
+
+SCENARIO = Scenario(
+    profile="small", cluster="t4-g4dn", devices=4, duration="1h", overheads="overheads-spot.yaml", batch_size=8,
+    events=(
+        Event(at="10min", event="leave", devices=("node0/gpu3",)),
+        Event(at="30min", event="narrow", tier="inter", to=0.5),
+    ),
+)  # fmt: skip
+
+
+def lived(scenario: Scenario = SCENARIO, **changes: Any) -> scenarios.Lived:
+    store = Store({"small": chain([1.0, 2.0])}, scenarios={"mine": replace(scenario, **changes)})
+    return Lives(store).get("mine")
+
+
+def test_a_scenario_is_lived_through_once_under_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store({"small": chain([1.0, 2.0])}, scenarios={"mine": SCENARIO})
+    lives = Lives(store)
+    found = lives.get("mine")
+    assert set(found.accounts) == {"live", "restart"} and lives.get("mine") is found
+    assert [one.devices for one in found.accounts["live"].incidents] == [3, 3]
+
+
+def test_the_figure_integrates_to_the_samples() -> None:
+    found = lived()
+    figure = throughput(found.accounts, "restart", selected=0)
+    json.dumps(figure, allow_nan=False)
+    other, chosen, devices = figure["data"]
+    assert (other["name"], chosen["name"], chosen["fill"]) == ("live", "restart", "tozeroy")
+    width_s = 3600 / (len(chosen["x"]) - 1)
+    assert sum(chosen["y"][:-1]) * width_s == pytest.approx(found.accounts["restart"].samples, rel=0.01)
+    assert max(devices["y"]) == 4 and devices["y"][-1] == 3
+    assert [line["x0"] for line in figure["layout"]["shapes"]] == [10, 30]  # minutes
+    assert [line["width"] for line in (shape["line"] for shape in figure["layout"]["shapes"])] == [2, 1]
+
+
+def test_the_examples_can_be_lived_through_here() -> None:
+    assert "spot-cluster" in shipped_scenarios() and "overheads-spot.yaml" in shipped_overheads()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"profile": "/etc/passwd"}, "unknown profile"),
+        ({"cluster": "/etc/hosts"}, "unknown cluster"),
+        ({"cluster": "examples/spot-cluster.yaml"}, "unknown cluster"),
+        ({"overheads": "../examples/overheads-spot.yaml"}, "unknown file of overheads"),
+        ({"plan": "/etc/passwd"}, "plan is /etc/passwd"),
+        ({"strategy": "hypergraph"}, "it searches"),
+        ({"strategy": "alchemy"}, "unknown strategy"),
+        ({"devices": 10**6}, "devices is 1000000"),
+        ({"options": {"microbatches": 10**9}}, "option microbatches"),
+        ({"checkpoint_every": "1s", "duration": "30d"}, "checkpoints is 2,592,000"),
+        ({"events": (Event(at="1s", event="slow", devices=("node0/gpu0",)),) * 101}, "events is 101"),
+    ],
+)  # fmt: skip
+def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ShardscopeError, match=told):
+        lived(**changes)
+
+
+def test_an_unknown_scenario_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="scenario"):
+        Lives(Store({"small": chain([1.0])})).get("gone")
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdef", "bcdefg", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "aliases unfolded"),
+        ("a: &a [*a]\n", "aliases unfolded"),
+        ("a: " + "[" * 5000, "x.yaml"),
+        ("#" * 300_000, "size is 300 kB"),
+        ("schema: 1\nprofil: vgg16\n", "did you mean 'profile'"),
+        ("schema: 1\n\tx", "line 2"),
+        ("!!python/object/apply:os.system ['true']", "x.yaml"),
+    ],
+)
+def test_hostile_yaml_is_refused(text: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        uploads.scenario(text.encode(), "folder/x.yaml")
+    assert told in str(error.value) and "/tmp" not in str(error.value)
