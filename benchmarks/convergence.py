@@ -66,8 +66,8 @@ def curves_section(curves: Curves) -> str:
         f"{curves.notes}.\n\n"
         + table(("regime", "learning rate", "samples", "of the trials", "updates"), rows)
         + f"\n\nThe gradient noise scale fitted to the synchronous medians is {fit:.1f} samples; measured from "
-        f"gradients alone, with the two-batch estimator along one training, it is {measured:.1f}. Above it, samples grow "
-        "with the batch.\n\n![Samples to the target](convergence-samples.png)"
+        f"gradients alone, with the two-batch estimator along a training, it is {measured:.1f}. Above it, samples "
+        "grow with the batch.\n\n![Samples to the target](convergence-samples.png)"
     )
 
 
@@ -92,10 +92,10 @@ def demonstration_section(done: Demonstration) -> str:
     return (
         f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: {done.model} on "
         f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}; processes that talk "
-        f"through gloo (`traces/training.py`), seeds {seeds[0]} to {seeds[-1]}, which no curve has. Predicted from a "
-        "profile, a calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the "
-        "sum of the steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its "
-        "last task.\n\n"
+        f"through gloo (`traces/training.py`), seeds {seeds[0]} to {seeds[-1]}. Predicted from a profile, a "
+        "calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the sum of the "
+        "steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its last "
+        "task.\n\n"
         + table(("plan", "Mbit/s", "step", "predicted", "error", "to target", "predicted", "interval", "error"), rows)
         + f"\n\nSteps are off by {statistics.fmean(map(abs, steps)):.1%} on average and {max(map(abs, steps)):.1%} at "
         f"most, times to the target by {statistics.fmean(map(abs, errors)):.1%} and {max(map(abs, errors)):.1%}; "
