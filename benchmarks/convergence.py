@@ -91,11 +91,8 @@ def demonstration_section(done: Demonstration) -> str:
     within = sum(abs(error) <= 0.15 for error in errors)
     return (
         f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: {done.model} on "
-        f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}; processes that talk "
-        f"through gloo (`traces/training.py`), seeds {seeds[0]} to {seeds[-1]}. Predicted from a profile, a "
-        "calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the sum of the "
-        "steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its last "
-        "task.\n\n"
+        f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}, seeds {seeds[0]} to "
+        f"{seeds[-1]}. {METHOD}\n\n"
         + table(("plan", "Mbit/s", "step", "predicted", "error", "to target", "predicted", "interval", "error"), rows)
         + f"\n\nSteps are off by {statistics.fmean(map(abs, steps)):.1%} on average and {max(map(abs, steps)):.1%} at "
         f"most, times to the target by {statistics.fmean(map(abs, errors)):.1%} and {max(map(abs, errors)):.1%}; "
@@ -233,6 +230,10 @@ strategies by it.
 - Intervals span the trials: of n trials one more falls inside with a chance of (n - 1) / (n + 1).
 
 This page is made by `python -m benchmarks.convergence`."""
+
+METHOD = """Processes talk through gloo (`traces/training.py`). Predicted from a profile, a calibration and 20 trials in
+one process, of other seeds. A time is the median over the seeds of the sum of the steps until the accuracy was first
+there; a step lasts from the common start of all ranks to the end of its last task."""
 
 LIMITS = """## What it does not say
 
