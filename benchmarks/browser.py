@@ -66,6 +66,7 @@ def chromium() -> Iterator[Any]:
 def shot(page: Any, name: str, *, full: bool = True) -> None:
     """Keep a picture of the page for people to look at."""
     SHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate("() => window.scrollTo(0, 0)")  # the header stands where the page was scrolled to
     page.screenshot(path=str(SHOTS / f"{name}.png"), full_page=full)
 
 

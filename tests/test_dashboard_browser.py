@@ -440,3 +440,11 @@ def test_a_scenario_over_time(page: Any, site: str) -> None:
     reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
     page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
     page.wait_for_selector("#scenario-told >> text=unknown profile")
+
+
+def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
+    page.goto(f"{site}/compare?profile=vgg_digits&strategy=owt&microbatches=&batch_size=256")
+    page.wait_for_selector("#accuracy >> text=to 97%")
+    until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
+    page.wait_for_timeout(300)
+    shot(page, "compare-accuracy")

@@ -44,7 +44,7 @@ def test_the_figure_integrates_to_the_samples() -> None:
     found = lived()
     figure = throughput(found.accounts, "restart", selected=0)
     json.dumps(figure, allow_nan=False)
-    other, chosen, devices = figure["data"]
+    chosen, other, devices = figure["data"]
     assert (other["name"], chosen["name"], chosen["fill"]) == ("live", "restart", "tozeroy")
     width_s = 3600 / (len(chosen["x"]) - 1)
     assert sum(chosen["y"][:-1]) * width_s == pytest.approx(found.accounts["restart"].samples, rel=0.01)

@@ -17,7 +17,7 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
     chosen = accounts[policy]
     unit_s, unit = _unit(chosen.duration_s)
     others = [name for name in accounts if name != policy]
-    data = [_rates(name, accounts[name], unit_s, filled=name == policy) for name in (*others, policy)]
+    data = [_rates(name, accounts[name], unit_s, filled=name == policy) for name in (policy, *others)]
     data.append(_devices(chosen, unit_s))
     top = max(max(trace["y"]) for trace in data[:-1])
     return figure(

@@ -15,7 +15,9 @@ from dashboard.cards import aria, card, drop, graph, legend, plain_table, refuse
 from dashboard.clientside import effect, keep_in_address
 from dashboard.comparison import Row, measured, results, settings
 from dashboard.configuration import Configuration
+from dashboard.convergence import courses, has_curves
 from dashboard.figures.breakdown import breakdown
+from dashboard.figures.convergence import accuracy_over_time
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.measures import shares
 from dashboard.pages._validate_words import causes
@@ -23,7 +25,7 @@ from dashboard.shelf import label
 from dashboard.shell import Page
 from dashboard.store import Outcome, Store
 from simulator.errors import InputError, UnknownNameError
-from simulator.units import format_time
+from simulator.units import format_duration, format_time
 from traces.compare import Comparison
 from traces.executions import Execution
 
@@ -121,7 +123,8 @@ def _page(store: Store, now: Configuration, baseline: Configuration | None, own:
 def _compared(store: Store, now: Configuration, base: Configuration, against: str) -> Any:
     present = store.outcome(now)
     if against == BASELINE:
-        return _sides(Side(name="Baseline", outcome=store.outcome(base)), Side(name="Now", outcome=present), None)
+        before, after = Side(name="Baseline", outcome=store.outcome(base)), Side(name="Now", outcome=present)
+        return _sides(before, after, None, _accuracy(store, present))
     try:
         outcome, compared = store.actual(now, against)
     except UnknownNameError as error:
@@ -131,8 +134,8 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
     return _sides(Side(name="Predicted", outcome=present), actual, more)
 
 
-def _sides(before: Side, after: Side, more: Any) -> Any:
-    """Everything about the two; `more` is what is known of them task by task."""
+def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -> Any:
+    """Everything about the two; `more` is what is known of them task by task, `accuracy` what they learn when."""
     both = (before, after)
     shown = [
         {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,
@@ -152,8 +155,28 @@ def _sides(before: Side, after: Side, more: Any) -> Any:
             card("results", "What became of it", [_table(rows, names)], formats=()),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         card("both-split", "Where the step goes", [_with(split, _split(both))]),
+        *accuracy,
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
     ], gap="sm")  # fmt: skip
+
+
+def _accuracy(store: Store, present: Outcome) -> list[Any]:
+    """When each strategy reaches which accuracy, where the network's convergence was measured."""
+    if not has_curves(present):
+        return []
+    found = courses(store, present.configuration)
+    target = next((one.reached.target for one in found if one.reached is not None), None)
+    drawn = _with(graph("accuracy-graph", 340, "Accuracy over simulated time; the table beside it holds the targets"),
+                  accuracy_over_time(found, target))  # fmt: skip
+    rows = [
+        [one.strategy, format_duration(one.reached.seconds.median),
+         f"{format_duration(one.reached.seconds.low)} to {format_duration(one.reached.seconds.high)}",
+         f"{one.reached.samples.interval.median:,.0f}", one.reached.samples.source]
+        for one in found if one.reached is not None
+    ]  # fmt: skip
+    table = plain_table(("strategy", f"to {target or 0:.0%}", "over the trials", "samples", "from"), rows)
+    title = "Accuracy over simulated time (star: the target; band: trials of the fastest)"
+    return [card("accuracy", title, [dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")])]
 
 
 def _settings(before: Side, after: Side, names: tuple[str, str]) -> Any:

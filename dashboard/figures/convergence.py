@@ -1,0 +1,63 @@
+"""Accuracy over simulated seconds of training, one line per strategy, and where each reaches the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.convergence import Course
+from dashboard.figures.style import DEVICES, OUTLINE, Figure, figure, message
+from simulator.units import format_duration
+
+_DASHES = ("solid", "dash", "dot")
+
+
+def accuracy_over_time(courses: Sequence[Course], target: float | None) -> Figure:
+    """Medians over the trials, with the range of the first strategy's; a star where the target is reached."""
+    if not courses:
+        return message("nothing that was measured tells how this batch size learns")
+    data = [_range(courses[0]), *(_line(i, one) for i, one in enumerate(courses))]
+    data += [_star(i, one) for i, one in enumerate(courses) if one.reached is not None]
+    shapes = [] if target is None else [_level(target)]
+    return figure(
+        data,
+        shapes=shapes,
+        showlegend=True,
+        legend={"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}},
+        margin={"l": 56, "r": 12, "t": 12, "b": 42},
+        xaxis={"title": {"text": "simulated seconds of training"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "accuracy on unseen samples"}, "tickformat": ".0%"},
+    )
+
+
+def _line(number: int, course: Course) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines", "name": course.strategy, "x": list(course.median_s),
+        "y": list(course.accuracy), "hovertemplate": f"{course.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
+        "line": {"color": DEVICES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
+    }  # fmt: skip
+
+
+def _range(course: Course) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": f"{DEVICES[0]}22", "line": {"width": 0},
+        "x": [*course.low_s, *course.high_s[::-1]], "y": [*course.accuracy, *course.accuracy[::-1]],
+        "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+
+
+def _star(number: int, course: Course) -> dict[str, Any]:
+    assert course.reached is not None
+    told = (
+        f"{course.strategy} reaches {course.reached.target:.0%} after {format_duration(course.reached.seconds.median)}"
+    )
+    return {
+        "type": "scatter", "mode": "markers", "showlegend": False, "x": [course.reached.seconds.median],
+        "y": [course.reached.target], "hovertemplate": f"{told}<extra></extra>",
+        "marker": {"symbol": "star", "size": 13, "color": DEVICES[number % 8], "line": {"color": OUTLINE, "width": 1}},
+    }  # fmt: skip
+
+
+def _level(target: float) -> dict[str, Any]:
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target,
+            "line": {"color": OUTLINE, "dash": "dot", "width": 1}}  # fmt: skip
