@@ -21,14 +21,16 @@ from simulator.convergence import Regime, Trial
 from simulator.plan import Synchronisation
 from traces import datasets
 from traces.converge import trial
+from traces.demonstration import Shown
 from traces.execute import in_threads, whole_parameters
 from traces.learning import MOMENTUM, Recipe
 from traces.script import Script
-from traces.training import train
+from traces.suite import Network
+from traces.training import Training, train
 from traces.worker import Worker
 from traces.zoo import load
 
-BATCH, UPDATES, RATE, SEED = 32, 24, 0.02, 7
+BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7
 PLANS: dict[str, dict[str, Any]] = {
     "data, ring": {},
     "data, server": {"synchronisation": Synchronisation(collective="ps")},
@@ -101,3 +103,21 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]
     for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
         assert accuracy == pytest.approx(alone, abs=0.02)
+
+
+def test_the_time_to_a_target_is_the_sum_of_the_steps_until_it_was_there() -> None:
+    one = Trial(regime=Regime(batch_size=10), learning_rate=0.1, seed=0, points=((0, 0.1), (20, 0.5), (40, 0.9)))
+    shown = Shown(
+        strategy="data",
+        network=Network(ranks=2, mbit=100),
+        batch_size=10,
+        predicted_step_s=1.0,
+        predicted_samples=(30.0, 20.0, 40.0),
+        alone=one,
+        training=Training(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
+        load=0.0,
+        date="",
+    )
+    assert shown.reached(0.6) == pytest.approx(30) and shown.seconds_to(0.6) == pytest.approx(1 + 2 + 4)
+    assert shown.seconds_to(0.65) == pytest.approx(1 + 2 + 4 + 8 / 2)
+    assert shown.seconds_to(0.8) == float("inf") and shown.difference == pytest.approx(0.2)
