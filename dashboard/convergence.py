@@ -82,7 +82,7 @@ def _course(outcome: Outcome, curves: Curves) -> Course | None:
 
 
 def _levels(curves: Curves) -> Sequence[float]:
-    """Accuracies from just above that of an untrained network to the best that a trial had."""
+    """Accuracies from just above that of an untrained network to the best that a trial had, the target among them."""
     low = max(trial.points[0][1] for trial in curves.trials)
     high = max(trial.best for trial in curves.trials)
-    return [low + (high - low) * (i + 1) / LEVELS for i in range(LEVELS)]
+    return sorted({*(low + (high - low) * (i + 1) / LEVELS for i in range(LEVELS)), curves.target})

@@ -24,6 +24,8 @@ from simulator.run import Run
 from simulator.workload import Profile
 
 _HEIGHTS = {"partition": 300}
+_SCRIPTS = ("painting.js", "pointing.js", "spans.js", "timeline.js")
+"""In the order in which the app's pages load them, too: by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ def standalone(sections: Sequence[Section]) -> str:
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · Shardscope</title>'
         f"<style>{_asset('style.css')}{_STYLE}</style></head><body><main><h1>{escape(name)}</h1>"
         f"{_provenance(sections[0].profile)}{''.join(bodies)}</main>"
-        f"<script>{_plotly()}</script><script>{_asset('spans.js')}</script><script>{_asset('timeline.js')}</script>"
+        f"<script>{_plotly()}</script>{''.join(f'<script>{_asset(name)}</script>' for name in _SCRIPTS)}"
         f"<script>{_START}</script></body></html>"
     )
 

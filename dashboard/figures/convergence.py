@@ -25,7 +25,7 @@ def accuracy_over_time(courses: Sequence[Course], target: float | None) -> Figur
         showlegend=True,
         legend={"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}},
         margin={"l": 56, "r": 12, "t": 12, "b": 42},
-        xaxis={"title": {"text": "simulated seconds of training"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": "simulated seconds of training"}, "type": "log"},
         yaxis={"title": {"text": "accuracy on unseen samples"}, "tickformat": ".0%"},
     )
 
