@@ -67,7 +67,9 @@ class Judge:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
         graph = lower(self.profile, self.cluster, plan)
         most = most_bytes(graph, len(self.cluster.devices))
-        return bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
+        return (
+            bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
+        )
 
     def _simulated(self, plan: Plan, graph: TaskGraph, label: str) -> Verdict:
         timeline = simulate(graph, self.cluster)

@@ -116,7 +116,7 @@ def test_a_measured_curve_replaces_latency_and_bandwidth() -> None:
     curve = Curve(points=((1000, 0.001), (2000, 0.0015), (4000, 0.0025)))
     fabric = Fabric.of(switch(2, curve=curve), 2)
     sizes = np.array([[[0.0, 4000.0], [0.0, 0.0]], [[0.0, 2000.0], [4000.0, 0.0]]])
-    assert fabric.exchange_s(sizes) == pytest.approx([2 * 0.0025, 2 * 0.0025])
+    assert fabric.seconds(fabric.wiring.traffic(sizes)) == pytest.approx([2 * 0.0025, 2 * 0.0025])
     assert fabric.collectives_s([ring(switch(2), (0, 1), 4000)]) == pytest.approx(2 * 0.0015)
 
 

@@ -1,0 +1,96 @@
+"""Which links the messages between devices load, apart from how fast those links are.
+
+Clusters that differ in bandwidths and latencies alone are wired alike, so that what their links carry is found once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.taskgraph import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What messages ask of a wiring; the axis before the last is the way there and the way back.
+
+    busiest_bytes: over the busiest link of each kind. moving: for each kind of pair 1 where one of them has something
+    to send, else 0.
+    """
+
+    busiest_bytes: Floats
+    moving: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """The routes among D devices.
+
+    routes: the links from device i to j, in row i*D + j. link_kinds, pair_kinds: for every link and every row, the
+    number of its bandwidth and of its latency among the different ones. measured: rows whose route has a measured
+    curve, and curves: the cluster where there are some, since what its links carry then depends on its figures.
+    """
+
+    routes: tuple[tuple[int, ...], ...]
+    link_kinds: tuple[int, ...]
+    pair_kinds: tuple[int, ...]
+    measured: tuple[int, ...] = ()
+    curves: Cluster | None = None
+
+    def traffic(self, sizes_bytes: Floats) -> Traffic:
+        """Of messages of sizes_bytes[..., i, j] from i to j, all at once, then the same back."""
+        both = np.stack([sizes_bytes, sizes_bytes.swapaxes(-1, -2)], axis=-3)
+        rows = both.reshape(*both.shape[:-2], -1)
+        carried = self._unmeasured(rows) @ self._crossed()
+        return Traffic(
+            busiest_bytes=_most(carried, self.link_kinds), moving=_most((rows > 0).astype(np.float64), self.pair_kinds)
+        )
+
+    def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
+        """What at nominal bandwidth takes as long as the row's measured curve says, in so many equal rounds."""
+        if self.curves is None or row not in self.measured or not size_bytes:
+            return size_bytes
+        pair = divmod(row, round(len(self.routes) ** 0.5))
+        return rounds * self.curves.transfer_s(*pair, size_bytes / rounds) * self.curves.bandwidth_bytes_per_s(*pair)
+
+    def _unmeasured(self, rows: Floats) -> Floats:
+        found = rows.copy() if self.measured else rows
+        for row in self.measured:
+            sizes, inverse = np.unique(rows[..., row], return_inverse=True)
+            unmeasured = np.array([self.unmeasured_bytes(row, float(size)) for size in sizes])
+            found[..., row] = unmeasured[inverse].reshape(rows.shape[:-1])
+        return found
+
+    def _crossed(self) -> Floats:
+        """Shape (rows, links): 1 where the route of the row has the link."""
+        found = np.zeros((len(self.routes), len(self.link_kinds)))
+        for row, route in enumerate(self.routes):
+            found[row, list(route)] = 1.0
+        return found
+
+
+def kinds(values: Iterable[float]) -> tuple[tuple[int, ...], Floats]:
+    """For each value its number among the different ones, in order of appearance; and those."""
+    numbers: dict[float, int] = {}
+    found = tuple(numbers.setdefault(value, len(numbers)) for value in values)
+    return found, np.array(list(numbers), dtype=np.float64)
+
+
+def joined(parts: Sequence[Traffic]) -> Traffic:
+    """Parts one after the other along the first axis."""
+    return Traffic(
+        busiest_bytes=np.concatenate([part.busiest_bytes for part in parts]),
+        moving=np.concatenate([part.moving for part in parts]),
+    )
+
+
+def _most(values: Floats, numbers: Sequence[int]) -> Floats:
+    """The largest of `values` along the last axis for each kind."""
+    found = np.zeros((*values.shape[:-1], max(numbers, default=-1) + 1))
+    for kind in range(found.shape[-1]):
+        found[..., kind] = values[..., np.array(numbers) == kind].max(axis=-1)
+    return found
