@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
@@ -54,8 +55,9 @@ class Wiring:
         """What at nominal bandwidth takes as long as the row's measured curve says, in so many equal rounds."""
         if self.curves is None or row not in self.measured or not size_bytes:
             return size_bytes
-        pair = divmod(row, round(len(self.routes) ** 0.5))
-        return rounds * self.curves.transfer_s(*pair, size_bytes / rounds) * self.curves.bandwidth_bytes_per_s(*pair)
+        source, target = divmod(row, isqrt(len(self.routes)))
+        alone_s = rounds * self.curves.transfer_s(source, target, size_bytes / rounds)
+        return alone_s * self.curves.bandwidth_bytes_per_s(source, target)
 
     def _unmeasured(self, rows: Floats) -> Floats:
         found = rows.copy() if self.measured else rows
