@@ -122,13 +122,18 @@ def _switch(raw: Any) -> tuple[bool, str]:
     return raw in (True, "1"), ""
 
 
+def _cluster(raw: Any) -> tuple[str, str]:
+    """A preset, or the identity of an upload."""
+    return _identity(raw) if "@" in str(raw) else _one_of(presets)(raw)
+
+
 def _identity(raw: Any) -> tuple[str, str]:
     return str(raw)[:200], ""
 
 
 _READERS: Mapping[str, Reader] = {
     "profile": _identity,
-    "cluster": _one_of(presets),
+    "cluster": _cluster,
     "strategy": _one_of(_strategies),
     "devices": _number("devices", 1, MOST_DEVICES, whole=True),
     "batch_size": _number("batch_size", 1, MOST_SAMPLES, whole=True, optional=True),

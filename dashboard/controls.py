@@ -12,8 +12,10 @@ from typing import Any
 import dash_mantine_components as dmc
 
 import partitioners
+from dashboard.cards import drop
 from dashboard.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
-from dashboard.store import Outcome, Store, build_cluster
+from dashboard.shelf import label
+from dashboard.store import Outcome, Store
 from simulator import catalogue
 from simulator.collectives import COLLECTIVES
 from simulator.schedules import SCHEDULES
@@ -74,7 +76,8 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     own = [{"value": OWN, "label": "the strategy's own"}]
     return [
         _select("profile", "Model profile", profile_options(store), set_to),
-        _select("cluster", "Cluster", [{"value": n, "label": n} for n in catalogue.presets()], set_to),
+        _select("cluster", "Cluster", cluster_options(store), set_to),
+        drop("cluster-upload", "a cluster", ".yaml", brief=True),
         _select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
         _two(
             _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
@@ -104,6 +107,12 @@ def profile_options(store: Store) -> list[dict[str, str]]:
     return [{"value": key, "label": f"{key.partition('@')[0]} · batch {p.batch_size}"} for key, p in profiles]
 
 
+def cluster_options(store: Store) -> list[dict[str, str]]:
+    """The presets and the uploaded clusters to choose from."""
+    uploaded = [{"value": key, "label": label(key)} for key in store.clusters.everything()]
+    return [*({"value": name, "label": name} for name in catalogue.presets()), *uploaded]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """What stands below a control, and whether the control can do anything now."""
@@ -119,7 +128,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
     plan = outcome.run.plan if outcome.run else None
     found = {
         "profile": Remark(text=f"measured on {outcome.profile.device or 'an unnamed device'}"),
-        "cluster": Remark(text=catalogue.read_preset(now.cluster).title),
+        "cluster": Remark(text=_cluster_remark(now.cluster)),
         "strategy": Remark(text=first_sentence(now.strategy)),
         "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
         **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
@@ -142,6 +151,10 @@ def plan_synchronises(outcome: Outcome) -> bool:
     return bool(outcome.run and outcome.run.report.communication_bytes.synchronisation)
 
 
+def _cluster_remark(name: str) -> str:
+    return catalogue.read_preset(name).title if name in catalogue.presets() else "an uploaded file"
+
+
 @cache
 def first_sentence(strategy: str) -> str:
     """The first line of a strategy's module."""
@@ -154,11 +167,9 @@ def _option_remark(strategy: str, field: str, taken: Mapping[str, object]) -> Re
 
 
 def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
-    now = outcome.configuration
-    try:
-        cluster = outcome.cluster or build_cluster(now)
-    except ValueError as error:
-        return dict.fromkeys(SLIDERS[:4], Remark(text=str(error), disabled=True))
+    now, cluster = outcome.configuration, outcome.cluster
+    if cluster is None:
+        return dict.fromkeys(SLIDERS[:4], Remark(text=outcome.reason, disabled=True))
     hosts = {device.host for device in cluster.devices}
     found = {}
     for tier in ("inter", "intra"):

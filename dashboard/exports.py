@@ -7,13 +7,13 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import partitioners
 from dashboard import columns
 from dashboard.configuration import OWN, Configuration
-from dashboard.store import Outcome, build_cluster
-from simulator import catalogue, chrome, files
+from dashboard.shelf import label
+from dashboard.store import Outcome
+from simulator import chrome, files
 from simulator.cluster import Cluster
 from simulator.run import Run
 
@@ -21,8 +21,8 @@ from simulator.run import Run
 def command(outcome: Outcome) -> str:
     """The `shardscope simulate` that repeats a configuration, quoted for a shell."""
     now = outcome.configuration
-    words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", now.cluster]
-    words += ["--devices", str(now.devices), *_link_words(now), "--strategy", now.strategy]
+    words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", cluster_argument(outcome)]
+    words += ["--devices", str(now.devices), *_link_words(outcome), "--strategy", now.strategy]
     words += ["--batch-size", str(now.batch_size or outcome.profile.batch_size)]
     words += ["--microbatches", str(now.microbatches)] if now.microbatches and _takes(now, "microbatches") else []
     words += ["--schedule", now.schedule] if now.schedule != OWN else []
@@ -37,8 +37,8 @@ def command(outcome: Outcome) -> str:
 def snippet(outcome: Outcome) -> str:
     """A Python script that repeats a run from its exported plan."""
     now = outcome.configuration
-    lines = [f"cluster = read_cluster({now.cluster!r}, devices={now.devices}{_servers(now)})"]
-    for option, tier, value in _changed_links(now):
+    lines = [f"cluster = read_cluster({cluster_argument(outcome)!r}, devices={now.devices}{_servers(now)})"]
+    for option, tier, value in _changed_links(outcome):
         lines.append(f"cluster = cluster.with_tier({tier!r}, {option}={value!r})")
     lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
     return "\n".join((
@@ -57,6 +57,12 @@ def profile_argument(outcome: Outcome) -> str:
     """The library's name of the profile, or the file that it was uploaded from."""
     name = outcome.configuration.profile.partition("@")[0]
     return name if name in files.library() else f"{name}.json"
+
+
+def cluster_argument(outcome: Outcome) -> str:
+    """The preset's name, or the file that the cluster was uploaded from."""
+    name = outcome.configuration.cluster
+    return f"{label(name)}.yaml" if "@" in name else name
 
 
 def tasks_csv(run: Run, cluster: Cluster) -> str:
@@ -92,23 +98,25 @@ def _takes(now: Configuration, option: str) -> bool:
 
 
 def _servers(now: Configuration) -> str:
-    return ", servers=1" if now.collective == "ps" else ""
+    return ", servers=1" if now.collective == "ps" and "@" not in now.cluster else ""
 
 
-def _link_words(now: Configuration) -> list[str]:
+def _link_words(outcome: Outcome) -> list[str]:
     names = {"bandwidth_bytes_per_s": ("--bandwidth", "B/s"), "latency_s": ("--latency", "s")}
     words = []
-    for option, tier, value in _changed_links(now):
+    for option, tier, value in _changed_links(outcome):
         flag, unit = names[option]
         words += [flag, f"{tier}={value:.12g}{unit}"]
-    return words + (["--speed", f"{now.speed:g}"] if now.speed != 1 else [])
+    speed = outcome.configuration.speed
+    return words + (["--speed", f"{speed:g}"] if speed != 1 else [])
 
 
-def _changed_links(now: Configuration) -> list[tuple[str, str, float]]:
-    """(option of with_tier, tier, value) of what the configuration changes about the preset's links."""
-    before = catalogue.read_preset(now.cluster).build(now.devices)
-    after: Any = build_cluster(now)
-    found = []
+def _changed_links(outcome: Outcome) -> list[tuple[str, str, float]]:
+    """(option of with_tier, tier, value) of what the configuration changes about the cluster's links."""
+    before, after = outcome.usual, outcome.cluster
+    found: list[tuple[str, str, float]] = []
+    if before is None or after is None:
+        return found
     for tier in after.tiers:
         old, new = (next(link for link in one.links if link.tier == tier) for one in (before, after))
         for option in ("bandwidth_bytes_per_s", "latency_s"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -15,7 +15,7 @@ import partitioners
 from dashboard.configuration import OPTIMIZERS, OWN, Configuration, from_query
 from dashboard.shelf import Shelf
 from dashboard.validations import Stored
-from simulator import catalogue, files
+from simulator import catalogue, files, topologies
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.metrics import measure
@@ -33,10 +33,14 @@ _REMEMBERED_TASKS = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a configuration came to: a run, or the reason why there is none. took_s: seconds of computing it."""
+    """What a configuration came to: a run, or the reason why there is none.
+
+    usual: the cluster before its links and speed were changed. took_s: seconds of computing it.
+    """
 
     configuration: Configuration
     profile: Profile
+    usual: Cluster | None = None
     cluster: Cluster | None = None
     run: Run | None = None
     reason: str = ""
@@ -58,6 +62,7 @@ class Store:
         self.profiles = Shelf("profile", profiles)
         self.validations = Shelf("validation", validations or {})
         self.scenarios = Shelf("scenario", scenarios or {})
+        self.clusters: Shelf[Cluster] = Shelf("cluster", {})
         self.executions: Shelf[Execution] = Shelf("execution", {}, lambda one: one.timeline.end_s.tobytes())
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
         self._running: dict[Configuration, threading.Lock] = {}
@@ -77,6 +82,9 @@ class Store:
             return replace(found, profile=self.default().profile), [*problems, str(error)]
         if profile != found.profile and "@" in found.profile:
             problems.append(f"the profile of the link is not at hand; using {profile}")
+        if found.cluster not in catalogue.presets() and found.cluster not in self.clusters.everything():
+            problems.append(f"the cluster {found.cluster} is not at hand: drop its file again")
+            found = replace(found, cluster=self.default().cluster)
         return replace(found, profile=profile), problems
 
     def outcome(self, configuration: Configuration) -> Outcome:
@@ -89,12 +97,22 @@ class Store:
                 if configuration in self._outcomes:
                     self._outcomes.move_to_end(configuration)
                     return self._outcomes[configuration]
-            found = _compute(configuration, self.profiles.get(configuration.profile))
+            found = _compute(configuration, self.profiles.get(configuration.profile), self.usual_cluster)
             with self._lock:
                 self._outcomes[configuration] = found
                 self._forget()
                 self._running.pop(configuration, None)
         return found
+
+    def usual_cluster(self, configuration: Configuration) -> Cluster:
+        """As many devices as asked of the preset, or the uploaded file, that the configuration names.
+
+        Raises InputError where there are not so many, UnknownNameError.
+        """
+        if configuration.cluster in catalogue.presets():
+            preset = catalogue.read_preset(configuration.cluster)
+            return preset.build(configuration.devices, servers=1 if configuration.collective == "ps" else 0)
+        return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
         """What an execution of the configuration's plan came to, in place of its simulation, and the two compared.
@@ -128,14 +146,13 @@ def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
     return given | {name: files.read_profile(name) for name in library if name not in given}
 
 
-def build_cluster(configuration: Configuration) -> Cluster:
-    """The cluster of a configuration, links and speed changed as it says."""
-    preset = catalogue.read_preset(configuration.cluster)
-    cluster = preset.build(configuration.devices, servers=1 if configuration.collective == "ps" else 0)
-    for tier in cluster.tiers:
-        bandwidth = getattr(configuration, f"{tier}_bandwidth")
-        latency = getattr(configuration, f"{tier}_latency")
-        one = next(link for link in cluster.links if link.tier == tier)
+def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
+    """`usual` with its links and speed changed as the configuration says."""
+    cluster = usual
+    for tier in usual.tiers:
+        bandwidth = getattr(configuration, f"{tier}_bandwidth", 1.0)
+        latency = getattr(configuration, f"{tier}_latency", 1.0)
+        one = next(link for link in usual.links if link.tier == tier)
         if bandwidth != 1 or latency != 1:
             cluster = cluster.with_tier(
                 tier,
@@ -166,21 +183,23 @@ def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster)
     return plan
 
 
-def _compute(configuration: Configuration, profile: Profile) -> Outcome:
-    started, cluster = time.perf_counter(), None
+def _compute(configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster]) -> Outcome:
+    """build: makes the configuration's cluster as it usually is."""
+    started, usual, cluster = time.perf_counter(), None, None
     try:
-        cluster = build_cluster(configuration)
+        usual = build(configuration)
+        cluster = changed_cluster(usual, configuration)
         plan = build_plan(configuration, profile, cluster)
         plan.check(profile, cluster)
         require_size(profile, plan)
         found = run(profile, cluster, plan)
     except ShardscopeError as error:
         return Outcome(
-            configuration=configuration, profile=profile, cluster=cluster, reason=str(error),
+            configuration=configuration, profile=profile, usual=usual, cluster=cluster, reason=str(error),
             took_s=time.perf_counter() - started,
         )  # fmt: skip
     took_s = time.perf_counter() - started
-    return Outcome(configuration=configuration, profile=profile, cluster=cluster, run=found, took_s=took_s)
+    return Outcome(configuration=configuration, profile=profile, usual=usual, cluster=cluster, run=found, took_s=took_s)
 
 
 def require_size(profile: Profile, plan: Plan) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 import partitioners
 from dashboard.configuration import OPTIMIZERS, OWN, Configuration
-from dashboard.store import Store, build_cluster
-from simulator import catalogue, files
+from dashboard.store import Store, changed_cluster
+from simulator import files
+from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.sweep.engines import Processes
 from simulator.sweep.evaluate import Outcome
@@ -107,8 +108,12 @@ class Sweeps:
             taken = {name for strategy in strategies for name in partitioners.options(strategy)}
             if len(strategies) > 1:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
-            still = {k: v for k, v in fixed(base, profile.batch_size).items() if k in taken or k not in OF_STRATEGIES}
+            held = fixed(base, profile.batch_size, self._store.usual_cluster(base))
+            still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
             given = {**still, "profile": str(path), "strategy": strategies}
+            if "@" in base.cluster:
+                given["cluster"] = str(Path(folder) / "cluster.yaml")
+                files.write_cluster(self._store.clusters.get(base.cluster), given["cluster"])
             given |= {name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()}
             options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
             points = expand(Specification(parameters=given), options)
@@ -140,7 +145,7 @@ class _Cancelled(Exception):
     """The user has seen enough."""
 
 
-def fixed(base: Configuration, batch_size: int) -> dict[str, Any]:
+def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:
     """The parameters of a sweep that hold still at what the controls say."""
     found: dict[str, Any] = {
         "cluster": base.cluster,
@@ -158,7 +163,7 @@ def fixed(base: Configuration, batch_size: int) -> dict[str, Any]:
         found["schedule"] = base.schedule
     if base.speed != 1:
         found["speed"] = base.speed
-    cluster = build_cluster(base)
+    cluster = changed_cluster(usual, base)
     for tier in cluster.tiers:
         one = next(link for link in cluster.links if link.tier == tier)
         if getattr(base, f"{tier}_bandwidth") != 1:
@@ -168,13 +173,13 @@ def fixed(base: Configuration, batch_size: int) -> dict[str, Any]:
     return found
 
 
-def configuration_of(row: Mapping[str, Any], base: Configuration) -> Configuration:
+def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) -> Configuration:
     """The configuration that a row of a sweep was simulated with, to explore it."""
-    names = {f.name for f in fields(Configuration)} - {"profile"}
+    names = {f.name for f in fields(Configuration)} - {"profile", "cluster"}
     changes = {name: row[name] for name in names if row.get(name) is not None}
     changes["devices"] = int(row["devices"])
     changes["microbatches"] = row.get("microbatches") or row.get("plan_microbatches")
-    plain = catalogue.read_preset(base.cluster).build(changes["devices"])
+    plain = store.usual_cluster(replace(base, devices=changes["devices"]))
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
         for what, of_preset in (("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s), ("latency_s", link.latency_s)):

@@ -14,6 +14,7 @@ from typing import TypeVar
 import yaml
 
 from simulator import files
+from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.scenario import Scenario, read_scenario
 from simulator.workload import Profile
@@ -25,6 +26,8 @@ MOST_LAYERS = 2000
 MOST_SCALING_POINTS = 64
 MOST_OUTCOMES = 2000
 MOST_UNPACKED_BYTES = 40 * 10**6
+MOST_CLUSTER_DEVICES = 72
+MOST_LINKS = 5000
 MOST_YAML_BYTES = 200_000
 MOST_YAML_NODES = 50_000
 T = TypeVar("T")
@@ -64,6 +67,15 @@ def execution(text: bytes, filename: str) -> Execution:
     require(unpacked <= MOST_UNPACKED_BYTES, "size unpacked", f"{unpacked / 1e6:,.0f} MB",
             f"an archive has at most {MOST_UNPACKED_BYTES // 10**6} MB here")  # fmt: skip
     return _read(text, filename, read_execution)
+
+
+def cluster(text: bytes, filename: str) -> Cluster:
+    """The cluster in `text` (YAML). Raises InputError as `profile` does."""
+    found = _read(text, filename, lambda path: files.read_cluster(_plain_yaml(path)))
+    require(len(found.devices) <= MOST_CLUSTER_DEVICES, "devices", len(found.devices),
+            f"at most {MOST_CLUSTER_DEVICES} here")  # fmt: skip
+    require(len(found.links) <= MOST_LINKS, "links", len(found.links), f"at most {MOST_LINKS} here")
+    return found
 
 
 def scenario(text: bytes, filename: str) -> Scenario:

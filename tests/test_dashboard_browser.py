@@ -15,8 +15,9 @@ from benchmarks.browser import chromium, needs_browser, served, settled, shot, u
 from dashboard.scenarios import shipped_scenarios
 from dashboard.store import Store, bundled
 from dashboard.validations import at_hand
+from simulator.catalogue import read_preset
 from simulator.engine import simulate
-from simulator.files import library, write_profile
+from simulator.files import library, write_cluster, write_profile
 from simulator.noise import Noise
 from traces.executions import Execution, write_execution
 
@@ -373,7 +374,7 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.goto(f"{site}/validate?by=ranks")
     until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
     worst = page.input_value("#validate-run")
-    assert worst in page.inner_text("#validate-details") and "too short" in page.inner_text("#validate-details")
+    assert worst in page.inner_text("#validate-details") and re.search("too (short|long)", page.inner_text("#validate-details")
     page.wait_for_timeout(300)
     shot(page, "validate")
     assert violations(page) == []
@@ -448,3 +449,16 @@ def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
     until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
     page.wait_for_timeout(300)
     shot(page, "compare-accuracy")
+
+
+def test_a_cluster_file_is_explored(page: Any, site: str, tmp_path: Path) -> None:
+    opened(page, site)
+    before = kpi(page, "Step time")
+    slow = read_preset("cpu-1g").build(3).with_tier("inter", bandwidth_bytes_per_s=12.5e6)
+    write_cluster(slow, tmp_path / "slow.yaml")
+    page.set_input_files("#cluster-upload input", str(tmp_path / "slow.yaml"))
+    until(page, "() => new URLSearchParams(location.search).get('cluster').startsWith('slow@')")
+    changed(page, "devices", "3")
+    assert kpi(page, "Step time") != before and page.input_value("#c-cluster") == "slow"
+    page.set_input_files("#cluster-upload input", {"name": "x.yaml", "mimeType": "", "buffer": b"[]"})
+    page.locator("text=a cluster file is a mapping").first.wait_for()

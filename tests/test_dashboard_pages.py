@@ -46,7 +46,7 @@ def test_a_sweep_runs_and_its_rows_can_be_explored(store: Store) -> None:
     ran = [row for row in found.rows if row["status"] == "done"]
     assert len(ran) == 8
     for row in ran[:3]:
-        run = store.outcome(configuration_of(row, base)).run
+        run = store.outcome(configuration_of(row, base, store)).run
         assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
     for figure in (
         over(ran, found.swept, "step_s"),

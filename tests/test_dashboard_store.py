@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from dashboard import uploads
 from dashboard.advice import advise, moves
 from dashboard.configuration import Configuration
 from dashboard.store import Outcome, Store, require_size
+from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
 from simulator.plan import Placement, Plan
@@ -45,9 +47,9 @@ def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pyte
     seen: list[Configuration] = []
     real = store_module._compute
 
-    def counted(configuration: Configuration, profile: Profile) -> Outcome:
+    def counted(configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster]) -> Outcome:
         seen.append(configuration)
-        return real(configuration, profile)
+        return real(configuration, profile, build)
 
     monkeypatch.setattr(store_module, "_compute", counted)
     with ThreadPoolExecutor(8) as pool:
@@ -64,10 +66,11 @@ def test_old_outcomes_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatc
 
 
 def test_links_follow_the_factors(store: Store) -> None:
-    plain, fast = (store_module.build_cluster(configured(store, inter_bandwidth=f)) for f in (1.0, 4.0))
+    plain, fast = (store.outcome(configured(store, inter_bandwidth=f)).cluster for f in (1.0, 4.0))
+    assert plain is not None and fast is not None
     assert fast.links[0].bandwidth_bytes_per_s == 4 * plain.links[0].bandwidth_bytes_per_s
     assert fast.links[0].latency_s == plain.links[0].latency_s
-    served = store_module.build_cluster(configured(store, collective="ps"))
+    served = store.usual_cluster(configured(store, collective="ps"))
     assert len(served.servers) == 1
 
 

@@ -7,13 +7,15 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
+from dashboard import uploads
 from dashboard.advice import advise
 from dashboard.clientside import effect
 from dashboard.configuration import Configuration, from_values
-from dashboard.controls import CONTROLS, SLIDERS, remarks
+from dashboard.controls import CONTROLS, SLIDERS, cluster_options, remarks
 from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, verdict
 from dashboard.shell import toast
 from dashboard.store import Outcome, Store
+from simulator.errors import InputError
 
 _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]
 
@@ -21,6 +23,7 @@ _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]
 def add(app: Dash, store: Store) -> None:
     """Register them all."""
     _add_refresh(app, store)
+    _add_upload(app, store)
     _add_moves(app, store)
 
 
@@ -69,6 +72,30 @@ def _add_refresh(app: Dash, store: Store) -> None:
     effect(app, "timeline", Input("shown", "data"))
     for name in ("critical", "fit"):
         effect(app, name, Input(name, "n_clicks"))
+
+
+def _add_upload(app: Dash, store: Store) -> None:
+    """A cluster file becomes a choice, and is chosen, with all its devices."""
+
+    @app.callback(
+        Output("c-cluster", "data"),
+        Output("c-cluster", "value", allow_duplicate=True),
+        Output("c-devices", "value", allow_duplicate=True),
+        Output("toasts", "sendNotifications", allow_duplicate=True),
+        Input("cluster-upload", "contents"),
+        State("cluster-upload", "filename"),
+        prevent_initial_call=True,
+    )
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
+        if contents is None:
+            return (no_update,) * 4
+        name = filename or "cluster.yaml"
+        try:
+            found = uploads.cluster(uploads.content(contents), name)
+        except InputError as error:
+            return no_update, no_update, no_update, [toast("Not a cluster", str(error))]
+        key = store.clusters.put(name, found)
+        return cluster_options(store), key, found.workers, no_update
 
 
 def _add_moves(app: Dash, store: Store) -> None:

@@ -12,6 +12,7 @@ from dashboard.advice import Advice, Tried
 from dashboard.cards import tiles
 from dashboard.kpis import kpis
 from dashboard.measures import transfer_seconds
+from dashboard.shelf import label
 from dashboard.store import Outcome
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
@@ -51,7 +52,7 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     if before.configuration == outcome.configuration:
         return "baseline: this configuration"
     same = " (infeasible)" if before.run is None else ""
-    return f"baseline: {now.strategy} on {now.devices} × {now.cluster}{same}"
+    return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{same}"
 
 
 def offered(advice: Advice, outcome: Outcome) -> list[Tried]:

@@ -14,6 +14,7 @@ from dashboard.cards import LIVE, aria, card, graph
 from dashboard.configuration import Configuration
 from dashboard.figures.style import Figure, message
 from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
+from dashboard.shelf import label
 from dashboard.shell import Page
 from dashboard.store import Store
 from dashboard.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
@@ -114,7 +115,7 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         row = next((row for row in mine.rows if row["number"] == wanted), None) if mine else None
         if row is None:
             return None
-        query = configuration_of(row, now).query()
+        query = configuration_of(row, now, store).query()
         title = f"Explore point {wanted}: {row['strategy']} on {row['devices']} devices"
         return dcc.Link(title, href=f"/?{query}", className="nav-link")
 
@@ -144,7 +145,7 @@ def _page(now: Configuration) -> Any:
     return html.Main(
         dmc.Stack([
             html.H1("Sweep", className="page-title"),
-            html.Div(f"Everything else stays as on Explore: {now.devices} × {now.cluster}, "
+            html.Div(f"Everything else stays as on Explore: {now.devices} × {label(now.cluster)}, "
                      f"{now.profile.partition('@')[0]}.", className="figure-note"),
             dcc.Store(id="sweep", storage_type="session"),
             dcc.Store(id="sweep-seen"),

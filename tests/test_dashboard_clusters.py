@@ -1,0 +1,99 @@
+"""Uploaded clusters: read strictly, explored like a preset, swept, and named by their files in commands. No browser."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_networks import branches
+
+from dashboard import uploads
+from dashboard.configuration import Configuration
+from dashboard.controls import cluster_options, remarks
+from dashboard.exports import command, snippet
+from dashboard.store import Store
+from dashboard.sweeps import DONE, RUNNING, Sweeps, configuration_of
+from simulator.catalogue import read_preset
+from simulator.cluster import Cluster
+from simulator.errors import InputError
+from simulator.files import write_cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    """Four devices, whose links are half as wide as the preset's."""
+    return read_preset("cpu-1g").build(4).with_tier("inter", bandwidth_bytes_per_s=62.5e6)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store({"small": branches()})
+
+
+@pytest.fixture
+def uploaded(store: Store, cluster: Cluster, tmp_path: Path) -> Configuration:
+    write_cluster(cluster, tmp_path / "mine.yaml")
+    found = uploads.cluster((tmp_path / "mine.yaml").read_bytes(), "mine.yaml")
+    assert found == cluster
+    return replace(store.default(), cluster=store.clusters.put("mine.yaml", found), microbatches=4)
+
+
+def test_it_is_what_the_preset_would_be_with_these_links(store: Store, uploaded: Configuration) -> None:
+    mine = store.outcome(uploaded).run
+    preset = store.outcome(replace(uploaded, cluster="cpu-1g", inter_bandwidth=0.5)).run
+    assert mine is not None and preset is not None
+    assert mine.report.step_s == pytest.approx(preset.report.step_s)
+
+
+def test_fewer_devices_may_be_used_but_not_more(store: Store, uploaded: Configuration) -> None:
+    assert store.outcome(replace(uploaded, devices=2)).run is not None
+    found = store.outcome(replace(uploaded, devices=5))
+    assert found.run is None and "has 4 workers" in found.reason
+    assert "has 4 workers" in remarks(found)["inter_bandwidth"].text
+
+
+def test_it_can_be_chosen_and_survives_a_link(store: Store, uploaded: Configuration) -> None:
+    assert {"value": uploaded.cluster, "label": "mine"} in cluster_options(store)
+    assert store.read(uploaded.query()) == (uploaded, [])
+
+
+def test_a_link_to_one_that_is_gone_says_so(store: Store, uploaded: Configuration) -> None:
+    found, problems = Store({"small": branches()}).read(uploaded.query())
+    assert found.cluster == "cpu-1g" and "drop its file again" in problems[0]
+
+
+def test_commands_name_its_file(store: Store, uploaded: Configuration) -> None:
+    outcome = store.outcome(replace(uploaded, inter_bandwidth=2.0, collective="tree"))
+    words = shlex.split(command(outcome))
+    assert words[words.index("--cluster") + 1] == "mine.yaml" and "inter=125000000B/s" in words
+    assert "read_cluster('mine.yaml', devices=4)" in snippet(outcome)
+
+
+def test_it_is_swept(store: Store, uploaded: Configuration) -> None:
+    sweeps, uploaded = Sweeps(store), replace(uploaded, microbatches=None)
+    number = sweeps.start(uploaded, ["data"], {"devices": "2..4 by x2"})
+    end = time.monotonic() + 60
+    while (found := sweeps.get(number)) is not None and found.state == RUNNING and time.monotonic() < end:
+        time.sleep(0.05)
+    assert found is not None and found.state == DONE and [row["status"] for row in found.rows] == ["done"] * 2
+    for row in found.rows:
+        run = store.outcome(configuration_of(row, uploaded, store)).run
+        assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
+
+
+def test_what_is_no_cluster_says_where_and_why(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cluster(cluster, tmp_path / "mine.yaml")
+    text = (tmp_path / "mine.yaml").read_text()
+    with pytest.raises(InputError, match=r"^mine.yaml: .*did you mean 'devices'"):
+        uploads.cluster(text.replace("devices:", "device:", 1).encode(), "mine.yaml")
+    with pytest.raises(InputError, match=r"^mine.yaml: "):
+        uploads.cluster(json.dumps([1]).encode(), "mine.yaml")
+    monkeypatch.setattr(uploads, "MOST_CLUSTER_DEVICES", 3)
+    with pytest.raises(InputError, match="devices is 4: at most 3"):
+        uploads.cluster(text.encode(), "mine.yaml")
