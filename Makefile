@@ -17,7 +17,8 @@ run: $(VENV)/installed
 test: $(VENV)/installed-for-test
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
 		|| echo "no chromium: the browser tests will be skipped"
-	$(BIN)/python -m pytest --hypothesis-profile=ci
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m alone
 
 lint: $(VENV)/installed-for-test
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from traces.calibrate import Measurement, apply, calibrate
 from traces.netlab import Lab
 
 REASON = namespaces.available()
+pytestmark = pytest.mark.alone
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s

@@ -25,6 +25,7 @@ from traces.netlab import Lab
 
 ROOT = Path(__file__).resolve().parent.parent
 REASON = namespaces.available()
+pytestmark = pytest.mark.alone
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s

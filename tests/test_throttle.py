@@ -16,6 +16,7 @@ from traces import throttle
 from traces.balanced import Outcome, fitted
 
 REASON = throttle.available()
+pytestmark = pytest.mark.alone
 SPIN = "import sys; print(flush=True)\nwhile True: pass"
 
 
