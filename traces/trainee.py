@@ -78,6 +78,11 @@ class Trainee:
             place = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
             self._group = dist.ProcessGroupGloo(place, rank, len(shares), timedelta(seconds=timeout_s))
 
+    def adopt(self, group: Any, rank: int, shares: Sequence[int]) -> None:
+        """Work in a group that somebody else has formed."""
+        self._rank, self._shares = rank, tuple(shares)
+        self._group = group if len(shares) > 1 else None
+
     def leave(self) -> None:
         """Drop the group."""
         self._group = None
