@@ -387,8 +387,6 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
-    page.reload()
-    until(page, "() => document.querySelector('#validate-details')?.innerText.includes('DistributedDataParallel')")
     page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
     page.wait_for_selector("#validate-problem >> text=schema is missing")
 
@@ -422,8 +420,8 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
 
 
 def test_a_scenario_over_time(page: Any, site: str) -> None:
-    page.goto(f"{site}/scenario")
-    page.locator("#incidents .ag-row").nth(9).wait_for()
+    page.goto(f"{site}/scenario?incident=6")
+    page.wait_for_selector("#incident-told >> text=inter links")
     lost = page.inner_text("#scenario-kpis")
     page.locator("#incidents .ag-row[row-index='5'] [col-id=event]").click()
     page.wait_for_selector("#incident-told >> text=vanish")
@@ -436,8 +434,6 @@ def test_a_scenario_over_time(page: Any, site: str) -> None:
     page.wait_for_selector("#incident-told >> text=inter links")
     page.click("#policy >> text=restart")
     until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
-    page.reload()
-    page.wait_for_selector("#incident-told >> text=inter links")
     assert state(page)["policy"] == "restart"
     reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
     page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
