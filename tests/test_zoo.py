@@ -18,6 +18,8 @@ PARAMETERS = {
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
     "inception_v3": 23_834_568,
+    "vit_b16": 86_567_656,
+    "gpt2_small": 124_439_808,
 }
 
 
@@ -32,8 +34,11 @@ def test_parameter_counts_are_the_published_ones(name: str, count: int) -> None:
 def test_every_network_maps_its_input_to_its_classes(name: str) -> None:
     with torch.device("meta"):
         network = load(name)
-        output = network.build()(torch.randn(2, *network.input_shape))
-    assert tuple(output.shape) == (2, 10 if name.endswith(("small", "digits")) else 1000)
+        shape = (2, *network.input_shape)
+        words = network.vocabulary
+        output = network.build()(torch.randn(shape) if words is None else torch.randint(words, shape))
+    few = name in ("alexnet_small", "resnet_small", "vgg_digits", "vgg_small")
+    assert tuple(output.shape) == ((2, 10 if few else 1000) if words is None else (*shape, words))
 
 
 def test_vgg_small_has_2_3_million_parameters_mostly_fully_connected() -> None:

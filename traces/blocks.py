@@ -54,3 +54,50 @@ class Concat(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, 1)
+
+
+class Attention(nn.Module):
+    """Scaled dot-product attention of queries, keys and values that lie side by side, head by head.
+
+    (sample, position, heads x 3 x d) -> (sample, position, heads x d); each head sees its own channels only.
+    """
+
+    def __init__(self, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = x.view(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=self.causal)
+        return mixed.transpose(1, 2).flatten(2)
+
+
+class Tokens(nn.Module):
+    """Patches (sample, channel, height, width) as a sequence behind a class token, with learned positions added."""
+
+    def __init__(self, width: int, patches: int) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = x.flatten(2).transpose(1, 2)
+        return torch.cat((self.first.expand(len(x), -1, -1), patches), 1) + self.positions
+
+
+class Positions(nn.Module):
+    """A sequence (sample, position, channel) with learned positions added."""
+
+    def __init__(self, width: int, context: int) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(context, width) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.positions
+
+
+class First(nn.Module):
+    """The first position of a sequence."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]

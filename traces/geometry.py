@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
-from traces.blocks import Add
+from traces.blocks import Add, Attention, First, Positions, Tokens
 from traces.network import Step, channel_axis, tensors
 
 Pair = tuple[int, int]
@@ -18,6 +18,7 @@ EVERYTHING = Geometry(kernel=None, mixes_channels=True)
 
 _ELEMENTWISE_MODULES = (
     Add,
+    Positions,
     nn.modules.batchnorm._BatchNorm,
     nn.modules.dropout._DropoutNd,
     nn.Identity,
@@ -72,6 +73,10 @@ def _of_module(module: nn.Module, given: list[Tensor], output: Tensor) -> Geomet
             return _window(module.kernel_size, module.stride, module.padding)
         case nn.AdaptiveAvgPool2d() | nn.AdaptiveMaxPool2d():
             return _adaptive(given[0], output)
+        case Tokens() | First():
+            return Geometry(kernel=None)
+        case Attention():
+            return Geometry(kernel=None, groups=module.heads, mixes_channels=True)
         case nn.GroupNorm():
             return Geometry(kernel=None, groups=module.num_groups, mixes_channels=True)
     return Geometry() if isinstance(module, _ELEMENTWISE_MODULES) else EVERYTHING

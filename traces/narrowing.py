@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from simulator.workload import Geometry
+from traces.blocks import Attention, Positions, Tokens
 from traces.network import Step, Value, channel_axis, ready
 
 
@@ -84,6 +85,12 @@ def _narrow_call(step: Step, geometry: Geometry, fraction: Fraction) -> tuple[An
             return nn.Embedding(module.num_embeddings, _part(module.embedding_dim, fraction), **place), False
         case nn.BatchNorm2d():
             return nn.BatchNorm2d(_part(module.num_features, fraction), module.eps, **place), True
+        case Attention():
+            return Attention(_part(module.heads, fraction), module.causal), True
+        case Tokens() | Positions():
+            places, width = module.positions.shape[-2:]
+            places -= isinstance(module, Tokens)
+            return type(module)(_part(width, fraction), places).to(**place), True
     if geometry.mixes_channels or (module is not None and next(module.parameters(), None) is not None):
         raise _Indivisible
     return step.call, True

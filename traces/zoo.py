@@ -3,6 +3,7 @@
 Layers follow the published networks (AlexNet as in arXiv 1404.5997, VGG arXiv 1409.1556, ResNet arXiv 1512.03385
 with the stride on the 3x3 convolution, Inception-v3 arXiv 1512.00567 without the auxiliary head). The small
 ones (alexnet_small, resnet_small, vgg_small) take 32x32 images and train on a CPU; vgg_digits takes 8x8 grey ones.
+The transformers are in traces/attention.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
+from traces.attention import gpt2_small, vit_b16
 from traces.blocks import Add, convolution, dense, initialised, joined, normalised
 from traces.inception import inception_v3
 
@@ -190,6 +192,7 @@ def _vgg_features(widths: Sequence[int], channels: int = 3) -> nn.Sequential:
 ZOO = {
     "alexnet": Network(build=alexnet, input_shape=(3, 224, 224)),
     "alexnet_small": Network(build=alexnet_small, input_shape=(3, 32, 32)),
+    "gpt2_small": Network(build=gpt2_small, input_shape=(1024,), vocabulary=50257),
     "inception_v3": Network(build=inception_v3, input_shape=(3, 299, 299)),
     "resnet18": Network(build=resnet18, input_shape=(3, 224, 224)),
     "resnet50": Network(build=resnet50, input_shape=(3, 224, 224)),
@@ -197,4 +200,5 @@ ZOO = {
     "vgg16": Network(build=vgg16, input_shape=(3, 224, 224)),
     "vgg_digits": Network(build=vgg_digits, input_shape=(1, 8, 8)),
     "vgg_small": Network(build=vgg_small, input_shape=(3, 32, 32)),
+    "vit_b16": Network(build=vit_b16, input_shape=(3, 224, 224)),
 }
