@@ -72,7 +72,7 @@ def _shown(axis: Any, group: Sequence[Shown], curves: Curves, target: float, col
 def interconnects(best: Sequence[Best], path: Path) -> None:
     """Time to the target over the bandwidth."""
     figure, (axis,) = _axes(1, 7)
-    for strategy, colour in zip(STRATEGIES, COLOURS, strict=True):
+    for strategy, colour in zip(STRATEGIES, (*COLOURS, "#999999"), strict=True):
         mine = [one for one in best if one.strategy == strategy]
         axis.plot(
             [RATES_BIT[one.rate] for one in mine], [one.median_s for one in mine], "o-", color=colour, label=strategy
