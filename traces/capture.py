@@ -3,9 +3,19 @@
 Needs torch and the standard library only. Every time is a median over rounds of measurement after the warm-up,
 every spread an interquartile range. The last layer is the loss, cross entropy against random classes.
 
-The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU the host runs
-ahead before layers are timed, so layer times hold no launch overhead, whereas the whole step holds as much of it
-as an ordinary step does: layers_to_step is well below 1 where launching is what limits the step.
+The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU
+
+- *launching*: layers are launched while the GPU sleeps, so their times hold none of it; the whole step holds as much
+  as an ordinary one: layers_to_step is well below 1 where launching limits the step. Notes count where it failed.
+- *whole steps* are timed by events between the ends of consecutive steps, not from a quiet GPU to a quiet GPU.
+- *caches*: a layer runs right after those that made its inputs, so the L2 cache holds what it holds in training.
+- *autotuning*: cuDNN tries its kernels in the warm-up, once per shape, and the same choice serves the whole step and
+  the layers. A narrow layer is a shape of its own, tuned likewise.
+- *kernels shared by neighbours*: activations in place are layers of their own, as they are in the eager step. The
+  optimizer's kernels update all layers at once: they are timed once and shared out by parameters.
+- *first layers* compute no gradient of the data, in the step and in the sum alike.
+- *clocks* and settings are left alone, and the clocks noted right after the measurement. All that is measured takes
+  turns within every round, so that a clock that drifts hits all alike.
 
 On a CPU with glibc, tensors above 32 MB go back to the system when they die, and each new one costs page faults.
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 in the environment keeps them, as a GPU's allocator does;
@@ -83,7 +93,7 @@ def capture(
     with machine.settings(threads, dtype, seed, place), machine.memory_errors(batch_size, device):
         rounds = Rounds(network, place, batch_size, number, fractions)
         rounds.measure(repeats, warmup)
-    layers, step_s = tuple(rounds.layers()), median(rounds.whole_s)
+    layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
     return Profile(
         model=model if isinstance(model, str) else "network",
         device=machine.device_name(place, threads),
@@ -96,7 +106,7 @@ def capture(
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up; random inputs; "
-        f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}",
+        f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}" + (f"; {remark}" if remark else ""),
         layers=layers,
     )
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-LEAD_CYCLES = 20_000_000
-"""How long a GPU waits so that the host can run ahead: about 10 ms at 2 GHz."""
+SHORTEST_LEAD_S, LONGEST_LEAD_S = 0.5e-3, 30e-3
+LEAD_MARGIN = 1.5
+"""How much longer a GPU waits than launching took lately."""
 
 
 def clock_of(device: torch.device) -> Clock:
@@ -18,7 +19,14 @@ def clock_of(device: torch.device) -> Clock:
 
 
 class Clock(Protocol):
-    """Marks instants on the device's own time line."""
+    """Marks instants on the device's own time line.
+
+    fill_steps: steps to run before one that is timed, so that the host is as far ahead as in a long training.
+    joint_update: whether the optimizer updates all parameters at once, rather than one after another.
+    """
+
+    fill_steps: int
+    joint_update: bool
 
     def mark(self) -> Any:
         """An instant: when everything asked for so far is done."""
@@ -26,8 +34,11 @@ class Clock(Protocol):
     def seconds(self, start: Any, end: Any) -> float:
         """Seconds between two marks, once `settle` has been called."""
 
-    def now(self) -> float:
-        """Seconds on the host's time line, by which whole steps are timed."""
+    def forget(self) -> None:
+        """Count leads from here on."""
+
+    def remark(self) -> str:
+        """How well the host kept ahead, for a profile's notes; empty where it need not."""
 
     def lead(self) -> None:
         """Let the host get ahead of the device, so that launching costs no device time."""
@@ -43,9 +54,10 @@ class HostClock:
     machine, and leaves out the slices that other processes took on a shared one.
     """
 
+    fill_steps, joint_update = 0, False
+
     def __init__(self, threads: int) -> None:
-        self.now = time.thread_time if threads == 1 else time.perf_counter
-        self.mark = self.now
+        self.mark = time.thread_time if threads == 1 else time.perf_counter
 
     def seconds(self, start: float, end: float) -> float:
         return end - start
@@ -56,19 +68,39 @@ class HostClock:
     def settle(self) -> None:
         pass
 
+    def forget(self) -> None:
+        pass
+
+    def remark(self) -> str:
+        return ""
+
 
 class CudaClock:
-    """CUDA events. The time between two events with nothing between them is measured once and taken off."""
+    """CUDA events on the current stream, which are stamped by the GPU as it passes them.
+
+    Events time what lies between them, gaps included, so a GPU that waits for the host would count launching as part
+    of a layer. Therefore it sleeps through each stretch of layers while the host launches all of it:
+
+        host   |launch a b c ...       |wait     |launch f g h ...
+        GPU    |sleep                     |a|b|c||sleep               |f|g|h|
+
+    It sleeps half as long again as launching took lately. A stretch is late when the sleep ended first; `remark`
+    says how many were. The time between two events with nothing between them is measured once and taken off.
+    """
+
+    fill_steps, joint_update = 1, True
 
     def __init__(self) -> None:
-        self._empty_s = 0.0
+        self._empty_s = self._launch_s = self._begun_s = 0.0
+        self._slept: torch.cuda.Event | None = None
+        self._sleep(100_000_000)  # some 0.1 s, in which a GPU that idled comes up to its clocks
+        self._cycles_per_s = 2_000_000 / statistics.median(self._nap_s(2_000_000) for _ in range(5))
+        self.forget()
         self.lead()
-        pairs = [(self.mark(), self.mark()) for _ in range(100)]
+        empty = [(self.mark(), self.mark()) for _ in range(100)]
         self.settle()
-        self._empty_s = statistics.median(self.seconds(*pair) for pair in pairs)
-
-    def now(self) -> float:
-        return time.perf_counter()
+        self._empty_s = statistics.median(self.seconds(*pair) for pair in empty)
+        self.forget()
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -80,7 +112,33 @@ class CudaClock:
         return max(elapsed_ms * 1e-3 - self._empty_s, 0.0)
 
     def lead(self) -> None:
-        torch.cuda._sleep(LEAD_CYCLES)  # type: ignore[no-untyped-call]
+        self.settle()
+        wanted_s = min(max(LEAD_MARGIN * self._launch_s, SHORTEST_LEAD_S), LONGEST_LEAD_S)
+        self._sleep(int(wanted_s * self._cycles_per_s))
+        self._slept, self._begun_s = self.mark(), time.perf_counter()
 
     def settle(self) -> None:
+        if self._slept is not None:
+            self._leads += 1
+            self._late += self._slept.query()  # type: ignore[no-untyped-call]
+            # the longest of late, as stretches differ; a first one, in which cuDNN tries its kernels, fades away
+            self._launch_s = max(time.perf_counter() - self._begun_s, 0.9 * self._launch_s)
+            self._slept = None
         torch.cuda.synchronize()
+
+    def forget(self) -> None:
+        self._leads = self._late = 0
+
+    def remark(self) -> str:
+        return f"the host was late in {self._late} of {self._leads} stretches of layers"
+
+    def _nap_s(self, cycles: int) -> float:
+        """How long the GPU sleeps for so many of its cycles."""
+        start = self.mark()
+        self._sleep(cycles)
+        end = self.mark()
+        torch.cuda.synchronize()
+        return self.seconds(start, end)
+
+    def _sleep(self, cycles: int) -> None:
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]

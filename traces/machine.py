@@ -82,7 +82,7 @@ def software(place: torch.device) -> dict[str, str]:
     """Versions of all that a time depends on, and what else it depends on.
 
     For a CPU these are the C allocator's settings in the environment, because memory that goes back to the system
-    at every step costs page faults; for a GPU its driver, and its clocks as found.
+    at every step costs page faults; for a GPU its driver, and its clocks as found right after it was measured.
     """
     versions = {
         "python": platform.python_version(),
@@ -93,8 +93,10 @@ def software(place: torch.device) -> dict[str, str]:
         allocator = {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
         return versions | {"cpu capability": torch.backends.cpu.get_cpu_capability()} | allocator
     versions["cuda"], versions["cudnn"] = str(torch.version.cuda), str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
-    fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit")
-    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place.index or 0}"]
+    fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit", "temperature.gpu")
+    # by its own name, as CUDA_VISIBLE_DEVICES numbers devices otherwise than nvidia-smi does
+    number = f"GPU-{torch.cuda.get_device_properties(place).uuid}"
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={number}"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):

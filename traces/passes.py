@@ -8,7 +8,9 @@ the state that they have in real training, and layer times add up to the step.
     backward   [sum of the consumers' gradients, gradients of the layer] ...           in reverse order
     update     [SGD with momentum of the layer's parameters] ...
 
-The first layers need no gradient of the training data and compute none, as in an ordinary step.
+The first layers need no gradient of the training data and compute none, as in an ordinary step. Where the optimizer
+updates all parameters in the same kernels, as it does on a GPU, the update is timed as one and each layer has the part
+of it that it has of the elements.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from traces.network import Environment, Ready, Step, Value, aside, outputs, read
 
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9
-STEPS_PER_LEAD = 32
-"""Few enough that what they launch fits in a GPU's queue of about 1000 entries."""
+STEPS_PER_LEAD = 24
+"""Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""
 
 Gradients = dict[nn.Parameter, tuple[int, Tensor]]
 """Each parameter's gradient, and the first layer that uses the parameter."""
@@ -111,11 +113,12 @@ class Passes:
         for parameter in reversed(gradients):
             self._momenta.setdefault(parameter, torch.zeros_like(parameter))
             by_layer.setdefault(gradients[parameter][0], []).append(parameter)
-        for layer, parameters in by_layer.items():
+        for layers in [list(by_layer)] if self._clock.joint_update else [[layer] for layer in by_layer]:
+            parameters = [parameter for layer in layers for parameter in by_layer[layer]]
             momenta: list[Tensor | None] = [self._momenta[parameter] for parameter in parameters]
             start = self._clock.mark()
             _descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
-            marks.note("update_s", layer, start)
+            marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
 
     def _lead(self, count: int) -> None:
         if count % STEPS_PER_LEAD == 0:
@@ -146,16 +149,22 @@ class _Marks:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._noted: list[tuple[str, int, Any, Any]] = []
+        self._noted: list[tuple[str, dict[int, int], Any, Any]] = []
 
     def note(self, phase: str, layer: int, start: Any) -> None:
-        self._noted.append((phase, layer, start, self.clock.mark()))
+        """The time since `start` is this layer's."""
+        self.share(phase, {layer: 1}, start)
+
+    def share(self, phase: str, weights: dict[int, int], start: Any) -> None:
+        """The time since `start` is that of several layers, in proportion to their weights."""
+        self._noted.append((phase, weights, start, self.clock.mark()))
 
     def read(self) -> Times:
         self.clock.settle()
         times = Times()
-        for phase, layer, start, end in self._noted:
-            getattr(times, phase)[layer] = self.clock.seconds(start, end)
+        for phase, weights, start, end in self._noted:
+            seconds, total = self.clock.seconds(start, end), sum(weights.values())
+            getattr(times, phase).update({layer: seconds * weight / total for layer, weight in weights.items()})
         return times
 
 

@@ -103,17 +103,27 @@ class Rounds:
             times.append(self.passes.narrowed(self.inputs, self.variants(fraction)))
 
     def _whole_step(self) -> float:
-        """Seconds of an ordinary training step, from a quiet device to a quiet device."""
+        """Seconds of an ordinary training step among others: from the end of one to the end of the next."""
         self._clock.settle()
-        start = self._clock.now()
-        loss = self.trained(self.inputs)
-        loss.backward()
+        for _ in range(self._clock.fill_steps):
+            self._train()
+        start = self._clock.mark()
+        self._train()
+        end = self._clock.mark()
+        self._clock.settle()
+        return self._clock.seconds(start, end)
+
+    def _train(self) -> None:
+        self.trained(self.inputs).backward()
         self._optimizer.step()
         self._optimizer.zero_grad()
-        self._clock.settle()
-        return self._clock.now() - start
+
+    def remark(self) -> str:
+        """What is to be said of the clock."""
+        return self._clock.remark()
 
     def _forget(self) -> None:
+        self._clock.forget()
         self.whole_s.clear()
         for times in (self._full, *self._smaller.values(), *self._narrow.values()):
             times.clear()

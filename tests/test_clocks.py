@@ -1,0 +1,129 @@
+"""The clock of a GPU, driven by a made-up one whose time is told by the test."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+
+from traces import clocks  # noqa: E402
+from traces.passes import Passes, Times, _Marks  # noqa: E402
+from traces.zoo import Network  # noqa: E402
+
+CYCLES_PER_S = 1e9
+EVENT_S = 2e-6
+
+
+class Gpu:
+    """A queue in order: sleeps and events, on a device whose work begins as soon as it is launched."""
+
+    def __init__(self) -> None:
+        self.host_s = self.free_s = 0.0
+        self.sleeps_s: list[float] = []
+
+    def sleep(self, cycles: int) -> None:
+        self.sleeps_s.append(cycles / CYCLES_PER_S)
+        self.run(self.sleeps_s[-1])
+
+    def run(self, seconds: float) -> None:
+        self.free_s = max(self.free_s, self.host_s) + seconds
+
+    def synchronize(self) -> None:
+        self.host_s = max(self.host_s, self.free_s)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            made.run(EVENT_S)
+            self.at_s = made.free_s
+
+        def query(self) -> bool:
+            return self.at_s <= made.host_s
+
+        def elapsed_time(self, end: Event) -> float:
+            return (end.at_s - self.at_s) * 1e3
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", made.sleep)
+    monkeypatch.setattr(torch.cuda, "synchronize", made.synchronize)
+    monkeypatch.setattr(time, "perf_counter", lambda: made.host_s)
+    return made
+
+
+def stretch(clock: clocks.CudaClock, gpu: Gpu, launching_s: float, kernel_s: float = 20e-6) -> float:
+    """One kernel behind a lead, whose launch takes so long on the host; its seconds by the clock."""
+    clock.lead()
+    start = clock.mark()
+    gpu.host_s += launching_s
+    gpu.run(kernel_s)
+    end = clock.mark()
+    clock.settle()
+    return clock.seconds(start, end)
+
+
+def test_layer_times_hold_neither_launching_nor_the_events(gpu: Gpu) -> None:
+    clock = clocks.CudaClock()
+    assert stretch(clock, gpu, launching_s=3e-4) == pytest.approx(20e-6)
+    assert clock.remark() == "the host was late in 0 of 1 stretches of layers"
+
+
+def test_a_late_host_is_counted_and_from_then_on_waited_for(gpu: Gpu) -> None:
+    clock = clocks.CudaClock()
+    assert stretch(clock, gpu, launching_s=8e-3) > 7e-3
+    assert clock.remark() == "the host was late in 1 of 1 stretches of layers"
+    assert stretch(clock, gpu, launching_s=8e-3) == pytest.approx(20e-6)
+    assert gpu.sleeps_s[-1] == pytest.approx(12e-3, rel=0.02)
+
+
+def test_a_long_first_stretch_fades_and_never_makes_a_lead_endless(gpu: Gpu) -> None:
+    clock = clocks.CudaClock()
+    stretch(clock, gpu, launching_s=5.0)
+    stretch(clock, gpu, launching_s=1e-3)
+    assert gpu.sleeps_s[-1] == pytest.approx(clocks.LONGEST_LEAD_S, rel=0.02)
+    for _ in range(100):
+        stretch(clock, gpu, launching_s=1e-3)
+    assert gpu.sleeps_s[-1] == pytest.approx(1.5e-3, rel=0.05)
+
+
+def test_warm_up_does_not_count(gpu: Gpu) -> None:
+    clock = clocks.CudaClock()
+    stretch(clock, gpu, launching_s=1.0)
+    clock.forget()
+    assert clock.remark() == "the host was late in 0 of 0 stretches of layers"
+
+
+def test_a_joint_update_is_shared_out_by_elements() -> None:
+    marks = _Marks(clocks.HostClock(1))
+    marks.clock.mark = iter([3.0]).__next__  # type: ignore[method-assign]
+    marks.share("update_s", {0: 30, 4: 10}, 1.0)
+    assert marks.read() == Times(update_s={0: 1.5, 4: 0.5})
+
+
+def test_joint_and_separate_updates_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    from traces.rounds import Rounds
+
+    def trained(joint: bool) -> list[Tensor]:
+        monkeypatch.setattr(clocks.HostClock, "joint_update", joint)
+        torch.manual_seed(0)
+        network = Network(
+            build=lambda: torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3))), input_shape=(4,)
+        )
+        rounds = Rounds(network, torch.device("cpu"), 2, torch.float32, [])
+        assert isinstance(rounds.passes, Passes)
+        times = [rounds.passes.step(rounds.inputs) for _ in range(2)]
+        assert list(times[0].update_s) == [0, 1, 2]
+        return [parameter.detach().clone() for parameter in rounds.trained.parameters()]
+
+    for joint, separate in zip(trained(True), trained(False), strict=True):
+        torch.testing.assert_close(joint, separate)
