@@ -62,11 +62,9 @@ def graph(name: str, height: int, label: str) -> Any:
 def drop(name: str, what: str, accept: str, *, brief: bool = False) -> Any:
     """A field to drop a file on; `what` it takes, by the endings in `accept`. brief: one line of small print."""
     label: dict[str, Any] = {"data-label": f"{what} file ({accept})"}
-    words = (
-        ["or ", html.U(f"open {what} file")] if brief else [f"Drop {what} ({accept}) here or ", html.U("choose one")]
-    )
+    before, link = ("or ", f"open {what} file") if brief else (f"Drop {what} ({accept}) here or ", "choose one")
     field = dcc.Upload(
-        html.Div(words, className="drop"),
+        html.Div([before, html.U(link)], className="drop"),
         id=name, accept=accept, max_size=MOST_UPLOAD_BYTES, multiple=False,
     )  # fmt: skip
     return html.Div(field, className="drop-field", **label)
