@@ -62,6 +62,7 @@ class Crew:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._generation = -1
         self._members: tuple[int, ...] = ()
+        self._cut: list[int] = []
         self.marks: list[tuple[str, int, float]] = []
         """(what, generation, moment in s) of what this process did."""
         job = {"training": asdict(training), "cores": list(cores)}
@@ -77,6 +78,8 @@ class Crew:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for device in self._cut:
+            self._set_link(device, "up")
         self._place.cleanup()
 
     def start(
@@ -114,8 +117,9 @@ class Crew:
         """
         process = self._processes.pop(device)
         self._mark("kill", self._generation + 1)
-        if silently and self._lab is not None:
-            batch("ip", self._lab.namespace(device), [f"link set {self._lab.interface} down"])
+        if silently:
+            self._set_link(device, "down")
+            self._cut.append(device)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self._tell(tuple(member for member in self._members if member != device), "agree")
@@ -206,6 +210,11 @@ class Crew:
                 told = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
                 raise RunError(f"waited for {what} in vain: {told}")
             time.sleep(POLL_S)
+
+    def _set_link(self, device: int, state: str) -> None:
+        """Cut a device's link, or mend it; over loopback there is none."""
+        if self._lab is not None:
+            batch("ip", self._lab.namespace(device), [f"link set {self._lab.interface} {state}"])
 
     def _mark(self, what: str, generation: int) -> None:
         self.marks.append((what, generation, time.monotonic()))
