@@ -32,8 +32,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import torch
-
 from simulator.errors import ShardscopeError, require
 from simulator.files import write_profile
 from simulator.units import format_time
@@ -89,9 +87,8 @@ def capture(
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
     network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
     place = machine.place_of(device)
-    number = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     with machine.settings(threads, dtype, seed, place), machine.memory_errors(batch_size, device):
-        rounds = Rounds(network, place, batch_size, number, fractions)
+        rounds = Rounds(network, place, batch_size, machine.number_of(dtype), fractions)
         rounds.measure(repeats, warmup)
     layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
     return Profile(

@@ -29,6 +29,11 @@ def place_of(device: str) -> torch.device:
     return place
 
 
+def number_of(dtype: str) -> torch.dtype:
+    """The type of data and parameters under a name of DTYPES."""
+    return torch.bfloat16 if dtype == "bfloat16" else torch.float32
+
+
 @contextmanager
 def settings(threads: int, dtype: str, seed: int, place: torch.device) -> Iterator[None]:
     """Threads, TF32, cuDNN autotuning and the seed for a capture, without garbage collection meanwhile."""

@@ -32,7 +32,7 @@ class Rounds:
     ) -> None:
         self.trained = Trained(network.build().to(place, dtype).train())
         self._clock = clock_of(place)
-        self.inputs = _draw(network, batch_size, place, dtype)
+        self.inputs = draw(network, batch_size, place, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
         steps = trace(self.trained)
         persistent = [*self.trained.parameters(), *self.trained.buffers()]
@@ -149,7 +149,7 @@ def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float
     return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
 
 
-def _draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:
+def draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:
     """Random data, as nothing is timed on zeros."""
     shape = (batch_size, *network.input_shape)
     if network.vocabulary is not None:

@@ -1,0 +1,44 @@
+"""What a profile says of a check on the very device that it was captured on."""
+
+from __future__ import annotations
+
+from simulator.cluster import Cluster, Device, Link
+from simulator.costs import shard_seconds
+from simulator.plan import Placement, Plan
+from simulator.run import run
+from simulator.workload import Profile
+from traces.cards import CHANNELS, MEMORY, Check, stage_names
+
+
+def foresee(profile: Profile, check: Check) -> float:
+    """The simulated seconds of a check, or bytes for "memory". Raises InputError where it cannot be planned."""
+    if check.kind == CHANNELS:
+        layer = profile.layers[profile.index[check.layer]]
+        return sum(shard_seconds(profile, layer, check.batch_size, check.fraction))
+    report = run(profile, one_device(check.stages), plan_of(profile, check)).report
+    return report.peak_memory_bytes if check.kind == MEMORY else report.step_s
+
+
+def plan_of(profile: Profile, check: Check) -> Plan:
+    """Every layer whole, on the device of its stage."""
+    times = [(layer.name, layer.forward_s + layer.backward_s) for layer in profile.layers]
+    homes = {name: stage for stage, names in enumerate(stage_names(times, check.stages)) for name in names}
+    return Plan(
+        model=profile.model,
+        batch_size=check.batch_size,
+        microbatches=check.microbatches,
+        placements={name: Placement(devices=(stage,)) for name, stage in homes.items()},
+        schedule="gpipe" if check.stages > 1 else "dataflow",
+    )
+
+
+def one_device(stages: int) -> Cluster:
+    """So many devices that share what one computes, and hand tensors on where they lie."""
+    names = [f"stage{number}" for number in range(stages)]
+    pairs = zip([*names, *reversed(names)][:-1], [*names, *reversed(names)][1:], strict=True)
+    return Cluster(
+        name="one device",
+        devices=tuple(Device(name=name, host="one") for name in names),
+        links=tuple(Link(source=a, target=b, bandwidth_bytes_per_s=1e18) for a, b in dict.fromkeys(pairs) if a != b),
+        host_cores={"one": 1.0},
+    )
