@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-SECTIONS = ("hypergraph", "optcnn", "contiguous", "holdout", "convergence")
+SECTIONS = ("hypergraph", "optcnn", "contiguous", "holdout", "unequal", "convergence")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reproductions.md"
 
 

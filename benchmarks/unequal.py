@@ -1,0 +1,49 @@
+"""Elastic training, unequal devices, large batches (KAIST thesis on automatic parallelization, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.published import table
+from partitioners import load
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.run import step_seconds
+from simulator.topologies import Wire, flat_switch
+
+PROFILE, SAMPLES = "vgg16", 32
+SETS = {
+    "speeds 1, 1, 1/2, 1/4": (1.0, 1.0, 0.5, 0.25),
+    "8 of speed 1 and 8 of 1/4": (1.0,) * 8 + (0.25,) * 8,
+    "4 of speed 1 and 4 of 0.16": (1.0,) * 4 + (0.16,) * 4,
+}
+
+
+def section() -> str:
+    return "\n\n".join(
+        [
+            "## Elastic training and unequal devices (KAIST thesis, 2019)",
+            "Published: changing devices up to 6 times faster when expanding and almost instantly when shrinking, and "
+            "scalability up to 2.97 times that of existing methods on unequal devices. Real runs of changes, with "
+            "`torchrun`'s elastic restart and published figures beside them, stand in [elasticity.md](elasticity.md): "
+            "the pairs of runs differ, and whether expanding loses 6 times less than a restart depended on the run.",
+            f"Gain of shares sized to devices over even shares: VGG-16, {SAMPLES} samples per device, data "
+            "parallelism, links that cost nothing. The limit is the sum of speeds over the number of devices times "
+            "the slowest.",
+            table(["devices", "gain", "limit"], [_row(name, speeds) for name, speeds in SETS.items()]),
+        ]
+    )
+
+
+def _row(name: str, speeds: tuple[float, ...]) -> tuple[str, str, str]:
+    free = flat_switch(len(speeds), Wire(bandwidth_bytes_per_s=1e12))
+    devices = tuple(replace(device, speed=speed) for device, speed in zip(free.devices, speeds, strict=True))
+    cluster = replace(free, devices=devices)
+    gain = _step_s(cluster, balance=False) / _step_s(cluster, balance=True)
+    return name, f"{gain:.2f}x", f"{sum(speeds) / len(speeds) / min(speeds):.2f}x"
+
+
+def _step_s(cluster: Cluster, balance: bool) -> float:
+    profile = files.read_profile(PROFILE)
+    plan = load("data")(profile, cluster, batch_size=SAMPLES * cluster.workers, balance=balance)
+    return step_seconds(profile, cluster, plan)
