@@ -62,7 +62,7 @@ class Suite:
     models: Sequence[str] = MODELS
     dtypes: Sequence[str] = DTYPES
     minutes: float = 8.0
-    longest_step_s: float = 0.03
+    longest_step_s: float = 0.08
     quick: bool = False
     command: str = ""
     started_s: float = field(default_factory=time.monotonic)
@@ -238,8 +238,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")
     parser.add_argument("--dtypes", type=_words, default=DTYPES, help=f"default {','.join(DTYPES)}")
     parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8); run again for the rest")
-    parser.add_argument("--longest-step", type=float, default=0.03, dest="longest_step_s",
-                        help="seconds that a step of the batch to capture may take (default 0.03)")  # fmt: skip
+    parser.add_argument("--longest-step", type=float, default=0.08, dest="longest_step_s",
+                        help="seconds that a step of the batch to capture may take (default 0.08)")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a trial run: small batches, two repeats")
     return parser
 

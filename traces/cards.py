@@ -94,7 +94,8 @@ def card_of(content: dict[str, Any], date: str) -> Card:
     seen = {1 << i for i in range(size.bit_length()) if 1 << i <= size} | {size}
     unseen = sorted({size * 3 // part for part in (4, 8, 16)} - seen - {0})
     micro = max(size // 8, 1)
-    costly = sorted((x for x in layers if _narrow_points(x)), key=lambda x: -x["forward_s"] - x["backward_s"])
+    narrow = sorted((x for x in layers if _narrow_points(x)), key=lambda x: x["forward_s"] + x["backward_s"])
+    costliest = [layer["name"] for layer in narrow[-1:]]
     return Card(
         model=content["model"],
         dtype=content.get("dtype", "float32"),
@@ -106,8 +107,8 @@ def card_of(content: dict[str, Any], date: str) -> Card:
             *(Check(kind=ACCUMULATION, batch_size=micro * count, microbatches=count) for count in MICROBATCHES),
             *(Check(kind=MEMORY, batch_size=each) for each in sorted({*seen, *unseen})),
             *(
-                Check(kind=CHANNELS, batch_size=size, layer=layer["name"], fraction=fraction)
-                for layer in costly[:3]
+                Check(kind=CHANNELS, batch_size=size, layer=name, fraction=fraction)
+                for name in costliest
                 for fraction in UNSEEN_FRACTIONS
             ),
             *(Check(kind=PIPELINE, batch_size=micro * 8, microbatches=8, stages=stages) for stages in STAGES),

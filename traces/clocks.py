@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +16,16 @@ LEAD_MARGIN = 1.5
 
 def clock_of(device: torch.device) -> Clock:
     """The clock of a device; for a CPU, of the number of threads that torch is set to."""
-    return CudaClock() if device.type == "cuda" else HostClock(torch.get_num_threads())
+    if device.type == "cuda":
+        return _cuda_clock(torch.cuda.current_device() if device.index is None else device.index)
+    return HostClock(torch.get_num_threads())
+
+
+@cache
+def _cuda_clock(index: int) -> CudaClock:
+    """One for each GPU, as making it takes a while; the GPU is the current device of whoever uses it."""
+    with torch.cuda.device(index):
+        return CudaClock()
 
 
 class Clock(Protocol):

@@ -30,7 +30,7 @@ class Rounds:
     def __init__(
         self, network: Network, place: torch.device, batch_size: int, dtype: torch.dtype, fractions: Sequence[Fraction]
     ) -> None:
-        self.trained = Trained(network.build().to(place, dtype).train())
+        self.trained = trained_on(network, place, dtype)
         self._clock = clock_of(place)
         self.inputs = draw(network, batch_size, place, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
@@ -147,6 +147,13 @@ def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float
     forward = [each.forward_s.get(layer, 0.0) for each in times]
     backward = [each.backward_s.get(layer, 0.0) for each in times]
     return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
+
+
+def trained_on(network: Network, place: torch.device, dtype: torch.dtype) -> Trained:
+    """A network with its loss, ready for training; its parameters are drawn on the device, which a GPU does at once."""
+    with place:
+        model = network.build()
+    return Trained(model.to(place, dtype).train())
 
 
 def draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from traces.clocks import Clock, clock_of
-from traces.network import Trained
 from traces.passes import LEARNING_RATE, MOMENTUM
-from traces.rounds import draw
+from traces.rounds import draw, trained_on
 from traces.zoo import Network
 
 WARM_UP = 3
@@ -22,7 +21,7 @@ class Whole:
 
     def __init__(self, network: Network, place: torch.device, dtype: torch.dtype, batch_size: int) -> None:
         self._held_bytes = torch.cuda.memory_allocated(place) if place.type == "cuda" else 0
-        self.trained, self.place = Trained(network.build().to(place, dtype).train()), place
+        self.trained, self.place = trained_on(network, place, dtype), place
         self.inputs = draw(network, batch_size, place, dtype)
         self.optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
         self._clock: Clock | None = None
