@@ -150,6 +150,7 @@ class Curves:
 
     def samples_to(self, target: float, regime: Regime) -> Samples:
         """Samples to `target` in `regime`. Raises InputError where the trials and the model cannot tell."""
+        require(target <= 1, "target", target, "it is an accuracy between 0 and 1")
         best = max(trial.best for trial in self.trials)
         require(best >= target, "target", target, f"the best trial of {self.model} on {self.dataset} reached {best:g}")
         guessed = max(trial.points[0][1] for trial in self.trials)

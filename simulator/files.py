@@ -117,6 +117,14 @@ def read_yaml(path: Path, kind: type[T]) -> T:
     return _validated(path, content, kind)
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise InputError where `path` cannot be written, before the long work whose result it is to hold."""
+    folder = Path(path).resolve().parent
+    if not os.access(folder, os.W_OK):
+        why = "is not there" if not folder.exists() else "cannot be written to"
+        raise InputError(f"output {path}: folder {folder} {why}; name another")
+
+
 def write_text_atomic(path: str | Path, text: str) -> None:
     """Write `text` to `path` whole or not at all. Raises OSError.
 

@@ -73,6 +73,7 @@ def test_strategy_options_reach_the_strategy(profile: str, tmp_path: Path, capsy
         (["--effort", "0"], "is not a number above 0"),
         (["--set", "grid=0x2"], "grid is"),
         (["--set", "grid=7"], "grid is 7"),
+        (["--set", "others=perhaps"], "--set others: 'perhaps' is neither true nor false"),
     ],
 )
 def test_wrong_options_are_one_line(

@@ -148,6 +148,16 @@ def test_the_command_writes_a_file_that_reads_again(tmp_path: Path, capsys: pyte
     assert cli.main(["converge", "vgg_digits", "--dataset", "letters", "--output", str(path)]) == 2
 
 
+def test_what_cannot_be_measured_or_written_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["converge", "vgg_digits", "--output", str(tmp_path / "no" / "curves.json")]) == 2
+    assert "is not there; name another" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(SystemExit):
+        cli.main(["converge", "vgg_digits", "--batch-sizes", "64..16", "--output", str(tmp_path / "curves.json")])
+    assert "'64..16' is empty: write the smaller number first" in capsys.readouterr().err
+    with pytest.raises(InputError, match="an accuracy between 0 and 1"):
+        read_curves("vgg_digits").samples_to(97, Regime(batch_size=64))
+
+
 @pytest.mark.parametrize("name", measured())
 def test_stored_curves_are_whole_and_reach_their_target(name: str) -> None:
     found = read_curves(name)

@@ -214,6 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600.0, help="give up after (default 600)")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
     args = parser.parse_args(argv)
+    files.check_writable(args.output)
     cluster = files.read_cluster(args.cluster, devices=args.devices)
     measured = _on_these_hosts(cluster) if "RANK" in os.environ else _on_this_machine(cluster, args.timeout)
     if measured is not None:

@@ -141,6 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the overheads")
     args = parser.parse_args(argv)
+    files.check_writable(args.output)
     cluster = files.read_cluster(args.cluster, devices=args.devices)
     reason = namespaces.available()
     if reason:

@@ -38,6 +38,8 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
                 f"--set {name}: strategy {strategy} has no such option{hint} own: {', '.join(own) or 'none'}"
             )
         found[name] = value(text)
+        if isinstance(known[name], bool) and not isinstance(found[name], bool):
+            raise InputError(f"--set {name}: {text!r} is neither true nor false")
     return found
 
 

@@ -45,8 +45,10 @@ def run(args: argparse.Namespace) -> int:
         if error.name != "torch":
             raise
         raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from simulator import files
     from simulator.curve_files import write_curves
 
+    files.check_writable(args.output)
     curves = converge(
         args.model,
         args.dataset,
@@ -70,4 +72,6 @@ def doublings(text: str) -> tuple[int, ...]:
     if not dots:
         return tuple(_options.count(part) for part in text.split(","))
     low, high = _options.count(first), _options.count(last)
+    if high < low:
+        raise argparse.ArgumentTypeError(f"{text!r} is empty: write the smaller number first")
     return tuple(low << i for i in range((high // low).bit_length()))
