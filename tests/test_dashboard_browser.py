@@ -23,7 +23,6 @@ from traces.executions import Execution, write_execution
 
 pytestmark = [
     needs_browser,
-    pytest.mark.alone,
     pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small"),
     pytest.mark.filterwarnings("default"),  # of the browser's driver
 ]
