@@ -71,6 +71,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Input("sweep-tick", "n_intervals"),
         Input("sweep", "data"),
         State("sweep-seen", "data"),
+        # Asked again before it answered, Dash would drop the answer: a busy server would never be heard.
+        running=[(Output("sweep-tick", "max_intervals"), 0, -1)],
     )
     def stream(tick: int, number: int | None, seen: list[Any]) -> tuple[Any, ...]:
         mine = sweeps.get(number)
