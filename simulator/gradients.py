@@ -156,6 +156,15 @@ def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> No
         builder.depend(task, sorted({last[device] for device in step.needs}))
 
 
+def addition_s(profile: Profile, piece: Replicas) -> float:
+    """Seconds at speed 1 to add a gradient to another.
+
+    It reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that size in all (the
+    buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory does.
+    """
+    return 3 / 8 * _update_s(profile, piece)
+
+
 def _update_s(profile: Profile, piece: Replicas) -> float:
     layer = profile.layers[piece.layer]
     return layer.update_s * piece.parameter_bytes / layer.parameter_bytes

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.costs import shard_seconds
-from simulator.exchange import crossings_of, element_bytes, reads_of, shard_elements
-from simulator.gradients import add_synchronisation, static_bytes
+from simulator.exchange import crossings_of, element_bytes, reads_of, replicas_of, shard_elements
+from simulator.gradients import add_synchronisation, addition_s, static_bytes
 from simulator.plan import Placement, Plan
 from simulator.regions import shards
 from simulator.rendezvous import add_rendezvous
@@ -41,6 +41,8 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
     starts = np.arange(plan.microbatches) * per_microbatch
+    if plan.schedule not in STASHING:
+        _accumulate(builder, profile, cluster, plan, passes, starts)
     orders = _add_order(builder, profile, plan, passes, starts, updates)
     if cluster.rendezvous and plan.schedule in HANDSHAKES:
         add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
@@ -138,15 +140,36 @@ def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan:
     return _Passes(first=first, device=device, last=last, total=len(device))
 
 
+def _accumulate(
+    builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan, passes: _Passes, starts: Ints
+) -> None:
+    """Lengthen backward passes by the addition of their gradients to those that their device has already.
+
+    A device keeps the gradient that it makes first. Later micro-batches add theirs to it, and in the first one those
+    of its further shards with the same parameters.
+    """
+    seconds = builder.column("seconds")
+    for piece in replicas_of(profile, plan):
+        placement = plan.placements[profile.layers[piece.layer].name]
+        last = passes.last[passes.forward(piece.layer)][_flat_slots(placement, piece.slot)]
+        device = placement.array[:, piece.slot].ravel()
+        added_s = addition_s(profile, piece) / np.array(cluster.speeds)[device]
+        seconds[np.add.outer(starts[1:], last)] += added_s
+        further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
+        seconds[last[further]] += added_s[further]
+
+
 def _weight_fractions(profile: Profile, plan: Plan) -> Floats:
     """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
 
-    Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3); a layer
-    of the training data has no gradient of its input.
+    Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
+    for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
     """
-    if plan.schedule not in SPLIT:
-        return np.zeros(len(profile.layers))
-    return np.array([(0.5 if layer.inputs else 1.0) * (layer.parameter_bytes > 0) for layer in profile.layers])
+    found = np.zeros(len(profile.layers))
+    if plan.schedule in SPLIT:
+        found[[layer.parameter_bytes > 0 for layer in profile.layers]] = 0.5
+        found[stages(profile, plan)[0]] = 1.0
+    return found
 
 
 def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:

@@ -243,3 +243,22 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, busy_latency_s=0.25)
     found = simulate(builder.build(np.zeros(2), ["l0"]), cluster)
     assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)
+
+
+def one_layer(placement: Placement, microbatches: int = 1, speed: float = 1.0) -> float:
+    """Seconds of a step of one layer whose passes take 12 s and whose update by SGD takes 8 s."""
+    (one,) = chain(1, forward_s=4.0, backward_s=8.0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=8.0),))
+    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={one.name: placement})
+    cluster = Cluster(name="one", devices=(Device(name="d", host="h", speed=speed),))
+    return run(profile, cluster, plan).report.step_s
+
+
+def test_later_micro_batches_add_their_gradients() -> None:
+    """An addition takes 3/8 of the update; three of four micro-batches add theirs."""
+    assert one_layer(Placement(devices=(0,)), microbatches=4, speed=0.5) == pytest.approx((12 + 3 * 3 + 8) / 0.5)
+
+
+def test_further_shards_of_the_same_parameters_add_theirs() -> None:
+    assert one_layer(Placement(devices=(0, 0), degrees=(2, 1, 1, 1))) == pytest.approx(12 + 3 + 8)
+    assert one_layer(Placement(devices=(0, 0), degrees=(1, 2, 1, 1))) == pytest.approx(12 + 8)

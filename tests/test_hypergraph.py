@@ -56,7 +56,9 @@ def test_fused_grid_cut_is_the_volume_of_its_placements(
 
 @given(cases(spatial=True))
 def test_vertex_weights_are_compute_seconds(case: tuple[Profile, Cluster, Plan]) -> None:
+    """All but additions of gradients, which depend on where the vertices go."""
     profile, cluster, plan = case
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
     weights = build(profile, exact_grid(plan, profile)).vertex_weights
     even = replace(cluster, devices=tuple(replace(device, speed=1.0) for device in cluster.devices))
     report = run(profile, even, plan).report

@@ -15,12 +15,15 @@ from partitioners import pipeline
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
+from simulator.lowering import lower
 from simulator.schedules import stages
 from traces import namespaces, suite, validate
 from traces.network import Trained, trace
 from traces.outcomes import Outcome, summarised
-from traces.pipelining import cut, run_pipeline
-from traces.steps import Measured, combined
+from traces.parts import cut
+from traces.pipelining import run_pipeline
+from traces.steps import combined
+from traces.watch import Watch
 from traces.zoo import load
 
 REASON = namespaces.available()
@@ -87,8 +90,11 @@ def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_step_is_the_median_of_the_ranks() -> None:
-    ranks = [{"steps_s": steps, "sent_bytes": 5.0, "peak_bytes": 7} for steps in ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])]
-    assert combined(ranks) == Measured(steps_s=(1.5, 2.0), sent_bytes=15.0, peak_bytes=(7, 7, 7))
+    steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
+    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "watched": [[]]} for each in steps]
+    profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
+    found = combined(lower(profile, cluster, make_plan(CASE, profile, cluster)), ranks)
+    assert (found.steps_s, found.sent_bytes, found.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
 
 
 @pytest.mark.parametrize("model", ["vgg_small", "resnet_small"])
@@ -101,7 +107,7 @@ def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str
     names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]
     value = data = torch.randn(2, *load(model).input_shape)
     whole = trained.model(data)
-    for part in cut(trace(trained), names):
+    for part in cut(trace(trained), names, Watch(0, [])):
         value = part(*(value if isinstance(value, tuple) else (value,)))
     assert len(names) == (4 if schedule == "interleaved" else 2)
     assert torch.equal(value, whole)
@@ -109,9 +115,9 @@ def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str
 
 def test_a_plan_without_stages_is_refused() -> None:
     profile = files.read_profile("vgg_small")
-    plan = make_plan(CASE, profile, CASE.network.cluster([0, 1]))
+    cluster = CASE.network.cluster([0, 1])
     with pytest.raises(InputError, match="schedule 'dataflow' is none of torch's"):
-        run_pipeline(profile, plan)
+        run_pipeline(profile, cluster, make_plan(CASE, profile, cluster))
 
 
 @pytest.mark.alone

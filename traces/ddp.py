@@ -8,19 +8,27 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering import lower
 from simulator.plan import Plan
 from simulator.regions import split
+from simulator.taskgraph import Kind
+from simulator.workload import Profile
 from traces.launch import launch
 from traces.netlab import Lab
-from traces.network import Trained
+from traces.network import Trained, trace
+from traces.parts import whole
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rank import Rank
 from traces.steps import Measured, combined, slow_down, train
+from traces.watch import Watch
 from traces.zoo import load
 
 
 def run_ddp(
+    profile: Profile,
+    cluster: Cluster,
     plan: Plan,
     *,
     model: str | None = None,
@@ -36,11 +44,12 @@ def run_ddp(
     Raises InputError when the plan is not data parallelism with the backend's all-reduce, RunError when a rank fails.
     """
     if len(set(plan.placements.values())) > 1 or plan.microbatches > 1:
-        raise InputError(f"plan {plan.strategy!r} is not data-parallel in one pass; run it with traces.execute")
+        raise InputError(f"plan {plan.strategy!r} is not data-parallel in one pass, which is all that DDP runs")
     if plan.synchronisation.collective != "ring" or not plan.synchronisation.overlap:
-        raise InputError("DistributedDataParallel overlaps the backend's all-reduce; run this plan with traces.execute")
+        raise InputError("DDP runs the backend's all-reduce beside the backward pass, which this plan does not")
     arguments = {
         "model": model or plan.model,
+        "layers": [layer.name for layer in profile.layers],
         "shares": _shares(plan),
         "bucket_bytes": plan.synchronisation.bucket_bytes,
         "steps": steps,
@@ -49,7 +58,7 @@ def run_ddp(
     found = launch(
         "traces.ddp:train_rank", len(plan.devices), lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
     )
-    return combined(found)
+    return combined(lower(profile, cluster, plan), found)
 
 
 def _shares(plan: Plan) -> list[int]:
@@ -59,13 +68,20 @@ def _shares(plan: Plan) -> list[int]:
 
 
 def train_rank(
-    rank: Rank, model: str, shares: Sequence[int], bucket_bytes: int, steps: int, stragglers: Sequence[int]
+    rank: Rank,
+    model: str,
+    layers: Sequence[str],
+    shares: Sequence[int],
+    bucket_bytes: int,
+    steps: int,
+    stragglers: Sequence[int],
 ) -> dict[str, Any]:
     """What each process of `run_ddp` does."""
     torch.manual_seed(0)
     network = load(model)
+    plain = Trained(network.build())
     trained = DistributedDataParallel(
-        Trained(network.build()),
+        plain,
         bucket_cap_mb=bucket_bytes / 2**20,
         broadcast_buffers=False,
         gradient_as_bucket_view=True,
@@ -80,7 +96,18 @@ def train_rank(
 
     def step() -> None:
         optimizer.zero_grad()
-        (trained(data) * weight).backward()
-        optimizer.step()
+        loss = trained(data) * weight
+        watch.begin(Kind.BACKWARD)
+        loss.backward()
+        watch.end()
+        with watch.update():
+            optimizer.step()
 
-    return train(rank, step, steps)
+    def open_up() -> None:
+        """From now on the network's steps run one by one, and its all-reduce is ours."""
+        plain.forward = whole(trace(plain), watch).forward  # type: ignore[method-assign, assignment]
+        trained.register_comm_hook(None, watch.all_reduce())
+        watch.touch_with(plain)
+
+    watch = Watch(rank.number, layers)
+    return train(rank, step, steps, watch, open_up)

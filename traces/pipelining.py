@@ -6,23 +6,28 @@ The network is cut into the plan's stages along its traced graph; torch's own sc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import nn
 from torch.distributed import pipelining
-from torch.fx.node import map_arg
 
+from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering import lower
 from simulator.plan import Plan
 from simulator.schedules import stages
 from simulator.workload import Profile
 from traces.launch import launch
 from traces.netlab import Lab
-from traces.network import Step, Trained, trace
+from traces.network import Trained, trace
+from traces.parts import cut
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rank import Rank
+from traces.stage import Stage
 from traces.steps import Measured, combined, train
+from traces.watch import Watch
 from traces.zoo import load
 
 SCHEDULES = {
@@ -37,6 +42,7 @@ SCHEDULES = {
 
 def run_pipeline(
     profile: Profile,
+    cluster: Cluster,
     plan: Plan,
     *,
     model: str | None = None,
@@ -71,7 +77,7 @@ def run_pipeline(
     results = launch(
         "traces.pipelining:train_rank", ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
     )
-    return combined(results)
+    return combined(lower(profile, cluster, plan), results)
 
 
 def train_rank(
@@ -88,78 +94,25 @@ def train_rank(
     torch.manual_seed(0)
     network = load(model)
     trained = Trained(network.build())
-    parts = cut(trace(trained), stages)
-    own = [
-        pipelining.PipelineStage(part, number, len(parts), torch.device("cpu"))
-        for number, part in enumerate(parts)
-        if homes[number] == rank.number
-    ]
+    watch = Watch(rank.number, [name for names in stages for name in names])
+    parts = cut(trace(trained), stages, watch)
+    own = [Stage(parts, number, homes, watch) for number, home in enumerate(homes) if home == rank.number]
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
-    runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=nn.functional.cross_entropy)
-    optimizers = [
-        torch.optim.SGD(stage.submod.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-        for stage in own
-        if any(True for _ in stage.submod.parameters())
-    ]
+    loss = partial(watch.call, stages[-1][-1], nn.functional.cross_entropy)
+    runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
+    parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM) if parameters else None
     data, target = torch.randn(batch_size, *network.input_shape), torch.randint(10, (batch_size,))
     first = (data,) if homes[0] == rank.number else ()
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 
     def step() -> None:
-        for optimizer in optimizers:
+        if optimizer is not None:
             optimizer.zero_grad()
         runtime.step(*first, **last)
-        for optimizer in optimizers:
-            optimizer.step()
+        if optimizer is not None:
+            with watch.update():
+                optimizer.step()
 
-    return train(rank, step, steps)
-
-
-def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[Part]:
-    """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
-
-    Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
-    """
-    stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    inside: list[list[Step]] = [[] for _ in stages]
-    current = 0
-    for step in steps:
-        current = stage_of.get(step.name, current)
-        inside[current].append(step)
-    home = {step.node: number for number, part in enumerate(inside) for step in part}
-    inside[-1].pop()
-    crossing: list[list[fx.Node]] = [[] for _ in stages]
-    for step in steps:
-        for read in step.node.all_input_nodes:
-            start, end = home.get(read, 0), home[step.node]
-            if end > start + 1:
-                raise InputError(f"layer {step.name!r} of stage {end} reads from stage {start}: a stage is skipped")
-            if end > start and read not in crossing[start]:
-                crossing[start].append(read)
-    crossing[-1] = [steps[-2].node]
-    placeholder = steps[0].node.graph.find_nodes(op="placeholder")
-    inputs = [placeholder, *crossing[:-1]]
-    return [Part(part, reads, gives) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
-
-
-class Part(nn.Module):
-    """Consecutive steps of a traced network as one module."""
-
-    def __init__(self, steps: Sequence[Step], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> None:
-        super().__init__()
-        self._steps, self._inputs, self._outputs = steps, inputs, outputs
-        self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
-        for step in steps:
-            if step.module is not None and set(step.node.all_input_nodes) & set(inputs):
-                # what was received is a leaf, which autograd lets nobody overwrite
-                step.module.inplace = False  # type: ignore[assignment]
-
-    def forward(self, *given: Tensor) -> Any:
-        """The outputs of the stage, a tensor when there is one only."""
-        values: dict[fx.Node, Any] = dict(zip(self._inputs, given, strict=True))
-        for step in self._steps:
-            args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
-            values[step.node] = step.call(*args, **kwargs)
-        found = tuple(values[node] for node in self._outputs)
-        return found if len(found) > 1 else found[0]
+    return train(rank, step, steps, watch)

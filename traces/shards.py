@@ -133,10 +133,11 @@ class Shards:
             self._slopes_kept[output] = tape.result, slope
 
     def weight(self, layer: int, microbatch: int, shard: int) -> None:
-        """The gradients of the parameters of a shard whose backward pass has run."""
+        """The gradients of the parameters, if any, of a shard whose backward pass has run."""
         parameters = self._trained(layer, self._parts[layer, shard])
         result, slope = self._slopes_kept.pop(Output(layer, microbatch, shard))
-        _accumulate(parameters, torch.autograd.grad(result, parameters, slope, allow_unused=True))
+        if parameters:
+            _accumulate(parameters, torch.autograd.grad(result, parameters, slope, allow_unused=True))
 
     def activation(self, output: Output, device: int) -> Tensor:
         """The elements of a shard's output that `device` reads, in one row."""

@@ -1,8 +1,9 @@
 """Whole training steps on one rank: timed back to back, their bytes counted, their memory taken afterwards.
 
-    warm-up -> counters -> step, step, ... -> counters -> one more step under the memory profiler
+    warm-up -> counters -> step, step, ... -> counters -> a step under the memory profiler -> steps that are watched
 
 Steps follow one another without a barrier, as in training; a step lasts from the end of the one before to its own.
+Those that are watched begin together and tell when each task ran.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from simulator.taskgraph import TaskGraph
+from traces.executions import Execution
 from traces.netlab import Lab
+from traces.observed import Seen, execution
 from traces.rank import Rank
+from traces.transport import together
+from traces.watch import Watch
 
 WARMUP = 3
+WATCHED = 5
 FRAME_BYTES = 66
 """Ethernet, IPv4 and TCP headers with timestamps, of each frame or unsplit segment that an interface counts."""
 
@@ -38,12 +45,14 @@ class Measured:
     """What a run showed: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
-    peak_bytes: tensors alive at the start of a step and the most that it adds to them. timeline_spans: see there.
+    peak_bytes: tensors alive at the start of a step and the most that it adds to them. execution: with the timeline
+    of steps that were watched.
     """
 
     steps_s: tuple[float, ...]
     sent_bytes: float | None
     peak_bytes: tuple[int, ...]
+    execution: Execution
 
     @property
     def step_s(self) -> float:
@@ -56,19 +65,26 @@ class Measured:
         return upper - lower
 
 
-def combined(ranks: Sequence[Mapping[str, Any]]) -> Measured:
-    """One run out of what each rank returned from `train`: a step takes the median of the ranks' times for it."""
-    steps = zip(*(rank["steps_s"] for rank in ranks), strict=True)
+def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measured:
+    """One run of `graph` out of what each rank returned from `train`.
+
+    A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
+    """
+    steps_s = tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True))
     sent = [rank["sent_bytes"] for rank in ranks]
+    watched = [[[Seen(*seen) for seen in step] for step in rank["watched"]] for rank in ranks]
     return Measured(
-        steps_s=tuple(statistics.median(step) for step in steps),
+        steps_s=steps_s,
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
+        execution=execution(graph, steps_s, watched),
     )
 
 
-def train(rank: Rank, step: Callable[[], None], count: int) -> dict[str, Any]:
-    """Run `step` and measure it; what `combined` reads."""
+def train(
+    rank: Rank, step: Callable[[], None], count: int, watch: Watch, open_up: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Run `step` and measure it; what `combined` reads. open_up: called before the steps that are watched."""
     rank.doing("warming up")
     for _ in range(WARMUP):
         step()
@@ -83,11 +99,22 @@ def train(rank: Rank, step: Callable[[], None], count: int) -> dict[str, Any]:
     after = _payload_bytes()
     gc.enable()
     rank.doing("measuring memory")
+    peak_bytes = _peak_bytes(step)
+    open_up()
     return {
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
-        "peak_bytes": _peak_bytes(step),
+        "peak_bytes": peak_bytes,
+        "watched": [_watched(rank, step, watch) for _ in range(WATCHED)],
     }
+
+
+def _watched(rank: Rank, step: Callable[[], None], watch: Watch) -> list[Seen]:
+    rank.doing("a step that is watched")
+    began_s, watch.on = together(), True
+    step()
+    watch.on = False
+    return watch.take(began_s)
 
 
 def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:

@@ -21,6 +21,15 @@ START_S = 2e-3
 """After all ranks have said that they are ready, how long until a step begins."""
 
 
+def together() -> float:
+    """Wait for all processes of the default group; the instant at which they go on, in seconds of CLOCK_MONOTONIC."""
+    latest = torch.tensor([time.monotonic()], dtype=torch.float64)
+    dist.all_reduce(latest, op=dist.ReduceOp.MAX)
+    moment = float(latest) + START_S
+    time.sleep(max(0.0, moment - time.monotonic()))
+    return moment
+
+
 class Transport(Protocol):
     """What one rank needs of the others; a device's number is its rank."""
 
@@ -56,9 +65,7 @@ class Gloo:
         dist.all_reduce(row, group=self._groups[group])
 
     def start(self) -> float:
-        moment = torch.tensor([time.monotonic()], dtype=torch.float64)
-        dist.all_reduce(moment, op=dist.ReduceOp.MAX)
-        return _wait(float(moment) + START_S)
+        return together()
 
 
 class Mailroom:
@@ -118,8 +125,3 @@ class _Meeting:
     def __init__(self, members: int) -> None:
         self.barrier = threading.Barrier(members)
         self.rows: dict[int, Tensor] = {}
-
-
-def _wait(moment: float) -> float:
-    time.sleep(max(0.0, moment - time.monotonic()))
-    return moment

@@ -5,7 +5,7 @@
                              what the executor adds to it   folder/overheads
     for each run             prediction from those files    folder/runs
                              alone, then the run itself
-    of the executor's runs   plan, and when each task ran   folder/plans, folder/timelines
+                             plan, and when each task ran   folder/plans, folder/timelines
     in the end               all runs, machine, software    folder/validation.json
 
 A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
@@ -35,7 +35,7 @@ from traces.calibrate import calibrate
 from traces.capture import FRACTIONS, capture
 from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
-from traces.executions import Execution, write_execution
+from traces.executions import write_execution
 from traces.launch import launch
 from traces.netlab import Lab
 from traces.outcomes import Outcome, Overhead, Validation, plan_path, profile_and_cluster, timeline_path
@@ -184,13 +184,12 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, C
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
     profile, cluster, plan, report = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
-    attempts: list[tuple[Measured, Execution | None]] = []
-    while len(attempts) < ATTEMPTS and all(each.spread_s > CALM * each.step_s for each, _ in attempts):
+    attempts: list[Measured] = []
+    while len(attempts) < ATTEMPTS and all(each.spread_s > CALM * each.step_s for each in attempts):
         attempts.append(_run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores)))
-    found, done = min(attempts, key=lambda each: each[0].spread_s / each[0].step_s)
-    if done is not None:
-        files.write_plan(plan, plan_path(folder, case))
-        write_execution(done, timeline_path(folder, case))
+    found = min(attempts, key=lambda each: each.spread_s / each.step_s)
+    files.write_plan(plan, plan_path(folder, case))
+    write_execution(found.execution, timeline_path(folder, case))
     return Outcome(
         case=case,
         predicted_s=report.step_s,
@@ -207,17 +206,15 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
     )
 
 
-def _run(
-    case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]
-) -> tuple[Measured, Execution | None]:
-    """Make the run in a lab of its own; with its timeline where Shardscope's executor makes it."""
+def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> Measured:
+    """Make the run in a lab of its own."""
     stragglers = [] if case.straggler is None else [case.straggler]
     with Lab(nominal) as lab:
         if case.via == "ddp":
-            return run_ddp(plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers), None
+            return run_ddp(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers)
         if case.via == "pipelining":
-            return run_pipeline(profile, plan, steps=STEPS, lab=lab, cores=cores), None
+            return run_pipeline(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
         done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=()), done
+    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)

@@ -1,0 +1,111 @@
+"""What ranks saw of a step becomes the timeline of its graph; torch's own runtimes, watched over loopback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+
+import numpy as np
+import pytest
+from small_networks import chain, switched
+
+from partitioners import data, pipeline
+from partitioners.model import partition as model_parallel
+from simulator import files
+from simulator.errors import RunError
+from simulator.lowering import lower
+from simulator.taskgraph import Kind, TaskGraph
+from simulator.topologies import Wire, flat_switch
+from traces.executions import Execution
+from traces.observed import Seen, execution
+
+F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
+
+
+def two_stages() -> TaskGraph:
+    profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0])
+    return lower(profile, cluster, model_parallel(profile, cluster, batch_size=8))
+
+
+def both_ranks() -> list[list[Seen]]:
+    """forward of the first layer 1 s | on the wire 0.5 s, asked for early | second layer 1 s, 2 s | back | 2 s."""
+    first, second = (layer.name for layer in chain([3.0, 3.0]).layers)
+    return [
+        [
+            Seen(F, first, 0, 0, 0, 0.0, 1.0), Seen(A, first, 0, 0, 1, 1.0, nan, 64.0),
+            Seen(G, first, 0, 1, 0, 1.1, nan), Seen(G, first, 0, 1, 0, nan, 5.0), Seen(B, first, 0, 0, 0, 5.0, 7.0),
+        ],
+        [
+            Seen(A, first, 0, 0, 1, 0.2, nan), Seen(A, first, 0, 0, 1, nan, 1.5), Seen(F, second, 0, 1, 1, 1.5, 2.5),
+            Seen(B, second, 0, 1, 1, 2.5, 4.5), Seen(G, first, 0, 1, 0, 4.5, nan, 64.0),
+        ],
+    ]  # fmt: skip
+
+
+def test_a_task_begins_for_the_last_that_sees_it_begin() -> None:
+    graph = two_stages()
+    found = execution(graph, [7.5], [[rank] for rank in both_ranks()])
+    spans = zip(found.timeline.start_s.tolist(), found.timeline.end_s.tolist(), strict=True)
+    assert dict(zip(zip(graph.kind.tolist(), graph.layer.tolist(), strict=True), spans, strict=True)) == {
+        (F, 0): (0.0, 1.0), (A, 0): (1.0, 1.5), (F, 1): (1.5, 2.5), (B, 1): (2.5, 4.5), (G, 0): (4.5, 5.0),
+        (B, 0): (5.0, 7.0),
+    }  # fmt: skip
+    assert found.sent_bytes[graph.is_transfer].tolist() == [64.0, 64.0]
+
+
+def test_what_nobody_saw_takes_no_time_after_what_it_waits_for() -> None:
+    graph = two_stages()
+    ranks = [[[seen for seen in rank if (seen.kind, seen.source) != (B, 1)]] for rank in both_ranks()]
+    found = execution(graph, [7.5], ranks).timeline
+    (task,) = np.flatnonzero((graph.kind == B) & (graph.layer == 1))
+    assert found.start_s[task] == found.end_s[task] == 2.5
+
+
+def test_the_timeline_is_that_of_the_median_step() -> None:
+    slow, slowest = (
+        [[seen._replace(start_s=f * seen.start_s, end_s=f * seen.end_s) for seen in rank] for rank in both_ranks()]
+        for f in (2, 4)
+    )
+    found = execution(
+        two_stages(), [1.0, 2.0], [list(steps) for steps in zip(slowest, both_ranks(), slow, strict=True)]
+    )
+    assert found.timeline.step_s == 14.0 and found.steps_s == (1.0, 2.0)
+
+
+def test_ranks_that_ran_something_else_are_found_out() -> None:
+    ranks = [[rank] for rank in both_ranks()]
+    ranks[0][0] = [*ranks[0][0], Seen(F, "elsewhere", 0, 0, 0, 0.0, 1.0)]
+    with pytest.raises(RunError, match="ranks ran forward of 'elsewhere', which the plan does not have"):
+        execution(two_stages(), [7.5], ranks)
+
+
+def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
+    """A real step of vgg_small over loopback by a runtime of torch's."""
+    pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    from traces.ddp import run_ddp
+    from traces.pipelining import run_pipeline
+
+    profile = files.read_profile("vgg_small")
+    cluster = replace(flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9)), rendezvous=strategy != "data")
+    if strategy == "data":
+        plan = data.partition(profile, cluster, batch_size=8)
+        run = run_ddp
+    else:
+        plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=4, schedule=strategy)
+        run = run_pipeline
+    return lower(profile, cluster, plan), run(profile, cluster, plan, steps=2, timeout_s=60).execution
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("strategy", ["data", "1f1b", "zero-bubble"])
+def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
+    """Tasks run after what they depend on, but torch makes the weights' gradients of a pass from the first layer on."""
+    graph, found = watched(strategy, 2)
+    start_s, end_s = found.timeline.start_s, found.timeline.end_s
+    later = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
+    free = graph.is_transfer[graph.dependencies] | (graph.kind[later] == graph.kind[graph.dependencies])
+    assert (start_s[later] >= end_s[graph.dependencies] - 1e-3)[~free].all()
+    busy_s = (end_s - start_s)[(graph.device == 0) & ~graph.is_transfer]
+    assert (busy_s > 0).mean() > 0.6 and 0 < busy_s.sum() < found.timeline.step_s
+    assert (end_s > start_s)[graph.is_transfer].all()
+    assert found.sent_bytes.sum() == pytest.approx(graph.bytes[graph.is_transfer].sum())

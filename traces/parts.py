@@ -1,0 +1,71 @@
+"""A traced network cut into stages, each a module that runs its steps one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+
+from simulator.errors import InputError
+from traces.network import Step
+from traces.watch import Watch
+
+
+def whole(steps: Sequence[Step], watch: Watch) -> Part:
+    """All steps as one stage."""
+    return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], watch)
+
+
+def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]], watch: Watch) -> list[Part]:
+    """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
+
+    Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
+    """
+    stage_of = {name: number for number, names in enumerate(stages) for name in names}
+    inside: list[list[Step]] = [[] for _ in stages]
+    current = 0
+    for step in steps:
+        current = stage_of.get(step.name, current)
+        inside[current].append(step)
+    home = {step.node: number for number, part in enumerate(inside) for step in part}
+    inside[-1].pop()
+    crossing: list[list[fx.Node]] = [[] for _ in stages]
+    for step in steps:
+        for read in step.node.all_input_nodes:
+            start, end = home.get(read, 0), home[step.node]
+            if end > start + 1:
+                raise InputError(f"layer {step.name!r} of stage {end} reads from stage {start}: a stage is skipped")
+            if end > start and read not in crossing[start]:
+                crossing[start].append(read)
+    crossing[-1] = [steps[-2].node]
+    placeholder = steps[0].node.graph.find_nodes(op="placeholder")
+    inputs = [placeholder, *crossing[:-1]]
+    return [Part(part, reads, gives, watch) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
+
+
+class Part(nn.Module):
+    """Consecutive steps of a traced network as one module, watched. gives: names of the steps whose values leave it."""
+
+    def __init__(
+        self, steps: Sequence[Step], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], watch: Watch
+    ) -> None:
+        super().__init__()
+        self._steps, self._inputs, self._outputs, self._watch = steps, inputs, outputs, watch
+        names = {step.node: step.name for step in steps}
+        self.gives = [names[node] for node in outputs if node in names]
+        self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
+        for step in steps:
+            if step.module is not None and set(step.node.all_input_nodes) & set(inputs):
+                # what was received is a leaf, which autograd lets nobody overwrite
+                step.module.inplace = False  # type: ignore[assignment]
+
+    def forward(self, *given: Tensor) -> Any:
+        """The outputs of the stage, a tensor when there is one only."""
+        values: dict[fx.Node, Any] = dict(zip(self._inputs, given, strict=True))
+        for step in self._steps:
+            args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
+            values[step.node] = self._watch.call(step.name, step.call, *args, **kwargs)
+        found = tuple(values[node] for node in self._outputs)
+        return found if len(found) > 1 else found[0]
