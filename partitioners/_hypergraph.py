@@ -18,7 +18,7 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.exchange import Reads, element_bytes, reads_of, replicas_of
-from simulator.lowering import pass_seconds
+from simulator.passes import pass_seconds
 from simulator.plan import Degrees, Placement, Plan
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile

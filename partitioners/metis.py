@@ -19,7 +19,7 @@ from partitioners._hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, require
 from simulator.exchange import element_bytes, reads_of, replicas_of
-from simulator.lowering import pass_seconds
+from simulator.passes import pass_seconds
 from simulator.plan import Plan, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile

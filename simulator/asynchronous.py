@@ -20,7 +20,7 @@ from simulator.collectives import serving
 from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.gradients import Bucket, buckets
-from simulator.lowering import pass_seconds
+from simulator.passes import pass_seconds
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 from simulator.timeline import Timeline

@@ -107,11 +107,12 @@ class Cluster:
     many times longer while a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte:
     core seconds that a transfer takes at its ends, on hosts in host_cores, evenly over the time that it would
     last alone; what computes there gets the rest. busy_latency_s: each round of a transfer that starts
-    while such a host computes waits that much longer for its turn, but no longer than any of its hosts computes.
-    rendezvous: in schedules "gpipe" and "1f1b" a device receives a message only once it has nothing else to run
-    before what needs it, and in "1f1b" waits until what it sends has left, as torch's pipelines do. collectives:
+    while all devices on its hosts compute waits that much longer for its turn, in proportion where only some do, and
+    no longer than any does. rendezvous: the messages of pipelines wait for their receivers, as torch's do (`ASKS` of
+    simulator/rendezvous.py). collectives:
     measured curves by name, as {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
-    task_overhead_s: what the runtime adds to every compute task, whatever the speed of the device.
+    task_overhead_s, pass_overhead_s: what the runtime adds to every compute task, and to every pass of a schedule over
+    a stage, whatever the speed of the device.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
@@ -126,6 +127,7 @@ class Cluster:
     receive_cpu_s_per_byte: float = 0.0
     busy_latency_s: float = 0.0
     task_overhead_s: float = 0.0
+    pass_overhead_s: float = 0.0
     rendezvous: bool = False
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
@@ -133,7 +135,9 @@ class Cluster:
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
         require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
-        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s", "task_overhead_s"):
+        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"):
+            require_time(name, getattr(self, name))
+        for name in ("task_overhead_s", "pass_overhead_s"):
             require_time(name, getattr(self, name))
         roles = [device.role for device in self.devices]
         require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")

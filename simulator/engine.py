@@ -6,6 +6,7 @@ starts what has become ready, so that which of two simultaneous endings came fir
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Generator
 from functools import partial
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ from simpy.events import Event, EventPriority, Timeout
 from simulator.cluster import Cluster
 from simulator.errors import StuckError
 from simulator.sharing import ActivityClass, Sharing
-from simulator.taskgraph import TaskGraph
+from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.transfers import Transfer, core_seconds, transfers, uncontended_s
 
@@ -83,9 +84,14 @@ class _Run:
         self._route: list[int] = graph.route.tolist()
         self._finished: dict[int, Event] = {}
         self._busy_latency_s, self._routes = cluster.busy_latency_s, graph.routes
-        self._host, self._cored = [device.host for device in cluster.devices], set(cluster.host_cores)
+        host = [device.host for device in cluster.devices]
+        self._neighbours = [
+            [other for other in range(len(host)) if host[other] == mine and mine in cluster.host_cores] for mine in host
+        ]
         self._turns: dict[int, None] = {}
         self._bytes: list[float] = graph.bytes.tolist()
+        self._meets = bool((graph.kind == Kind.READY).any())
+        self._lines: dict[tuple[int, int], deque[int]] = defaultdict(deque)
         self._alone_s: list[float] = uncontended_s(graph, cluster) if costly else []
         self._parts: dict[int, int] = {}
         self._core_work: dict[int, int] = {}
@@ -130,7 +136,7 @@ class _Run:
             for device in sorted(self._woken):
                 self._dispatch(device)
             self._woken.clear()
-            for task in [task for task in self._turns if not self._waits_for_turn(task)]:
+            for task in [task for task in self._turns if not self._busy_share(task)]:
                 self._take_turn(task)
 
     def _on_timer(self, wake: Event, _: Event) -> None:
@@ -166,24 +172,37 @@ class _Run:
                 self._wake_up(device)
 
     def _start_transfer(self, task: int) -> None:
-        """Wait for the latency, then share the links with the transfers active at that moment."""
+        """Begin; where messages meet their receivers, one after the other from each device to another."""
+        if self._meets and len(pairs := self._routes[self._route[task]].pairs) == 1:
+            line = self._lines[pairs[0]]
+            line.append(task)
+            if len(line) > 1:
+                return
+        self._begin_transfer(task)
+
+    def _begin_transfer(self, task: int) -> None:
+        """Wait for the turn and the latency, then share the links with the transfers active at that moment."""
         self.start_s[task] = self.environment.now
         self._count_in_flight(task, 1)
         self._parts[task] = 1
         if self._alone_s:
             self._start_core_work(task)
-        if self._busy_latency_s and self._waits_for_turn(task):
+        share = self._busy_share(task) if self._busy_latency_s else 0.0
+        if share:
             self._turns[task] = None
-            timer = Timeout(self.environment, self._routes[self._route[task]].rounds * self._busy_latency_s)
+            turn_s = self._routes[self._route[task]].rounds * self._busy_latency_s * share
+            timer = Timeout(self.environment, turn_s)
             timer.callbacks.append(lambda _: self._take_turn(task))
         else:
             self._after_turn(task)
 
-    def _waits_for_turn(self, task: int) -> bool:
-        """Whether a host that a transfer needs the cores of computes."""
-        devices = range(len(self._idle))
-        busy = {self._host[device] for device in devices if self._idle[device] is None or self._ready[device]}
-        return any(self._host[device] in busy & self._cored for device in self._routes[self._route[task]].devices)
+    def _busy_share(self, task: int) -> float:
+        """The part that computes of the devices on a transfer's hosts, on average over its ends; words are for free."""
+        if self._meets and not self._bytes[task]:
+            return 0.0
+        ends = [self._neighbours[device] for device in self._routes[self._route[task]].devices]
+        busy = [sum(self._idle[d] is None or bool(self._ready[d]) for d in end) / len(end) for end in ends if end]
+        return sum(busy) / len(ends)
 
     def _take_turn(self, task: int) -> None:
         """Go on with a transfer once: when it has waited long enough, or earlier, when nothing computes any more."""
@@ -233,6 +252,12 @@ class _Run:
             return
         self._count_in_flight(task, -1)
         self._complete(task)
+        if self._meets and len(pairs := self._routes[self._route[task]].pairs) == 1:
+            line = self._lines[pairs[0]]
+            line.popleft()
+            if line:
+                self._begin_transfer(line[0])
+                self._request_wake()
 
     def _count_in_flight(self, task: int, change: int) -> None:
         """Slow the compute of devices that communicate."""

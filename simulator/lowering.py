@@ -7,7 +7,6 @@ in which each device runs its passes, and the synchronisation adds collectives a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -15,13 +14,12 @@ import numpy.typing as npt
 
 from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
-from simulator.exchange import crossings_of, element_bytes, reads_of, replicas_of, shard_elements
-from simulator.gradients import add_synchronisation, addition_s, static_bytes
-from simulator.plan import Placement, Plan
-from simulator.regions import shards
-from simulator.rendezvous import add_rendezvous
-from simulator.schedules import HANDSHAKES, SPLIT, STASHING, schedule, stages
+from simulator.exchange import crossings_of, element_bytes, reads_of
+from simulator.gradients import add_synchronisation, static_bytes
+from simulator.passes import Passes, add_gradients, add_passes, flat_slots
+from simulator.plan import Plan
+from simulator.rendezvous import ASKS, add_rendezvous
+from simulator.schedules import STASHING, schedule, stages
 from simulator.stashing import add_updates, stashed_bytes
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
@@ -33,26 +31,26 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
     Raises InputError when the plan does not fit the profile, the cluster or its own schedule.
     """
     plan.check(profile, cluster)
-    builder = GraphBuilder()
-    passes = _add_passes(builder, profile, cluster, plan)
+    builder, meets = GraphBuilder(), cluster.rendezvous and plan.schedule in ASKS
+    passes = add_passes(builder, profile, cluster, plan)
     for position in range(len(profile.layers)):
-        _add_exchange(builder, profile, plan, passes, position)
+        _add_exchange(builder, profile, plan, passes, position, kept=meets)
     updates = add_updates(builder, profile, cluster, plan) if plan.schedule in STASHING else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
     starts = np.arange(plan.microbatches) * per_microbatch
     if plan.schedule not in STASHING:
-        _accumulate(builder, profile, cluster, plan, passes, starts)
+        add_gradients(builder, profile, cluster, plan, passes, starts)
     orders = _add_order(builder, profile, plan, passes, starts, updates)
-    if cluster.rendezvous and plan.schedule in HANDSHAKES:
-        add_rendezvous(builder, orders, waits_for_sends=HANDSHAKES[plan.schedule])
+    if meets:
+        add_rendezvous(builder, orders, plan.schedule)
 
     @cache
     def by_device(layer: int, slot: int) -> dict[int, Ints]:
         placement = plan.placements[profile.layers[layer].name]
         owners = placement.array[:, slot].ravel()
         order = np.argsort(owners, kind="stable")
-        tasks = passes.last[passes.forward(layer)][_flat_slots(placement, slot)][order]
+        tasks = passes.last[passes.forward(layer)][flat_slots(placement, slot)][order]
         devices, first = np.unique(owners[order], return_index=True)
         parts = zip(devices.tolist(), np.split(tasks, first[1:]), strict=True)
         return {device: np.add.outer(starts, mine).ravel() for device, mine in parts}
@@ -62,156 +60,37 @@ def lower(profile: Profile, cluster: Cluster, plan: Plan) -> TaskGraph:
 
     whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
     add_synchronisation(builder, profile, cluster, plan, backwards, whole)
-    builder.column("seconds")[builder.column("route") < 0] += cluster.task_overhead_s
+    _add_overheads(builder, cluster, orders, meets)
     names = [layer.name for layer in profile.layers]
     static = static_bytes(profile, cluster, plan)
+    if meets:
+        static += _kept_bytes(builder, len(static))
     if plan.schedule in STASHING:
         static += stashed_bytes(profile, cluster, plan)
     return builder.build(static, names)
 
 
-def _flat_slots(placement: Placement, slot: int) -> Ints:
-    """Flat shard numbers of one channel slot."""
-    return np.arange(len(placement.devices)).reshape(placement.degrees)[:, slot].ravel()
+def _add_overheads(builder: GraphBuilder, cluster: Cluster, orders: list[list[Ints]], meets: bool) -> None:
+    """Lengthen compute by what the runtime does besides; torch's pipelines also divide gradients before an update.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Passes:
-    """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
-
-    last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
-    """
-
-    first: Ints
-    device: Ints
-    last: Ints
-    total: int
-
-    def forward(self, layer: int) -> Ints:
-        return np.arange(self.first[layer], self.first[layer + 1])
-
-    def of(self, forward: Ints, kind: Kind) -> Ints:
-        """The tasks of one kind of pass over the layers that `forward` tasks run, in their order."""
-        if kind == Kind.FORWARD:
-            return forward
-        backward = forward[::-1] + self.total
-        last: Ints = self.last[forward[::-1]]
-        return backward if kind == Kind.BACKWARD else last[last != backward]
-
-    def backwards_on(self, device: int) -> Ints:
-        """What ends the backward passes of a device; a split pass also has its first part ended by then."""
-        found: Ints = self.last[self.device == device]
-        return found
-
-
-def _add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> _Passes:
-    """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
-    placements = [plan.placements[layer.name] for layer in profile.layers]
-    device = np.concatenate([np.array(placement.devices, dtype=np.int64) for placement in placements])
-    sizes = [len(placement.devices) for placement in placements]
-    first = np.concatenate([[0], np.cumsum(sizes)])
-    layer = np.repeat(np.arange(len(sizes)), sizes)
-    shard = np.concatenate([np.arange(size) for size in sizes])
-    seconds = np.concatenate([pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
-    seconds = seconds / np.array(cluster.speeds)[device]
-    saved, output = _pass_bytes(profile, plan)
-    columns = {"device": device, "layer": layer, "shard": shard}
-    forward = builder.add(
-        Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
-    )
-    weight_s = seconds[1] * _weight_fractions(profile, plan)[layer]
-    backward = builder.add(
-        Kind.BACKWARD,
-        len(device),
-        seconds=seconds[1] - weight_s,
-        priority=2 * len(sizes) - 1 - layer,
-        allocated_bytes=output,
-        **columns,
-    )
-    builder.depend(backward, forward)
-    last = backward.copy()
-    split = np.flatnonzero(weight_s > 0)
-    columns = {"device": device[split], "layer": layer[split], "shard": shard[split]}
-    last[split] = builder.add(
-        Kind.WEIGHT, len(split), seconds=weight_s[split], priority=2 * len(sizes) - 1 - layer[split], **columns
-    )
-    builder.depend(last[split], backward[split])
-    builder.column("freed_bytes")[last] += saved + output
-    return _Passes(first=first, device=device, last=last, total=len(device))
-
-
-def _accumulate(
-    builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan, passes: _Passes, starts: Ints
-) -> None:
-    """Lengthen backward passes by the addition of their gradients to those that their device has already.
-
-    A device keeps the gradient that it makes first. Later micro-batches add theirs to it, and in the first one those
-    of its further shards with the same parameters.
+    That reads and writes one tensor, where the update (see `addition_s`) reads and writes eight.
     """
     seconds = builder.column("seconds")
-    for piece in replicas_of(profile, plan):
-        placement = plan.placements[profile.layers[piece.layer].name]
-        last = passes.last[passes.forward(piece.layer)][_flat_slots(placement, piece.slot)]
-        device = placement.array[:, piece.slot].ravel()
-        added_s = addition_s(profile, piece) / np.array(cluster.speeds)[device]
-        seconds[np.add.outer(starts[1:], last)] += added_s
-        further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
-        seconds[last[further]] += added_s[further]
+    if meets:
+        seconds[builder.column("kind") == Kind.UPDATE] *= 1 + 2 / 8
+    seconds[builder.column("route") < 0] += cluster.task_overhead_s
+    for order in orders:
+        seconds[[tasks[0] for tasks in order]] += cluster.pass_overhead_s
 
 
-def _weight_fractions(profile: Profile, plan: Plan) -> Floats:
-    """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
-
-    Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
-    for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
-    """
-    found = np.zeros(len(profile.layers))
-    if plan.schedule in SPLIT:
-        found[[layer.parameter_bytes > 0 for layer in profile.layers]] = 0.5
-        found[stages(profile, plan)[0]] = 1.0
-    return found
-
-
-def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
-    """(forward, backward) seconds of each shard of a layer at speed 1, shape (2, shards)."""
-    layer = profile.layers[position]
-    placement = plan.placements[layer.name]
-    sample, channel, height, width = (
-        np.array([b - a for a, b in axis])
-        for axis in shards(layer, plan.microbatch_size, placement.degrees, placement.samples)
-    )
-    area = np.multiply.outer(height, width).ravel()
-    plane = layer.output_shape[1] * layer.output_shape[2]
-    unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
-    table = np.array(
-        [
-            [
-                [shard_seconds(profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
-                for c in unique[1][0]
-            ]
-            for n in unique[0][0]
-        ]
-    )
-    chosen = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]
-    return chosen.reshape(-1, 2).T
-
-
-def _pass_bytes(profile: Profile, plan: Plan) -> tuple[Floats, Floats]:
-    """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
-    saved, output = [], []
-    for position, layer in enumerate(profile.layers):
-        elements = shard_elements(profile, plan.placements[layer.name], position, plan.microbatch_size)
-        bytes_each = element_bytes(profile, position)
-        output.append(elements * bytes_each)
-        saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
-    return np.concatenate(saved), np.concatenate(output)
-
-
-def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, position: int) -> None:
+def _add_exchange(
+    builder: GraphBuilder, profile: Profile, plan: Plan, passes: Passes, position: int, kept: bool
+) -> None:
     """Join a layer to its readers: directly on one device, through an activation and a gradient across two.
 
     A received activation stays for the backward pass of its first reader there; a received gradient until
-    its producer's backward has used it. Partial gradients are summed before they are sent.
+    its producer's backward has used it. Partial gradients are summed before they are sent. kept: what is received has
+    its own place, from step to step (`_kept_bytes`).
     """
     found = reads_of(profile, plan.placements, plan.microbatch_size, position)
     if not len(found.producer):
@@ -231,7 +110,7 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
         "layer": position,
         "shard": crossing.shard,
         "bytes": size,
-        "allocated_bytes": size,
+        "allocated_bytes": 0.0 if kept else size,
     }
     home = passes.device[sender]
     there, back = builder.message_routes(home, crossing.device), builder.message_routes(crossing.device, home)
@@ -241,6 +120,8 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
     builder.depend(reader[away], activation[crossing.entry[away]])
     builder.depend(gradient[crossing.entry[away]], reader[away] + passes.total)
     builder.depend(sender + passes.total, gradient)
+    if kept:
+        return
     keeper = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(keeper, crossing.entry[away], reader[away])
     freed = builder.column("freed_bytes")
@@ -248,8 +129,17 @@ def _add_exchange(builder: GraphBuilder, profile: Profile, plan: Plan, passes: _
     np.add.at(freed, passes.last[sender], size)
 
 
+def _kept_bytes(builder: GraphBuilder, devices: int) -> Floats:
+    """By device, what torch's pipelines keep for the activations and gradients of all micro-batches to come into."""
+    mine = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
+    device, size = (builder.column(name)[mine] for name in ("device", "bytes"))
+    found = np.zeros(devices)
+    np.add.at(found, device, size)
+    return found
+
+
 def _add_order(
-    builder: GraphBuilder, profile: Profile, plan: Plan, passes: _Passes, starts: Ints, updates: Mapping[int, int]
+    builder: GraphBuilder, profile: Profile, plan: Plan, passes: Passes, starts: Ints, updates: Mapping[int, int]
 ) -> list[list[Ints]]:
     """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free.
 
@@ -269,12 +159,11 @@ def _add_order(
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
-            orders.append(
-                [
-                    np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64)) + starts[m]
-                    for kind, m, chunk in order
-                ]
-            )
+            found = [
+                np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64)) + starts[m]
+                for kind, m, chunk in order
+            ]
+            orders.append([tasks for tasks in found if len(tasks)])
             chain = np.concatenate(orders[-1])
             builder.depend(chain[1:], chain[:-1])
     return orders

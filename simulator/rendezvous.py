@@ -1,45 +1,137 @@
 """Pipelines whose stages meet for each message, as torch's do: gloo and NCCL move nothing until both ends ask.
 
-torch's GPipe asks for a message just before the pass that needs it. Its 1F1B moreover sends what a pass made and
-receives what the next one needs together, and goes on when both are done; over gloo the two, which use one connection
-in opposite directions, go one after the other, as the word that a receiver is ready waits behind what its side sends.
+The receiver's word that it is ready is a task of its own (READY), of no bytes, from the receiver to the sender; the
+message waits for it. Words and messages from one device to another go one after the other, so that a word waits behind
+a message that its side sends. Of two messages in opposite directions, that of the device which asks last goes first:
+
+    device 0   asks: send a, receive b                      b b b b>
+    device 1                             asks: send b, receive a
+    0 -> 1     word for b >                                         a a a a>
+    1 -> 0                               b b b b> word for a >
+
+When a device asks to receive depends on the schedule. GPipe and 1F1B ask just before the pass that needs the message;
+1F1B moreover goes on only when what it sent has arrived, and GPipe's first backward pass waits for all that its forward
+passes sent. In torch's interleaved and zero-bubble schedules a device asks as early as its sender's turn has come when
+passes are dealt out in rounds, one to each device that has what it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from simulator.builder import GraphBuilder
 from simulator.taskgraph import Ints, Kind
 
+LATE, JOINT, EARLY = "late", "joint", "early"
+ASKS: Mapping[str, str] = {"gpipe": LATE, "1f1b": JOINT, "interleaved": EARLY, "zero-bubble": EARLY}
+"""When a device asks, by schedule: just before a pass, together with what it sends, or in the order of the rounds."""
 
-def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], waits_for_sends: bool) -> None:
-    """Let messages wait for their receivers and, in 1F1B, passes for what the passes before them send.
 
-    orders: of each device, the tasks of each of its passes. Two forward passes in a row overlap with the send between
-    them, which the pass after them waits for.
-    """
-    kind, (later, earlier) = builder.column("kind"), builder.edges()
-    for order in orders:
-        number = np.full(len(builder), -1)
-        for k, tasks in enumerate(order):
-            number[tasks] = k
-        needed = _by_pass(number[later], np.where(kind[earlier] >= Kind.ACTIVATION, earlier, -1), len(order))
-        made = _by_pass(number[earlier], np.where(kind[later] >= Kind.ACTIVATION, later, -1), len(order))
+def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], schedule: str) -> None:
+    """Let messages wait for their receivers' words, and passes for what was sent; orders: see `Meetings`."""
+    meetings = Meetings(builder, orders)
+    words = meetings.add_words()
+    asked = meetings.early() if ASKS[schedule] == EARLY else meetings.late()
+    for message, (place, number) in asked.items():
+        if number >= 0:
+            builder.depend(words[message], orders[place][number][-1])
+    for place in range(len(orders)):
+        if ASKS[schedule] == JOINT:
+            meetings.wait_for_sends(place)
+        elif ASKS[schedule] == LATE:
+            meetings.flush_before_backward(place)
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """The messages between passes. orders: of each device, the tasks of each of its passes."""
+
+    builder: GraphBuilder
+    orders: Sequence[Sequence[Ints]]
+
+    def add_words(self) -> dict[int, int]:
+        """Append a READY task for each message; by message."""
+        builder = self.builder
+        messages = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(m for made in self.made for m in made)]))
+        owner = {name: builder.column(name)[messages] for name in ("layer", "microbatch", "shard", "priority")}
+        home = np.full(len(builder), -1)
+        for order in self.orders:
+            home[np.concatenate(order)] = builder.column("device")[order[0][0]]
+        sender = np.full(len(builder), -1)
+        for order, made in zip(self.orders, self.made, strict=True):
+            for tasks, sent in zip(order, made, strict=True):
+                sender[sent] = home[tasks[0]]
+        back = builder.message_routes(builder.column("device")[messages], sender[messages])
+        words = builder.add(Kind.READY, len(messages), device=sender[messages], route=back, **owner)
+        builder.depend(messages, words)
+        return dict(zip(messages.tolist(), words.tolist(), strict=True))
+
+    def late(self) -> dict[int, tuple[int, int]]:
+        """By message, the device that asks for it, and after which pass: that before the one which needs it."""
+        return {
+            message: (place, k - 1)
+            for place, needed in enumerate(self.needed)
+            for k, messages in enumerate(needed)
+            for message in messages.tolist()
+        }
+
+    def early(self) -> dict[int, tuple[int, int]]:
+        """As `late`, where passes are dealt out in rounds and a sender's turn lets its receiver ask."""
+        reader = {message: place for message, (place, _) in self.late().items()}
+        dealt = [0] * len(self.orders)
+        found: dict[int, tuple[int, int]] = {}
+        left = sum(map(len, self.orders))
+        while left:
+            for place, needed in enumerate(self.needed):
+                k = dealt[place]
+                if k < len(needed) and all(message in found for message in needed[k].tolist()):
+                    dealt[place] += 1
+                    left -= 1
+                    for message in self.made[place][k].tolist():
+                        found[message] = reader[message], dealt[reader[message]] - 1
+        return found
+
+    def wait_for_sends(self, place: int) -> None:
+        """A pass waits for what the pass before it sent; a second forward pass in a row overlaps with that."""
+        order, kind = self.orders[place], self.builder.column("kind")
         for k in range(1, len(order)):
-            builder.depend(needed[k], order[k - 1][-1])
-            if waits_for_sends:
-                both = kind[order[k][0]] == kind[order[k - 1][0]] == Kind.FORWARD
-                if k + both < len(order):
-                    builder.depend(order[k + both][0], made[k - 1])
-                for sent in made[k - 1][kind[made[k - 1]] == Kind.ACTIVATION]:
-                    builder.depend(needed[k][kind[needed[k]] == Kind.GRADIENT], sent)
+            after = k + (kind[order[k][0]] == kind[order[k - 1][0]] == Kind.FORWARD)
+            if after < len(order):
+                self.builder.depend(order[after][0], self.made[place][k - 1])
 
+    def flush_before_backward(self, place: int) -> None:
+        """The first backward pass waits for all that the forward passes sent."""
+        order, kind = self.orders[place], self.builder.column("kind")
+        for k in range(1, len(order)):
+            if kind[order[k][0]] != Kind.FORWARD and kind[order[k - 1][0]] == Kind.FORWARD:
+                for sent in self.made[place][:k]:
+                    self.builder.depend(order[k][0], sent)
 
-def _by_pass(number: Ints, messages: Ints, count: int) -> list[Ints]:
-    """The messages of each pass; an entry counts where it has a pass and a message, neither of them -1."""
-    mine = (number >= 0) & (messages >= 0)
-    pairs = np.unique(np.stack([number[mine], messages[mine]]), axis=1)
-    return np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, count)))
+    @cached_property
+    def needed(self) -> list[list[Ints]]:
+        """By device and pass, the messages that it waits for."""
+        later, earlier = self._edges
+        return [self._by_pass(order, later, earlier) for order in self.orders]
+
+    @cached_property
+    def made(self) -> list[list[Ints]]:
+        """By device and pass, the messages that it sends."""
+        later, earlier = self._edges
+        return [self._by_pass(order, earlier, later) for order in self.orders]
+
+    @cached_property
+    def _edges(self) -> tuple[Ints, Ints]:
+        return self.builder.edges()
+
+    def _by_pass(self, order: Sequence[Ints], tasks: Ints, others: Ints) -> list[Ints]:
+        """The messages among `others`, by the pass that the task beside each belongs to."""
+        number = np.full(len(self.builder), -1)
+        for k, mine in enumerate(order):
+            number[mine] = k
+        counts = (number[tasks] >= 0) & (self.builder.column("kind")[others] >= Kind.ACTIVATION)
+        pairs = np.unique(np.stack([number[tasks[counts]], others[counts]]), axis=1)
+        return np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, len(order))))

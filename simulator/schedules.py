@@ -160,8 +160,6 @@ SPLIT = frozenset({"zero-bubble"})
 """Those that split the backward pass."""
 STASHING = frozenset({"pipedream"})
 """Those that update after every backward pass and stash weights."""
-HANDSHAKES = {"gpipe": False, "1f1b": True}
-"""Those in which torch receives just before a pass that needs it, and whether a pass waits for the sends before."""
 
 
 def schedule(name: str) -> Schedule | None:

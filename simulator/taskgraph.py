@@ -16,6 +16,7 @@ class Kind(IntEnum):
     """What a task does. Kinds from ACTIVATION on are transfers.
 
     WEIGHT makes the gradient of parameters where a schedule splits it from BACKWARD, which then makes those of inputs.
+    READY is a receiver's word to a sender, of no bytes, where messages wait for their receivers.
     """
 
     FORWARD = 0
@@ -25,6 +26,7 @@ class Kind(IntEnum):
     ACTIVATION = 4
     GRADIENT = 5
     SYNCHRONISATION = 6
+    READY = 7
 
 
 @dataclass(frozen=True, slots=True)

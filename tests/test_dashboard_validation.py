@@ -94,7 +94,7 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
         (folder / part).mkdir()
     files.write_profile(profile, folder / "profiles" / "small.json")
     files.write_cluster(cluster, folder / "clusters" / f"{CASE.network.name}.yaml")
-    (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0)))
+    (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
     files.write_plan(plan, plan_path(folder, CASE))
     sent = np.zeros(len(predicted.graph))
     done = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from test_closed_forms import chain, staged, star
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.plan import Placement
+from simulator.lowering import lower
+from simulator.plan import Placement, Plan
 from simulator.run import Run, run
-from simulator.schedules import SPLIT, schedule
+from simulator.schedules import SCHEDULES, SPLIT, schedule
 from simulator.taskgraph import Kind
 
 
@@ -133,9 +135,57 @@ def test_torch_receives_only_when_it_needs_to() -> None:
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
-    """Micro-batch 1 leaves once device 1 asks for it (4 to 5), then gradient 0 comes back (5 to 6); both wait."""
+    """Device 1 asks last, so gradient 0 goes first (4 to 5), then micro-batch 1 (5 to 6); both devices wait for both."""
     profile = chain(2, forward_s=2.0, backward_s=2.0)
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
-    assert picture(run(profile, replace(fast, rendezvous=True), plan), 1.0) == ["01    a  b", "  0a  1b"]
+    found = run(profile, replace(fast, rendezvous=True), plan)
+    assert picture(found, 1.0) == ["01    a  b", "  0a  1b"]
+    began_s = {
+        (int(found.graph.kind[task]), int(found.graph.microbatch[task])): float(found.timeline.start_s[task])
+        for task in range(len(found.graph))
+    }
+    assert (began_s[Kind.GRADIENT, 0], began_s[Kind.ACTIVATION, 1]) == pytest.approx((4.0, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "microbatches", "chunks"),
+    [("interleaved", 2, 4, 2), ("interleaved", 4, 4, 2), ("zero-bubble", 2, 4, 1), ("zero-bubble", 4, 8, 1)],
+)
+def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches: int, chunks: int) -> None:
+    """After which of its passes each rank posts each receive: ours against torch's own lowering of the same passes."""
+    torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules", reason="torch is not installed")
+    stages = devices * chunks
+    profile, instructions = chain(stages), SCHEDULES[name]
+    assert instructions is not None
+    letters = {Kind.FORWARD: "F", Kind.BACKWARD: "I" if name == "zero-bubble" else "B", Kind.WEIGHT: "W"}
+    passes = {
+        device: [
+            torch_schedules._Action.from_str(f"{one.chunk * devices + device}{letters[one.kind]}{one.microbatch}")
+            for one in instructions(devices, device, microbatches, chunks)
+        ]
+        for device in range(devices)
+    }
+    expected = set()
+    for actions in torch_schedules._add_send_recv(passes, lambda stage: stage % devices, stages).values():
+        last = None
+        for action in map(str, actions):
+            if "RECV" in action:
+                expected.add((action, last))
+            elif "SEND" not in action:
+                last = action
+    placements = {layer.name: Placement(devices=(i % devices,)) for i, layer in enumerate(profile.layers)}
+    plan = Plan(model="chain", batch_size=48, microbatches=microbatches, placements=placements, schedule=name)
+    graph = lower(profile, replace(star(devices), rendezvous=True), plan)
+    start, successors = graph.successors()
+    found = set()
+    for word in np.flatnonzero(graph.kind == Kind.READY).tolist():
+        (message,) = successors[start[word] : start[word + 1]]
+        forward = graph.kind[message] == Kind.ACTIVATION
+        reader = graph.layer[message] + forward  # a gradient goes back to the layer whose output it is of
+        asks = [
+            f"{graph.layer[t]}{letters[Kind(graph.kind[t])]}{graph.microbatch[t]}" for t in graph.predecessors(word)
+        ]
+        found.add((f"{reader}RECV_{'F' if forward else 'B'}{graph.microbatch[message]}", asks[0] if asks else None))
+    assert found == expected

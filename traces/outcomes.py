@@ -38,9 +38,10 @@ def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
     """
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
     cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
-    if case.via == "execute":
+    if case.via != "ddp":
         overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
-        cluster = replace(cluster, task_overhead_s=overhead.task_overhead_s)
+        added = {"execute": "task_overhead_s", "pipelining": "pass_overhead_s"}[case.via]
+        cluster = replace(cluster, **{added: getattr(overhead, added)})
     return profile, cluster
 
 
@@ -66,11 +67,12 @@ def timeline_path(folder: Path, case: Case) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What the executor adds to each task of a network, see traces/overhead.py."""
+    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass; traces/overhead.py."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     task_overhead_s: float
+    pass_overhead_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,65 @@
-"""What the executor adds to a task: its own step on one rank against the same layers timed one by one.
+"""What runtimes add to the layers' own work, each measured on one rank without a network.
 
-Assembling inputs, handing on gradients and memory that no layer may overwrite cost time that a profile of the layers
-does not have. Both are measured in turns in one process, so that a drift of the machine hits them alike.
+Our executor adds to every task: assembling inputs, handing on gradients and memory that no layer may overwrite cost
+time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
+one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
+batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
+step that is watched.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
+from functools import partial
 
 import numpy as np
 import torch
+from torch.distributed import pipelining
 
 from simulator.plan import Placement, Plan
 from simulator.topologies import Wire, flat_switch
 from simulator.workload import Profile
 from traces import machine
 from traces.execute import random_batch
+from traces.network import Trained, trace
+from traces.parts import cut
 from traces.rounds import Rounds
 from traces.script import Script
+from traces.stage import Stage
 from traces.transport import Mailroom, Threads
+from traces.watch import Watch
 from traces.worker import Worker
 from traces.zoo import load
+
+MICROBATCHES = 4
+
+
+def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> float:
+    """Seconds that torch's pipelines add to each pass: the median over steps of one stage that is the whole network.
+
+    It uses the default process group, of one rank. Raises UnknownNameError when the network is not in the zoo.
+    """
+    network, place = load(profile.model), torch.device("cpu")
+    names = [layer.name for layer in profile.layers]
+    watch = Watch(0, names)
+    with machine.settings(1, profile.dtype, 0, place):
+        parts = cut(trace(Trained(network.build())), [names], watch)
+        loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)
+        stage = Stage(parts, 0, [0], watch)
+        runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
+        data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
+        found = []
+        for _ in range(warmup + repeats):
+            start_s = time.monotonic()
+            runtime.step(data, target=target)
+            taken_s = time.monotonic() - start_s
+            watch.on = True
+            runtime.step(data, target=target)
+            watch.on = False
+            layers_s = sum(seen.end_s - seen.start_s for seen in watch.take(0.0))
+            found.append((taken_s - layers_s) / (2 * MICROBATCHES))
+    return max(0.0, statistics.median(found[warmup:]))
 
 
 def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, threads: int = 1) -> float:

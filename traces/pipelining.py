@@ -6,6 +6,7 @@ The network is cut into the plan's stages along its traced graph; torch's own sc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -77,7 +78,7 @@ def run_pipeline(
     results = launch(
         "traces.pipelining:train_rank", ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
     )
-    return combined(lower(profile, cluster, plan), results)
+    return combined(lower(profile, replace(cluster, rendezvous=True), plan), results)
 
 
 def train_rank(
@@ -93,10 +94,10 @@ def train_rank(
     """What each process of `run_pipeline` does."""
     torch.manual_seed(0)
     network = load(model)
-    trained = Trained(network.build())
     watch = Watch(rank.number, [name for names in stages for name in names])
-    parts = cut(trace(trained), stages, watch)
+    parts = cut(trace(Trained(network.build())), stages, watch)
     own = [Stage(parts, number, homes, watch) for number, home in enumerate(homes) if home == rank.number]
+    del parts  # the stages of other ranks take no memory here
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
     loss = partial(watch.call, stages[-1][-1], nn.functional.cross_entropy)
@@ -108,11 +109,10 @@ def train_rank(
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 
     def step() -> None:
-        if optimizer is not None:
-            optimizer.zero_grad()
         runtime.step(*first, **last)
         if optimizer is not None:
             with watch.update():
                 optimizer.step()
+            optimizer.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
 
     return train(rank, step, steps, watch)

@@ -2,7 +2,7 @@
 
     once, before any run     calibration of every lab       folder/clusters
                              a profile of every network     folder/profiles
-                             what the executor adds to it   folder/overheads
+                             what runtimes add to it        folder/overheads
     for each run             prediction from those files    folder/runs
                              alone, then the run itself
                              plan, and when each task ran   folder/plans, folder/timelines
@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from simulator import files
 from simulator.cluster import Cluster
@@ -39,7 +40,7 @@ from traces.executions import write_execution
 from traces.launch import launch
 from traces.netlab import Lab
 from traces.outcomes import Outcome, Overhead, Validation, plan_path, profile_and_cluster, timeline_path
-from traces.overhead import task_overhead_s
+from traces.overhead import pass_overhead_s, task_overhead_s
 from traces.pipelining import run_pipeline
 from traces.rank import Rank
 from traces.steps import Measured
@@ -73,7 +74,7 @@ def validate(
     missing = [case for case in cases if not _path(folder, case).exists()]
     for model in dict.fromkeys(case.model for case in missing):
         _profile(folder, model, cores, say)
-    for model in dict.fromkeys(case.model for case in missing if case.via == "execute"):
+    for model in dict.fromkeys(case.model for case in missing if case.via != "ddp"):
         _overhead(folder, model, cores, say)
     for network in dict.fromkeys(case.network for case in missing):
         _calibrated(folder, network, cores, say)
@@ -143,22 +144,30 @@ def profile_rank(rank: Rank, model: str, path: str) -> None:
 
 
 def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
-    """Measure on every core at once what the executor adds to a task of the network, unless it is stored."""
+    """Measure on every core at once what runtimes add to the work of the network's layers, unless it is stored."""
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
-        say(f"executor's overhead on {model}")
+        say(f"runtimes' overhead on {model}")
         pinned = pinning(len(cores), cores)
         arguments = {"path": str(folder / "profiles" / f"{model}.json")}
         found = launch(
             "traces.validate:overhead_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=300
         )
-        files.write_text_atomic(path, files.to_json(Overhead(task_overhead_s=statistics.fmean(found))))
+        of_task, of_pass = (statistics.fmean(each) for each in zip(*found, strict=True))
+        overhead = Overhead(task_overhead_s=of_task, pass_overhead_s=of_pass)
+        files.write_text_atomic(path, files.to_json(overhead))
 
 
-def overhead_rank(rank: Rank, path: str) -> float:
-    """What each process of `_overhead` does."""
+def overhead_rank(rank: Rank, path: str) -> tuple[float, float]:
+    """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines."""
+    profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
-    return task_overhead_s(files.read_profile(path))
+    of_task = task_overhead_s(profile)
+    rank.doing("a pipeline of one stage")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    of_pass = pass_overhead_s(profile)
+    dist.destroy_process_group()
+    return of_task, of_pass
 
 
 def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Callable[[str], None]) -> None:

@@ -1,0 +1,160 @@
+"""The forward and backward passes of a plan's shards: what they take, hold and add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.builder import GraphBuilder
+from simulator.cluster import Cluster
+from simulator.costs import shard_seconds
+from simulator.exchange import element_bytes, replicas_of, shard_elements
+from simulator.gradients import addition_s
+from simulator.plan import Placement, Plan
+from simulator.regions import shards
+from simulator.schedules import SPLIT, stages
+from simulator.taskgraph import Floats, Ints, Kind
+from simulator.workload import Profile
+
+
+def add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> Passes:
+    """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
+    placements = [plan.placements[layer.name] for layer in profile.layers]
+    device = np.concatenate([np.array(placement.devices, dtype=np.int64) for placement in placements])
+    sizes = [len(placement.devices) for placement in placements]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    layer = np.repeat(np.arange(len(sizes)), sizes)
+    shard = np.concatenate([np.arange(size) for size in sizes])
+    seconds = np.concatenate([pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
+    seconds = seconds / np.array(cluster.speeds)[device]
+    saved, output = _pass_bytes(profile, plan)
+    columns = {"device": device, "layer": layer, "shard": shard}
+    forward = builder.add(
+        Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
+    )
+    weight_s = seconds[1] * _weight_fractions(profile, plan)[layer]
+    backward = builder.add(
+        Kind.BACKWARD,
+        len(device),
+        seconds=seconds[1] - weight_s,
+        priority=2 * len(sizes) - 1 - layer,
+        allocated_bytes=output,
+        **columns,
+    )
+    builder.depend(backward, forward)
+    last = backward.copy()
+    split = np.flatnonzero(weight_s > 0)
+    columns = {"device": device[split], "layer": layer[split], "shard": shard[split]}
+    last[split] = builder.add(
+        Kind.WEIGHT, len(split), seconds=weight_s[split], priority=2 * len(sizes) - 1 - layer[split], **columns
+    )
+    builder.depend(last[split], backward[split])
+    builder.column("freed_bytes")[last] += saved + output
+    return Passes(first=first, device=device, last=last, total=len(device))
+
+
+def add_gradients(
+    builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan, passes: Passes, starts: Ints
+) -> None:
+    """Let backward passes add their gradients to those that their device has already, in time and memory.
+
+    A device keeps the gradient that it makes first. Later micro-batches add theirs to it, and in the first one those
+    of its further shards with the same parameters. What is to be added is held apart until then, as is a gradient on
+    its way into the buffer of a collective.
+    """
+    seconds = builder.column("seconds")
+    held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
+    for piece in replicas_of(profile, plan):
+        placement = plan.placements[profile.layers[piece.layer].name]
+        last = passes.last[passes.forward(piece.layer)][flat_slots(placement, piece.slot)]
+        device = placement.array[:, piece.slot].ravel()
+        added_s = addition_s(profile, piece) / np.array(cluster.speeds)[device]
+        seconds[np.add.outer(starts[1:], last)] += added_s
+        further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
+        seconds[last[further]] += added_s[further]
+        apart = last if len(piece.devices) > 1 else last[further]
+        for column in held:
+            column[np.append(np.add.outer(starts[1:], last), apart)] += piece.parameter_bytes
+
+
+def _weight_fractions(profile: Profile, plan: Plan) -> Floats:
+    """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
+
+    Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
+    for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
+    """
+    found = np.zeros(len(profile.layers))
+    if plan.schedule in SPLIT:
+        found[[layer.parameter_bytes > 0 for layer in profile.layers]] = 0.5
+        found[stages(profile, plan)[0]] = 1.0
+    return found
+
+
+def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
+    """(forward, backward) seconds of each shard of a layer at speed 1, shape (2, shards)."""
+    layer = profile.layers[position]
+    placement = plan.placements[layer.name]
+    sample, channel, height, width = (
+        np.array([b - a for a, b in axis])
+        for axis in shards(layer, plan.microbatch_size, placement.degrees, placement.samples)
+    )
+    area = np.multiply.outer(height, width).ravel()
+    plane = layer.output_shape[1] * layer.output_shape[2]
+    unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
+    table = np.array(
+        [
+            [
+                [shard_seconds(profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
+                for c in unique[1][0]
+            ]
+            for n in unique[0][0]
+        ]
+    )
+    chosen = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]
+    return chosen.reshape(-1, 2).T
+
+
+def _pass_bytes(profile: Profile, plan: Plan) -> tuple[Floats, Floats]:
+    """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
+    saved, output = [], []
+    for position, layer in enumerate(profile.layers):
+        elements = shard_elements(profile, plan.placements[layer.name], position, plan.microbatch_size)
+        bytes_each = element_bytes(profile, position)
+        output.append(elements * bytes_each)
+        saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
+    return np.concatenate(saved), np.concatenate(output)
+
+
+def flat_slots(placement: Placement, slot: int) -> Ints:
+    """Flat shard numbers of one channel slot."""
+    return np.arange(len(placement.devices)).reshape(placement.degrees)[:, slot].ravel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
+
+    last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
+    """
+
+    first: Ints
+    device: Ints
+    last: Ints
+    total: int
+
+    def forward(self, layer: int) -> Ints:
+        return np.arange(self.first[layer], self.first[layer + 1])
+
+    def of(self, forward: Ints, kind: Kind) -> Ints:
+        """The tasks of one kind of pass over the layers that `forward` tasks run, in their order."""
+        if kind == Kind.FORWARD:
+            return forward
+        backward = forward[::-1] + self.total
+        last: Ints = self.last[forward[::-1]]
+        return backward if kind == Kind.BACKWARD else last[last != backward]
+
+    def backwards_on(self, device: int) -> Ints:
+        """What ends the backward passes of a device; a split pass also has its first part ended by then."""
+        found: Ints = self.last[self.device == device]
+        return found
