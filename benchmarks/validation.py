@@ -1,7 +1,7 @@
 """Put the tables of a stored validation into the documentation. Usage: python -m benchmarks.validation FOLDER
 
-FOLDER is what `shardscope validate --output FOLDER` wrote. Its validation.json becomes docs/validation.json, and the
-tables between `<!-- NAME -->` and `<!-- end -->` in docs/validation.md and README.md are made anew.
+FOLDER is what `shardscope validate --output FOLDER` wrote. Its validation.json becomes the one that the dashboard
+ships, and the tables between `<!-- NAME -->` and `<!-- end -->` in docs/validation.md and README.md are made anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.published import table
+from dashboard.validations import SHIPPED
 from simulator import files
 from simulator.cli.validate import row
 from traces.outcomes import Outcome, Validation, summarised
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     folder = Path(sys.argv[1])
     stored = files.read_json(folder / "validation.json", Validation)
-    shutil.copy(folder / "validation.json", ROOT / "docs" / "validation.json")
+    shutil.copy(folder / "validation.json", SHIPPED)
     parts = {"accuracy": accuracy(stored), "machine": machine(stored), "runs": runs(stored)}
     for page in (ROOT / "README.md", ROOT / "docs" / "validation.md"):
         page.write_text(filled(page.read_text(), parts))
@@ -40,8 +41,9 @@ def filled(text: str, parts: dict[str, str]) -> str:
 
 def machine(stored: Validation) -> str:
     """Where and when the runs were made, and what else the machine did."""
-    dates = sorted(outcome.date for outcome in stored.outcomes)
-    loads = [outcome.load for outcome in stored.outcomes]
+    rounds = [made for outcome in stored.outcomes for made in outcome.rounds]
+    dates = sorted(made.date for made in rounds)
+    loads = [made.load for made in rounds]
     return (
         f"{dates[0]} to {dates[-1][-5:]} UTC, {stored.machine} each, {stored.cores} cores, torch "
         f"{stored.software['torch']}, Python {stored.software['python']}. Processes in the run queue as a run began: "
@@ -69,7 +71,8 @@ def accuracy(stored: Validation) -> str:
 
 def runs(stored: Validation) -> str:
     """Every run, worst first."""
-    header = ["run", "predicted", "actual", "spread", "error", "MB sent", "counted", "MB held", "measured", "load"]
+    header = ["run", "predicted", "actual", "spread", "drift", "error"]
+    header += ["MB sent", "counted", "MB held", "measured", "load"]
     ordered = sorted(stored.outcomes, key=lambda outcome: -abs(outcome.error))
     return table(header, [[*row(outcome), f"{outcome.load:.1f}"] for outcome in ordered])
 

@@ -21,7 +21,9 @@ from simulator.reconfiguration import Overheads, read_overheads
 from simulator.scenario import POLICIES, Scenario, read_scenario
 from simulator.workload import Profile
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_HERE = Path(__file__).resolve().parent
+EXAMPLES = _HERE / "examples" if (_HERE / "examples").exists() else _HERE.parent / "examples"
+"""In an installed package beside this file, in the repository beside the package."""
 MOST_EVENTS = 100
 MOST_CHECKPOINTS = 5000
 MOST_DEVICES = 64

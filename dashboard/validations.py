@@ -10,7 +10,7 @@ from simulator import files
 from traces.compare import Comparison
 from traces.outcomes import Outcome, Validation, explained
 
-SHIPPED = Path(__file__).resolve().parent.parent / "docs" / "validation.json"
+SHIPPED = Path(__file__).resolve().with_name("validation.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class Group:
 
 
 def at_hand(path: Path | None = None) -> dict[str, Stored]:
-    """The validation at `path`, a file or the folder of `shardscope validate`; the shipped one, if any, comes next.
+    """The validation at `path`, a file or the folder of `shardscope validate`; the shipped one comes next.
 
     Raises InputError where a file is no validation, OSError where it cannot be read.
     """
     given = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
-    return given | ({"shipped": _opened(SHIPPED)} if SHIPPED.exists() else {})
+    return given | {"shipped": _opened(SHIPPED)}
 
 
 def grouped(outcomes: Sequence[Outcome], by: str) -> list[Group]:

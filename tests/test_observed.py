@@ -107,5 +107,5 @@ def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     assert (start_s[later] >= end_s[graph.dependencies] - 1e-3)[~free].all()
     busy_s = (end_s - start_s)[(graph.device == 0) & ~graph.is_transfer]
     assert (busy_s > 0).mean() > 0.6 and 0 < busy_s.sum() < found.timeline.step_s
-    assert (end_s > start_s)[graph.is_transfer].all()
+    assert (end_s > start_s)[graph.bytes > 0].all()
     assert found.sent_bytes.sum() == pytest.approx(graph.bytes[graph.is_transfer].sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
 from simulator.lowering import lower
 from simulator.schedules import stages
+from simulator.workload import Profile
 from traces import namespaces, suite, validate
+from traces.merging import median_profile
 from traces.network import Trained, trace
-from traces.outcomes import Outcome, summarised
+from traces.outcomes import Outcome, Round, summarised
 from traces.parts import cut
 from traces.pipelining import run_pipeline
 from traces.steps import combined
@@ -31,11 +34,17 @@ CASE = suite.Case(model="vgg_small", network=suite.Network(ranks=2, mbit=200), s
 
 
 def outcome(error: float, mbit: int = 200) -> Outcome:
-    """A run of 100 ms that was predicted with this error."""
+    """A run of 100 ms, the median of three rounds, that was predicted with this error."""
     return Outcome(
-        case=replace(CASE, network=suite.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error), actual_s=0.1,
-        actual_spread_s=0.001, steps=16, attempts=1, predicted_bytes=1000.0, counted_bytes=1010.0,
-        predicted_memory_bytes=5e6, actual_memory_bytes=6_000_000, load=0.5, date="2026-11-21 03:00",
+        case=replace(CASE, network=suite.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
+        predicted_bytes=1000.0, predicted_memory_bytes=5e6, rounds=tuple(made(s) for s in (0.09, 0.1, 0.12)),
+    )  # fmt: skip
+
+
+def made(step_s: float) -> Round:
+    return Round(
+        step_s=step_s, spread_s=0.001, steps=16, sent_bytes=1010.0, peak_bytes=6_000_000, load=0.5,
+        date="2026-11-21 03:00",
     )  # fmt: skip
 
 
@@ -76,11 +85,11 @@ def test_summary_has_mean_bias_and_worst() -> None:
 def test_stored_runs_are_read_worst_first_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "available", lambda: None)
     (tmp_path / "runs").mkdir()
-    made = [outcome(0.02), outcome(-0.10, mbit=100)]
-    for each in made:
+    both = [outcome(0.02), outcome(-0.10, mbit=100)]
+    for each in both:
         files.write_text_atomic(tmp_path / "runs" / f"{each.case.name}.json", files.to_json(each))
-    assert validate.stored(tmp_path) == made[::-1]
-    assert validate.validate([CASE], tmp_path, make_plan) == [made[0]]
+    assert validate.stored(tmp_path) == both[::-1]
+    assert validate.validate([CASE], tmp_path, make_plan) == [both[0]]
 
 
 def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +132,26 @@ def test_a_plan_without_stages_is_refused() -> None:
 @pytest.mark.alone
 @pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 def test_the_reduced_suite_is_predicted_within_15_percent(tmp_path: Path) -> None:
-    outcomes = validate.validate(suite.reduced(), tmp_path, make_plan)
+    outcomes = validate.validate(suite.reduced(), tmp_path, make_plan, rounds=2)
     assert len(outcomes) == len(suite.reduced())
     found = summarised(outcomes)
     assert found.mean_absolute_error < 0.15, outcomes
     assert abs(found.worst_bytes_error) < 0.03, outcomes
+
+
+def test_a_profile_is_the_median_of_its_captures() -> None:
+    """A capture while the machine was a fifth faster counts no more than one while it was slower."""
+    profile = files.read_profile("vgg_small")
+
+    def at(speed: float) -> Profile:
+        def faster(one: Any) -> Any:
+            return replace(one, forward_s=one.forward_s / speed, backward_s=one.backward_s / speed)
+
+        layers = [replace(faster(each), scaling=tuple(map(faster, each.scaling))) for each in profile.layers]
+        return replace(profile, layers=tuple(layers), step_s=(profile.step_s or 1.0) / speed)
+
+    found = median_profile([at(1.2), at(1.0), at(0.9)])
+    assert found.layers == profile.layers and found.step_s == profile.step_s
+    other = replace(profile, batch_size=profile.batch_size * 2)
+    with pytest.raises(InputError, match="all measure the layers of 'vgg_small' at the same points"):
+        median_profile([profile, other])

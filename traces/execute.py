@@ -10,6 +10,7 @@ where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignmen
 
 from __future__ import annotations
 
+import gc
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +88,11 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
     batch = random_batch(script)
-    found = [worker.step(*batch) for _ in range(WARMUP + steps)][WARMUP:]
+    for _ in range(WARMUP):
+        worker.step(*batch)
+    gc.disable()
+    found = [worker.step(*batch) for _ in range(steps)]
+    gc.enable()
     worker.close()
     columns = {name: np.stack([getattr(step, name) for step in found]) for name in ("start_s", "end_s", "sent_bytes")}
     np.savez(place / f"{rank.number}.npz", loss=np.array([step.loss for step in found]), **columns)  # type: ignore[arg-type]

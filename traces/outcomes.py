@@ -76,34 +76,75 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A run and its prediction. Seconds per step, payload bytes per step, peak bytes of the fullest rank.
+class Round:
+    """A run made once: the median of its steps, and their interquartile range.
 
-    actual_spread_s: interquartile range over the steps of the calmest of the attempts. actual_memory_bytes: None where
-    it is not measured. load: of the machine as the run began, in processes. date: of the run.
+    sent_bytes: payload per step. peak_bytes: of the fullest rank, None where it is not measured. load: of the machine
+    as it began, in processes.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    step_s: float
+    spread_s: float
+    steps: int
+    sent_bytes: float
+    peak_bytes: int | None
+    load: float
+    date: str
+
+    def __post_init__(self) -> None:
+        require(0 < self.step_s < inf, "step_s", self.step_s, "a step takes time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
+
+    What is said of the run is the median over the rounds, as a shared machine's speed drifts from minute to minute.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     case: Case
     predicted_s: float
-    actual_s: float
-    actual_spread_s: float
-    steps: int
-    attempts: int
     predicted_bytes: float
-    counted_bytes: float
     predicted_memory_bytes: float
-    actual_memory_bytes: int | None
-    load: float
-    date: str
+    rounds: tuple[Round, ...]
 
     def __post_init__(self) -> None:
-        for name in ("predicted_s", "actual_s"):
-            require(0 < getattr(self, name) < inf, name, getattr(self, name), "a step takes time")
+        require(0 < self.predicted_s < inf, "predicted_s", self.predicted_s, "a step takes time")
+        require(len(self.rounds) > 0, "rounds", "empty", "a run has been made")
         sent = self.predicted_bytes > 0
         require(0 <= self.predicted_bytes < inf, "predicted_bytes", self.predicted_bytes, "it is finite and at least 0")
-        require(self.counted_bytes > 0 or not sent, "counted_bytes", self.counted_bytes, "the plan sends something")
+        require(self.counted_bytes > 0 or not sent, "sent_bytes", self.counted_bytes, "the plan sends something")
+
+    @property
+    def actual_s(self) -> float:
+        return statistics.median(each.step_s for each in self.rounds)
+
+    @property
+    def actual_spread_s(self) -> float:
+        """Interquartile range of the steps of a round."""
+        return statistics.median(each.spread_s for each in self.rounds)
+
+    @property
+    def drift_s(self) -> float:
+        """Between the fastest and the slowest round."""
+        return max(each.step_s for each in self.rounds) - min(each.step_s for each in self.rounds)
+
+    @property
+    def counted_bytes(self) -> float:
+        return statistics.median(each.sent_bytes for each in self.rounds)
+
+    @property
+    def actual_memory_bytes(self) -> int | None:
+        return max((each.peak_bytes for each in self.rounds if each.peak_bytes is not None), default=None)
+
+    @property
+    def load(self) -> float:
+        """The machine's greatest as a round began."""
+        return max(each.load for each in self.rounds)
 
     @property
     def error(self) -> float:

@@ -1,7 +1,7 @@
 """Predict real runs, make them, and say how wrong the predictions were.
 
     once, before any run     calibration of every lab       folder/clusters
-                             a profile of every network     folder/profiles
+                             a profile of every network     folder/profiles, the median of folder/captures
                              what runtimes add to it        folder/overheads
     for each run             prediction from those files    folder/runs
                              alone, then the run itself
@@ -9,7 +9,8 @@
     in the end               all runs, machine, software    folder/validation.json
 
 A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
-on this machine, each pinned to one core.
+on this machine, each pinned to one core. A shared machine's speed drifts by a fifth from minute to minute; therefore
+captures are spread over the calibration, and the suite is run through in rounds.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
 from traces.executions import write_execution
 from traces.launch import launch
+from traces.merging import median_profile
 from traces.netlab import Lab
-from traces.outcomes import Outcome, Overhead, Validation, plan_path, profile_and_cluster, timeline_path
+from traces.outcomes import Outcome, Overhead, Round, Validation, plan_path, profile_and_cluster, timeline_path
 from traces.overhead import pass_overhead_s, task_overhead_s
 from traces.pipelining import run_pipeline
 from traces.rank import Rank
@@ -47,10 +49,8 @@ from traces.steps import Measured
 from traces.suite import Case, Network, pinning
 
 STEPS = 16
-CALM = 0.1
-"""A run whose interquartile range is a larger part of its median was disturbed; it is made again, at most"""
-ATTEMPTS = 3
-"""times in all, and the calmest counts, whatever it says of the prediction."""
+ROUNDS = 3
+CAPTURES = 3
 BATCH_SIZE = 32
 CALIBRATED_BYTES = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
 
@@ -58,9 +58,14 @@ MakePlan = Callable[[Case, Profile, Cluster], Plan]
 
 
 def validate(
-    cases: Sequence[Case], folder: Path, make_plan: MakePlan, say: Callable[[str], None] = print
+    cases: Sequence[Case],
+    folder: Path,
+    make_plan: MakePlan,
+    say: Callable[[str], None] = print,
+    *,
+    rounds: int = ROUNDS,
 ) -> list[Outcome]:
-    """Every case's outcome, worst first; those that `folder` holds are read, the others made and stored there.
+    """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
     make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line.
     A run that fails is told and left out. Raises RunError where this machine has no network lab.
@@ -69,24 +74,22 @@ def validate(
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
     cores = sorted(os.sched_getaffinity(0))[:2]
-    for part in ("profiles", "overheads", "clusters", "runs", "plans", "timelines"):
+    for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    missing = [case for case in cases if not _path(folder, case).exists()]
-    for model in dict.fromkeys(case.model for case in missing):
-        _profile(folder, model, cores, say)
-    for model in dict.fromkeys(case.model for case in missing if case.via != "ddp"):
-        _overhead(folder, model, cores, say)
-    for network in dict.fromkeys(case.network for case in missing):
-        _calibrated(folder, network, cores, say)
-    for number, case in enumerate(missing, 1):
-        try:
-            outcome = _made(folder, case, cores, make_plan)
-        except ShardscopeError as error:
-            say(f"[{number}/{len(missing)}] {case.name}: {error}")
-            continue
-        files.write_text_atomic(_path(folder, case), files.to_json(outcome))
-        say(f"[{number}/{len(missing)}] {case.name}: predicted {outcome.predicted_s * 1e3:.1f} ms, "
-            f"actual {outcome.actual_s * 1e3:.1f} ms, error {outcome.error:+.1%}")  # fmt: skip
+    _calibrate([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say)
+    for number in range(rounds):
+        missing = [case for case in cases if len(_rounds(folder, case)) <= number]
+        for count, case in enumerate(missing, 1):
+            progress = f"[round {number + 1}/{rounds}, {count}/{len(missing)}] {case.name}"
+            try:
+                outcome = _made(folder, case, cores, make_plan)
+            except ShardscopeError as error:
+                say(f"{progress}: {error}")
+                continue
+            files.write_text_atomic(_path(folder, case), files.to_json(outcome))
+            actual_s = outcome.rounds[-1].step_s
+            say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
+                f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
     wanted = {case.name for case in cases}
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
     place = torch.device("cpu")
@@ -125,11 +128,35 @@ def _path(folder: Path, case: Case) -> Path:
     return folder / "runs" / f"{case.name}.json"
 
 
-def _profile(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
+    """The rounds of a run that `folder` holds."""
+    path = _path(folder, case)
+    return files.read_json(path, Outcome).rounds if path.exists() else ()
+
+
+def _calibrate(cases: Sequence[Case], folder: Path, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them."""
+    models = list(dict.fromkeys(case.model for case in cases))
+    networks = list(dict.fromkeys(case.network for case in cases))
+    for number in range(CAPTURES):
+        for model in models:
+            _captured(folder, model, number, cores, say)
+        for network in networks[number::CAPTURES]:
+            _calibrated(folder, network, cores, say)
+    for model in models:
+        path = folder / "profiles" / f"{model}.json"
+        if not path.exists():
+            captures = [folder / "captures" / f"{model}.{number}.json" for number in range(CAPTURES)]
+            files.write_profile(median_profile([files.read_profile(each) for each in captures]), path)
+    for model in dict.fromkeys(case.model for case in cases if case.via != "ddp"):
+        _overhead(folder, model, cores, say)
+
+
+def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None]) -> None:
     """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
-    path = folder / "profiles" / f"{model}.json"
+    path = folder / "captures" / f"{model}.{number}.json"
     if not path.exists():
-        say(f"profile of {model}")
+        say(f"capture {number + 1} of {CAPTURES} of {model}")
         pinned = pinning(len(cores), cores)
         arguments = {"model": model, "path": str(path)}
         launch("traces.validate:profile_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=900)
@@ -191,27 +218,27 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, C
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
+    """The case with one more round."""
     profile, cluster, plan, report = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
-    attempts: list[Measured] = []
-    while len(attempts) < ATTEMPTS and all(each.spread_s > CALM * each.step_s for each in attempts):
-        attempts.append(_run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores)))
-    found = min(attempts, key=lambda each: each.spread_s / each.step_s)
+    found = _run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores))
     files.write_plan(plan, plan_path(folder, case))
     write_execution(found.execution, timeline_path(folder, case))
+    made = Round(
+        step_s=found.step_s,
+        spread_s=found.spread_s,
+        steps=len(found.steps_s),
+        sent_bytes=found.sent_bytes or 0.0,
+        peak_bytes=max(found.peak_bytes, default=None),
+        load=load,
+        date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+    )
     return Outcome(
         case=case,
         predicted_s=report.step_s,
-        actual_s=found.step_s,
-        actual_spread_s=found.spread_s,
-        steps=len(found.steps_s),
-        attempts=len(attempts),
         predicted_bytes=report.communication_bytes.total,
-        counted_bytes=found.sent_bytes or 0.0,
         predicted_memory_bytes=report.peak_memory_bytes,
-        actual_memory_bytes=max(found.peak_bytes, default=None),
-        load=load,
-        date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+        rounds=(*_rounds(folder, case), made),
     )
 
 

@@ -85,16 +85,17 @@ def _setting(one: Outcome) -> dict[str, str]:
         ),
         "all-reduce": f"{case.collective}, buckets of {format_bytes(case.bucket_bytes)}",
         "straggler": slow,
-        "date": one.date,
+        "date": one.rounds[0].date,
     }
 
 
 def _numbers(one: Outcome) -> dict[str, str]:
-    again = f"; calmest of {one.attempts} attempts" if one.attempts > 1 else ""
+    rounds = f"{len(one.rounds)} rounds of {one.rounds[0].steps} steps"
     measured = one.actual_memory_bytes
     return {
         "step predicted": format_time(one.predicted_s),
-        "step actual": f"{format_time(one.actual_s)}, median of {one.steps}{again}",
+        "step actual": f"{format_time(one.actual_s)}, median of {rounds}",
+        "drift": f"{format_time(one.drift_s)} between the fastest and the slowest round",
         "spread of steps": f"{format_time(one.actual_spread_s)} ({one.actual_spread_s / one.actual_s:.1%})",
         "off by": f"{format_time(abs(one.predicted_s - one.actual_s))} too {_direction(one)}",
         "bytes predicted": format_bytes(one.predicted_bytes),

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator.cli import _options
 from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=_options.count, default=3, help="how often every run is made (default 3)"
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
@@ -51,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.predict_again:
         validate.predict_again(cases, args.output, make_plan)
-    outcomes = validate.validate(cases, args.output, make_plan, say=lambda line: print(line, flush=True))
+    outcomes = validate.validate(
+        cases, args.output, make_plan, say=lambda line: print(line, flush=True), rounds=args.rounds
+    )
     if not outcomes:
         raise RunError("no run succeeded; the lines above say why")
     _print(outcomes)
@@ -76,7 +82,7 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
 def _print(outcomes: Sequence[Outcome]) -> None:
     from simulator.cli._printing import new_console, new_table
 
-    header = ("run", "predicted", "actual", "spread", "error", "MB sent", "counted", "MB held", "measured")
+    header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
@@ -91,6 +97,7 @@ def row(found: Outcome) -> tuple[str, ...]:
         f"{found.predicted_s * 1e3:.1f} ms",
         f"{found.actual_s * 1e3:.1f} ms",
         f"{found.actual_spread_s * 1e3:.1f} ms",
+        f"{found.drift_s * 1e3:.1f} ms",
         f"{found.error:+.1%}",
         f"{found.predicted_bytes / 1e6:.2f}",
         f"{found.counted_bytes / 1e6:.2f}",

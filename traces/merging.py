@@ -1,0 +1,50 @@
+"""Several captures of one network as one profile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.errors import require
+from simulator.workload import Layer, Profile, ScalingPoint
+
+
+def median_profile(captures: Sequence[Profile]) -> Profile:
+    """The first of `captures` with the median of all for every time, the spreads and what was told left as they are.
+
+    Raises InputError when they are not of the same network at the same points.
+    """
+    first = captures[0]
+    for other in captures[1:]:
+        alike = _measured_points(other) == _measured_points(first)
+        require(alike, "captures", other.model, f"all measure the layers of {first.model!r} at the same points")
+    layers = tuple(_median_layer([capture.layers[i] for capture in captures]) for i in range(len(first.layers)))
+    steps_s = [capture.step_s for capture in captures if capture.step_s is not None]
+    found = replace(first, layers=layers, step_s=statistics.median(steps_s) if steps_s else None)
+    sums = [layer.forward_s + layer.backward_s + layer.update_s for layer in layers]
+    return replace(found, layers_to_step=sum(sums) / found.step_s if found.step_s else None)
+
+
+def _median_layer(layers: Sequence[Layer]) -> Layer:
+    columns = zip(*(layer.scaling for layer in layers), strict=True)
+    return replace(
+        layers[0],
+        forward_s=statistics.median(layer.forward_s for layer in layers),
+        backward_s=statistics.median(layer.backward_s for layer in layers),
+        update_s=statistics.median(layer.update_s for layer in layers),
+        scaling=tuple(_median_point(points) for points in columns),
+    )
+
+
+def _median_point(points: Sequence[ScalingPoint]) -> ScalingPoint:
+    return replace(
+        points[0],
+        forward_s=statistics.median(point.forward_s for point in points),
+        backward_s=statistics.median(point.backward_s for point in points),
+    )
+
+
+def _measured_points(profile: Profile) -> object:
+    points = [[(point.batch_size, point.channel_fraction) for point in layer.scaling] for layer in profile.layers]
+    return profile.batch_size, [layer.name for layer in profile.layers], points
