@@ -197,12 +197,20 @@ class _Run:
             self._after_turn(task)
 
     def _busy_share(self, task: int) -> float:
-        """The part that computes of the devices on a transfer's hosts, on average over its ends; words are for free."""
+        """The part that computes of the devices on a transfer's hosts, on average over its ends.
+
+        Where messages meet their receivers, words are for free, and a sender's own compute delays no message, as it
+        has handed it to the kernel; that of others on its host does.
+        """
         if self._meets and not self._bytes[task]:
             return 0.0
-        ends = [self._neighbours[device] for device in self._routes[self._route[task]].devices]
-        busy = [sum(self._idle[d] is None or bool(self._ready[d]) for d in end) / len(end) for end in ends if end]
-        return sum(busy) / len(ends)
+        route = self._routes[self._route[task]]
+        sender = route.pairs[0][0] if self._meets and len(route.pairs) == 1 else -1
+        ends = [self._neighbours[device] for device in route.devices]
+        return sum(sum(map(self._computes, {*end} - {sender})) / len(end) for end in ends if end) / len(ends)
+
+    def _computes(self, device: int) -> bool:
+        return self._idle[device] is None or bool(self._ready[device])
 
     def _take_turn(self, task: int) -> None:
         """Go on with a transfer once: when it has waited long enough, or earlier, when nothing computes any more."""

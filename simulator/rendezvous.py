@@ -9,10 +9,12 @@ a message that its side sends. Of two messages in opposite directions, that of t
     0 -> 1     word for b >                                         a a a a>
     1 -> 0                               b b b b> word for a >
 
-When a device asks to receive depends on the schedule. GPipe and 1F1B ask just before the pass that needs the message;
-1F1B moreover goes on only when what it sent has arrived, and GPipe's first backward pass waits for all that its forward
-passes sent. In torch's interleaved and zero-bubble schedules a device asks as early as its sender's turn has come when
-passes are dealt out in rounds, one to each device that has what it needs.
+When a device asks to receive depends on the schedule. GPipe and 1F1B ask just before the pass that needs the message.
+1F1B moreover goes on only when what it sends is off its hands, and GPipe's first backward pass waits for that of all
+that its forward passes send. A message is off its sender's hands when the word for it has come: from then on it is with
+the kernel, which takes a few megabytes before they are on the wire. In torch's interleaved and zero-bubble schedules a
+device asks as early as its sender's turn has come when passes are dealt out in rounds, one to each device that has what
+it needs.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ ASKS: Mapping[str, str] = {"gpipe": LATE, "1f1b": JOINT, "interleaved": EARLY, "
 def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], schedule: str) -> None:
     """Let messages wait for their receivers' words, and passes for what was sent; orders: see `Meetings`."""
     meetings = Meetings(builder, orders)
-    words = meetings.add_words()
+    words = meetings.words
     asked = meetings.early() if ASKS[schedule] == EARLY else meetings.late()
     for message, (place, number) in asked.items():
         if number >= 0:
@@ -53,8 +55,9 @@ class Meetings:
     builder: GraphBuilder
     orders: Sequence[Sequence[Ints]]
 
-    def add_words(self) -> dict[int, int]:
-        """Append a READY task for each message; by message."""
+    @cached_property
+    def words(self) -> dict[int, int]:
+        """By message, its READY task, which is appended when this is first asked for."""
         builder = self.builder
         messages = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(m for made in self.made for m in made)]))
         owner = {name: builder.column(name)[messages] for name in ("layer", "microbatch", "shard", "priority")}
@@ -96,20 +99,20 @@ class Meetings:
         return found
 
     def wait_for_sends(self, place: int) -> None:
-        """A pass waits for what the pass before it sent; a second forward pass in a row overlaps with that."""
+        """A pass waits until what the pass before it sends is off; a second forward pass in a row does not."""
         order, kind = self.orders[place], self.builder.column("kind")
         for k in range(1, len(order)):
             after = k + (kind[order[k][0]] == kind[order[k - 1][0]] == Kind.FORWARD)
             if after < len(order):
-                self.builder.depend(order[after][0], self.made[place][k - 1])
+                self.builder.depend(order[after][0], [self.words[sent] for sent in self.made[place][k - 1].tolist()])
 
     def flush_before_backward(self, place: int) -> None:
-        """The first backward pass waits for all that the forward passes sent."""
+        """The first backward pass waits until all that the forward passes send is off."""
         order, kind = self.orders[place], self.builder.column("kind")
         for k in range(1, len(order)):
             if kind[order[k][0]] != Kind.FORWARD and kind[order[k - 1][0]] == Kind.FORWARD:
-                for sent in self.made[place][:k]:
-                    self.builder.depend(order[k][0], sent)
+                for made in self.made[place][:k]:
+                    self.builder.depend(order[k][0], [self.words[sent] for sent in made.tolist()])
 
     @cached_property
     def needed(self) -> list[list[Ints]]:

@@ -135,13 +135,13 @@ def test_torch_receives_only_when_it_needs_to() -> None:
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
-    """Device 1 asks last, so gradient 0 goes first (4 to 5), then micro-batch 1 (5 to 6); both wait for both."""
+    """Device 1 asks last, so gradient 0 goes first (4 to 5), then micro-batch 1 (5 to 6), which device 0 leaves to it."""
     profile = chain(2, forward_s=2.0, backward_s=2.0)
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
     found = run(profile, replace(fast, rendezvous=True), plan)
-    assert picture(found, 1.0) == ["01    a  b", "  0a  1b"]
+    assert picture(found, 1.0) == ["01   a   b", "  0a  1b"]
     began_s = {
         (int(found.graph.kind[task]), int(found.graph.microbatch[task])): float(found.timeline.start_s[task])
         for task in range(len(found.graph))
