@@ -135,7 +135,7 @@ def test_torch_receives_only_when_it_needs_to() -> None:
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
-    """Device 1 asks last, so gradient 0 goes first (4 to 5), then micro-batch 1 (5 to 6), which device 0 leaves to it."""
+    """Device 1 asks last, so gradient 0 goes first (4 to 5); device 0 need not wait for micro-batch 1 to come (6)."""
     profile = chain(2, forward_s=2.0, backward_s=2.0)
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)

@@ -65,7 +65,10 @@ def _check(found: Execution, path: str | Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step."""
+    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step.
+
+    By torch's own runtimes, which keep the losses to themselves, the timeline is that of steps watched afterwards.
+    """
 
     steps_s: tuple[float, ...]
     losses: tuple[float, ...]
