@@ -199,15 +199,12 @@ class _Run:
     def _busy_share(self, task: int) -> float:
         """The part that computes of the devices on a transfer's hosts, on average over its ends.
 
-        Where messages meet their receivers, words are for free, and a sender's own compute delays no message, as it
-        has handed it to the kernel; that of others on its host does.
+        Where messages meet their receivers, words are for free.
         """
         if self._meets and not self._bytes[task]:
             return 0.0
-        route = self._routes[self._route[task]]
-        sender = route.pairs[0][0] if self._meets and len(route.pairs) == 1 else -1
-        ends = [self._neighbours[device] for device in route.devices]
-        return sum(sum(map(self._computes, {*end} - {sender})) / len(end) for end in ends if end) / len(ends)
+        ends = [self._neighbours[device] for device in self._routes[self._route[task]].devices]
+        return sum(sum(map(self._computes, end)) / len(end) for end in ends if end) / len(ends)
 
     def _computes(self, device: int) -> bool:
         return self._idle[device] is None or bool(self._ready[device])
