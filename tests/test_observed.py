@@ -97,7 +97,7 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("strategy", ["data", "1f1b", "zero-bubble"])
+@pytest.mark.parametrize("strategy", ["data", "zero-bubble"])
 def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     """Tasks run after what they depend on, but torch makes the weights' gradients of a pass from the first layer on."""
     graph, found = watched(strategy, 2)

@@ -50,7 +50,6 @@ from traces.suite import Case, Network, pinning
 
 STEPS = 16
 ROUNDS = 3
-CAPTURES = 3
 BATCH_SIZE = 32
 CALIBRATED_BYTES = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
 
@@ -67,7 +66,8 @@ def validate(
 ) -> list[Outcome]:
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
-    make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line.
+    make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line. rounds: how
+    often every run is made, and every network captured before.
     A run that fails is told and left out. Raises RunError where this machine has no network lab.
     """
     reason = namespaces.available()
@@ -76,7 +76,7 @@ def validate(
     cores = sorted(os.sched_getaffinity(0))[:2]
     for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    _calibrate([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say)
+    _calibrate([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, captures=rounds)
     for number in range(rounds):
         missing = [case for case in cases if len(_rounds(folder, case)) <= number]
         for count, case in enumerate(missing, 1):
@@ -134,20 +134,22 @@ def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     return files.read_json(path, Outcome).rounds if path.exists() else ()
 
 
-def _calibrate(cases: Sequence[Case], folder: Path, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _calibrate(
+    cases: Sequence[Case], folder: Path, cores: Sequence[int], say: Callable[[str], None], captures: int
+) -> None:
     """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them."""
     models = list(dict.fromkeys(case.model for case in cases))
     networks = list(dict.fromkeys(case.network for case in cases))
-    for number in range(CAPTURES):
+    for number in range(captures):
         for model in models:
             _captured(folder, model, number, cores, say)
-        for network in networks[number::CAPTURES]:
+        for network in networks[number::captures]:
             _calibrated(folder, network, cores, say)
     for model in models:
         path = folder / "profiles" / f"{model}.json"
         if not path.exists():
-            captures = [folder / "captures" / f"{model}.{number}.json" for number in range(CAPTURES)]
-            files.write_profile(median_profile([files.read_profile(each) for each in captures]), path)
+            paths = [folder / "captures" / f"{model}.{number}.json" for number in range(captures)]
+            files.write_profile(median_profile([files.read_profile(each) for each in paths]), path)
     for model in dict.fromkeys(case.model for case in cases if case.via != "ddp"):
         _overhead(folder, model, cores, say)
 
@@ -156,7 +158,7 @@ def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: 
     """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
     path = folder / "captures" / f"{model}.{number}.json"
     if not path.exists():
-        say(f"capture {number + 1} of {CAPTURES} of {model}")
+        say(f"capture {number + 1} of {model}")
         pinned = pinning(len(cores), cores)
         arguments = {"model": model, "path": str(path)}
         launch("traces.validate:profile_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=900)

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
     )
     parser.add_argument(
-        "--rounds", metavar="N", type=_options.count, default=3, help="how often every run is made (default 3)"
+        "--rounds", metavar="N", type=_options.count, default=3, help="how often to capture and to run (default 3)"
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
