@@ -153,6 +153,7 @@ def _profile(suite: Suite, model: str, dtype: str) -> None:
                 dtype=dtype,
                 repeats=suite.repeats,
                 warmup=1 if suite.quick else 3,
+                threads=torch.get_num_threads(),
                 command=suite.command,
             )
             break
