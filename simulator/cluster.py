@@ -109,8 +109,8 @@ class Cluster:
     last alone; what computes there gets the rest. busy_latency_s: each round of a transfer that starts
     while all devices on its hosts compute waits that much longer for its turn, in proportion where only some do, and
     no longer than any does. rendezvous: the messages of pipelines wait for their receivers, as torch's do (`ASKS` of
-    simulator/rendezvous.py). collectives:
-    measured curves by name, as {"all_reduce": {number of devices: curve}}; they replace the formula where one matches.
+    simulator/rendezvous.py). collectives: measured curves by name, as {"all_reduce": {number of devices:
+    curve}}; they replace the formula where one matches.
     task_overhead_s, pass_overhead_s: what the runtime adds to every compute task, and to every pass of a schedule over
     a stage, whatever the speed of the device.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
@@ -135,9 +135,8 @@ class Cluster:
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
         require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
-        for name in ("send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"):
-            require_time(name, getattr(self, name))
-        for name in ("task_overhead_s", "pass_overhead_s"):
+        cpu = "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"
+        for name in (*cpu, "task_overhead_s", "pass_overhead_s"):
             require_time(name, getattr(self, name))
         roles = [device.role for device in self.devices]
         require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")

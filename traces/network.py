@@ -7,7 +7,7 @@ method between modules is one step; those that yield a tensor are the layers of 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -37,6 +37,17 @@ def trace(trained: Trained) -> list[Step]:
         dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
         steps.append(Step(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
     return steps
+
+
+def by_stage(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[list[Step]]:
+    """The steps of each stage; those that are no layer stay with the one before."""
+    stage_of = {name: number for number, names in enumerate(stages) for name in names}
+    found: list[list[Step]] = [[] for _ in stages]
+    current = 0
+    for step in steps:
+        current = stage_of.get(step.name, current)
+        found[current].append(step)
+    return found
 
 
 def channel_axis(tensor: Tensor) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from simulator.errors import InputError
-from traces.network import Step
+from traces.network import Step, by_stage
 from traces.watch import Watch
 
 
@@ -23,12 +23,7 @@ def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]], watch: Watch) ->
 
     Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
     """
-    stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    inside: list[list[Step]] = [[] for _ in stages]
-    current = 0
-    for step in steps:
-        current = stage_of.get(step.name, current)
-        inside[current].append(step)
+    inside = by_stage(steps, stages)
     home = {step.node: number for number, part in enumerate(inside) for step in part}
     inside[-1].pop()
     crossing: list[list[fx.Node]] = [[] for _ in stages]

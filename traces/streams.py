@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from traces.network import Step, trace
+from traces.network import Step, by_stage, trace
 from traces.whole import Whole
 
 
@@ -29,7 +29,7 @@ class SharedPipeline:
         self._whole, self._parts = whole, whole.inputs.chunk(microbatches)
         steps = trace(whole.trained)
         self._placeholder = steps[0].node.graph.find_nodes(op="placeholder")[0]
-        self._stages = [_Stage(part) for part in _split(steps, stages)]
+        self._stages = [_Stage(part) for part in by_stage(steps, stages)]
         self._streams = _streams(len(stages)) if whole.place.type == "cuda" else []
 
     def step(self) -> None:
@@ -114,14 +114,3 @@ class _Stage:
 
 def _streams(count: int) -> list[torch.cuda.Stream]:
     return [torch.cuda.Stream() for _ in range(count)]  # type: ignore[no-untyped-call]
-
-
-def _split(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[list[Step]]:
-    """The steps of each stage; those that are no layer stay with the one before."""
-    stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    found: list[list[Step]] = [[] for _ in stages]
-    current = 0
-    for step in steps:
-        current = stage_of.get(step.name, current)
-        found[current].append(step)
-    return found
