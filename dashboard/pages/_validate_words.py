@@ -119,7 +119,7 @@ def _tasks(stored: Stored, one: Outcome) -> Any:
     if found is not None:
         return dmc.Stack(causes(found), gap="xs")
     kept = (
-        "`shardscope validate` keeps the tasks of the runs that Shardscope's executor makes; "
+        "`shardscope validate` keeps the tasks of every run; "
         "see them with `shardscope dashboard --validation out/validation`."
     )
     return html.Div(["No timeline of this run is stored, so only its sums are known. ", kept], className="figure-note")
