@@ -1,0 +1,277 @@
+"""The cases of tests/test_golden.py, and the only code there that builds inputs or reads results of the simulator.
+
+A case is plain data. When the interface of the simulator changes, one of the functions below changes and no case does.
+Where results are read, every column and field is listed by name, so that a new one leaves the digests as they are, and
+words that explain a number are left out, so that they can be written better.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import small_networks
+
+import partitioners
+from simulator import chrome, files
+from simulator.cluster import Cluster, Curve
+from simulator.critical import binding_chain
+from simulator.metrics import Report
+from simulator.noise import Noise
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.run import Run, run
+from simulator.taskgraph import TaskGraph
+from simulator.timeline import Timeline
+from simulator.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
+from simulator.usage import usage_of
+from simulator.volume import communication_volume
+from simulator.workload import Profile
+
+Options = Mapping[str, Any]
+TEN_GIGABIT = Wire(bandwidth_bytes_per_s=1.25e9, latency_s=2e-5, tier="inter")
+NVLINK = Wire(bandwidth_bytes_per_s=1.2e11, latency_s=3e-6, tier="intra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenCase:
+    """One simulated step. profile: of the library, or "branches"; the others are options of the function they go to.
+
+    needs: a module without which the plan cannot be made.
+    """
+
+    name: str
+    profile: str
+    cluster: Options
+    plan: Options
+    runtime: Options = field(default_factory=dict)
+    noise: Options = field(default_factory=dict)
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """The inputs of a case and what became of them."""
+
+    profile: Profile
+    cluster: Cluster
+    plan: Plan
+    graph: TaskGraph
+    timeline: Timeline
+    report: Report
+
+    @property
+    def run(self) -> Run:
+        return Run(plan=self.plan, graph=self.graph, timeline=self.timeline, report=self.report)
+
+
+def simulated(case: GoldenCase) -> Simulated:
+    """Build the inputs of `case` and simulate one step."""
+    profile, bare = make_profile(case.profile), make_cluster(**case.cluster)
+    cluster = with_runtime(bare, case.runtime)
+    plan = make_plan(profile, cluster, **case.plan)
+    noise = Noise(**case.noise) if case.noise else None
+    done = run(profile, cluster, plan, noise)
+    return Simulated(
+        profile=profile, cluster=cluster, plan=plan, graph=done.graph, timeline=done.timeline, report=done.report
+    )
+
+
+def make_profile(name: str) -> Profile:
+    """A profile of the library, or a small network with a residual block and two branches."""
+    return small_networks.branches() if name == "branches" else files.read_profile(name)
+
+
+def make_cluster(
+    preset: str = "",
+    *,
+    devices: int = 4,
+    servers: int = 0,
+    shape: str = "switch",
+    wire: Wire = TEN_GIGABIT,
+    speed: float = 1.0,
+    speeds: tuple[float, ...] = (),
+    cores: float | None = None,
+    memory_bytes: int | None = None,
+    link_curve: tuple[tuple[float, float], ...] = (),
+    all_reduce: tuple[tuple[float, float], ...] = (),
+) -> Cluster:
+    """A preset, or workers joined in a `shape`. speed: of all devices; speeds: of each worker, times that.
+
+    cores: of every host. link_curve, all_reduce: measured (bytes, seconds) points of every link and of the collective.
+    """
+    cluster = files.read_cluster(preset, devices=devices, servers=servers) if preset else None
+    cluster = cluster or _shaped(shape, devices, servers, wire)
+    factors = [speed * factor for factor in (speeds or (1.0,) * cluster.workers)]
+    factors += [speed] * len(cluster.servers)
+    members = [replace(d, speed=d.speed * factor) for d, factor in zip(cluster.devices, factors, strict=True)]
+    if memory_bytes:
+        members = [replace(device, memory_bytes=memory_bytes) for device in members]
+    links = [replace(link, curve=Curve(points=link_curve)) if link_curve else link for link in cluster.links]
+    return replace(
+        cluster,
+        devices=tuple(members),
+        links=tuple(links),
+        host_cores={d.host: cores for d in members} if cores else cluster.host_cores,
+        collectives={"all_reduce": {cluster.workers: Curve(points=all_reduce)}} if all_reduce else {},
+    )
+
+
+def _shaped(shape: str, devices: int, servers: int, wire: Wire) -> Cluster:
+    if shape == "torus":
+        return torus((2, devices // 2), wire, servers=servers)
+    if shape == "fat-tree":
+        return fat_tree(4, wire, devices=devices, servers=servers)
+    if shape == "nodes":
+        return two_tier(devices, 4, NVLINK, wire, servers=servers)
+    if shape == "line":
+        import networkx as nx
+
+        names = [f"gpu{i}" for i in range(devices)]
+        return from_graph(nx.path_graph(names, create_using=nx.Graph), names, wire)
+    return (ring if shape == "ring" else flat_switch)(devices, wire, servers=servers)
+
+
+def with_runtime(cluster: Cluster, runtime: Options) -> Cluster:
+    """The cluster on which the software of a case runs."""
+    return replace(cluster, **runtime)
+
+
+def make_plan(profile: Profile, cluster: Cluster, *, strategy: str, sync: Options | None = None, **own: Any) -> Plan:
+    """The plan of a strategy, or a "random" or "written" one; own: batch_size and options of the strategy."""
+    synchronisation = Synchronisation(**(sync or {}))
+    if strategy in ("random", "written"):
+        make = random_placements if strategy == "random" else written_placements
+        placements = make(profile, cluster.workers, **{key: own.pop(key) for key in ("seed", "shares") if key in own})
+        return Plan(model=profile.model, placements=placements, synchronisation=synchronisation, **own)
+    return partitioners.load(strategy)(profile, cluster, synchronisation=synchronisation, **own)
+
+
+def random_placements(profile: Profile, workers: int, seed: int) -> dict[str, Placement]:
+    """Up to 2 parts by sample and 3 by channel, height and width of every layer, each on any worker."""
+    drawn = random.Random(seed)
+    placements = {}
+    for layer in profile.layers:
+        extents = (2, *(min(3, extent) for extent in layer.output_shape))
+        degrees = tuple(int(drawn.random() * extent) + 1 for extent in extents)
+        devices = tuple(int(drawn.random() * workers) for _ in range(prod(degrees)))
+        placements[layer.name] = Placement(degrees=degrees, devices=devices)  # type: ignore[arg-type]
+    return placements
+
+
+def written_placements(profile: Profile, workers: int, shares: tuple[int, ...]) -> dict[str, Placement]:
+    """Every layer by sample, unequally: shares[i] samples on worker i."""
+    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
+    return {layer.name: placement for layer in profile.layers}
+
+
+# What is read of the results.
+
+COLUMNS = (
+    "kind",
+    "device",
+    "route",
+    "seconds",
+    "bytes",
+    "layer",
+    "microbatch",
+    "shard",
+    "priority",
+    "allocated_bytes",
+    "freed_bytes",
+    "dependency_start",
+    "dependencies",
+    "static_bytes",
+)
+_NUMBERS = (
+    "batch_size",
+    "microbatches",
+    "step_s",
+    "samples_per_s",
+    "speedup",
+    "efficiency",
+    "load_balance_ratio",
+    "bubble_ratio",
+    "peak_memory_bytes",
+    "fits",
+    "critical_path_s",
+    "path_s",
+    "dollars_per_step",
+    "tasks",
+)
+_DEVICE = (
+    "name",
+    "compute_s",
+    "exposed_communication_s",
+    "bubble_s",
+    "idle_s",
+    "utilisation",
+    "peak_memory_bytes",
+    "static_bytes",
+    "memory_bytes",
+    "sent_bytes",
+    "received_bytes",
+)
+_LAYER = ("name", "compute_s", "forward_bytes", "backward_bytes", "synchronisation_bytes")
+_VOLUME = ("total", "forward", "backward", "synchronisation", "matrix")
+
+
+def plan_values(plan: Plan) -> Any:
+    """Who computes what."""
+    placed = {name: [p.degrees, p.devices, p.samples] for name, p in plan.placements.items()}
+    return {"batch_size": plan.batch_size, "microbatches": plan.microbatches, "placements": placed}
+
+
+def graph_values(graph: TaskGraph) -> Any:
+    """Columns by name, with the routes and the names of layers."""
+    routes = [[route.pairs, route.rounds] for route in graph.routes]
+    return {**{name: getattr(graph, name) for name in COLUMNS}, "routes": routes, "layer_names": graph.layer_names}
+
+
+def timeline_values(timeline: Timeline) -> Any:
+    return {"start_s": timeline.start_s, "end_s": timeline.end_s}
+
+
+def report_values(report: Report) -> Any:
+    """The numbers of a report, and the names of what they belong to."""
+    told = report.to_dict()
+    return {
+        **_picked(told, _NUMBERS),
+        "communication": _picked(told["communication_bytes"], _VOLUME),
+        "devices": [_picked(device, _DEVICE) for device in told["devices"]],
+        "links": [_picked(link, ("name", "tier", "bytes", "utilisation")) for link in told["links"]],
+        "layers": [_picked(layer, _LAYER) for layer in told["layers"]],
+        "bottleneck": _picked(told["bottleneck"], ("resource", "worst", "share")),
+    }
+
+
+def volume_values(done: Simulated) -> Any:
+    """The communication volume, counted without simulating."""
+    volume = communication_volume(done.profile, done.cluster, done.plan)
+    return {name: getattr(volume, name) for name in _VOLUME}
+
+
+def usage_values(done: Simulated) -> Any:
+    """Compute, memory and link rates in intervals of the step."""
+    usage = usage_of(done.graph, done.cluster, done.timeline, 50)
+    return {name: getattr(usage, name) for name in ("edges_s", "compute", "memory_bytes", "link_bytes_per_s")}
+
+
+def chain_values(done: Simulated) -> Any:
+    """The tasks of the critical path as it came to pass."""
+    return binding_chain(done.graph, done.timeline)
+
+
+def trace_values(done: Simulated) -> Any:
+    """Who is in which row of the Chrome trace, from when for how long."""
+    events = chrome.trace(done.graph, done.cluster, done.timeline)["traceEvents"]
+    return [
+        [e["ph"], e["pid"], e["tid"], e.get("ts"), e.get("dur"), e["args"].get("task"), e["args"].get("bytes")]
+        for e in events
+    ]
+
+
+def _picked(fields: Options, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: fields[name] for name in names}
