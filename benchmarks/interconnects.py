@@ -11,10 +11,10 @@ from simulator.asynchronous import run_asynchronously
 from simulator.cluster import Cluster
 from simulator.convergence import Curves, Regime
 from simulator.errors import InputError
+from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.reaching import reached, regime_of
 from simulator.run import run
-from simulator.topologies import Wire, flat_switch
 from simulator.workload import Profile
 
 DEVICES = 4

@@ -13,9 +13,9 @@ from benchmarks.published import GIB, TITLES, profile, table
 from partitioners import data, layerwise, owt
 from partitioners._elimination import least_sum
 from partitioners._optcnn import CostTables, cost_tables
-from simulator.catalogue import read_preset
 from simulator.cluster import Cluster
 from simulator.metrics import one_device_s
+from simulator.network.catalogue import read_preset
 from simulator.plan import Degrees, Plan, Synchronisation
 from simulator.run import step_seconds
 from simulator.taskgraph import Floats

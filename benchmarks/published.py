@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from simulator.cluster import Cluster, Device
-from simulator.topologies import Wire, flat_switch
+from simulator.network.topologies import Wire, flat_switch
 from simulator.workload import Profile
 
 BATCH = {"alexnet": 256, "vgg16": 128, "resnet50": 128, "inception_v3": 128}

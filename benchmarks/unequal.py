@@ -8,8 +8,8 @@ from benchmarks.published import table
 from partitioners import load
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.network.topologies import Wire, flat_switch
 from simulator.run import step_seconds
-from simulator.topologies import Wire, flat_switch
 
 PROFILE, SAMPLES = "vgg16", 32
 SETS = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from simulator.catalogue import presets
 from simulator.collectives import COLLECTIVES
+from simulator.network.catalogue import presets
 from simulator.schedules import SCHEDULES
 
 VERSION = "1"

@@ -16,8 +16,8 @@ from dashboard.cards import drop
 from dashboard.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
 from dashboard.shelf import label
 from dashboard.store import Outcome, Store
-from simulator import catalogue
 from simulator.collectives import COLLECTIVES
+from simulator.network import catalogue
 from simulator.schedules import SCHEDULES
 from simulator.units import format_bandwidth, format_time
 

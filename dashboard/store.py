@@ -15,10 +15,11 @@ import partitioners
 from dashboard.configuration import OPTIMIZERS, OWN, Configuration, from_query
 from dashboard.shelf import Shelf
 from dashboard.validations import Stored
-from simulator import catalogue, files, topologies
+from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.metrics import measure
+from simulator.network import catalogue, topologies
 from simulator.plan import Plan, Synchronisation
 from simulator.run import Run, run
 from simulator.scenario import Scenario

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.critical import path_shares
+from simulator.network.transfers import link_bytes
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_bytes
 from simulator.whatif import Gain, gains_of
 
 WORTH_TRYING = 0.02

@@ -7,9 +7,9 @@ from collections import deque
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_bytes, link_weights, uncontended_s
 
 
 def critical_path_s(graph: TaskGraph, cluster: Cluster) -> float:

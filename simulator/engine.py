@@ -18,10 +18,10 @@ from simpy.events import Event, EventPriority, Timeout
 
 from simulator.cluster import Cluster
 from simulator.errors import StuckError
-from simulator.sharing import ActivityClass, Sharing
+from simulator.network.max_min import ActivityClass, Sharing
+from simulator.network.transfers import Transfer, core_seconds, transfers, uncontended_s
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import Transfer, core_seconds, transfers, uncontended_s
 
 _LATE = EventPriority(2)
 """SimPy event priority after all ordinary events of the same instant (0 urgent, 1 normal)."""

@@ -78,8 +78,8 @@ def read_cluster(source: str | Path, *, devices: int | None = None, servers: int
     parameter servers to add to a preset; a file lists its own. Raises InputError when a rule is broken,
     UnknownNameError when there is neither file nor preset, OSError when the file cannot be read.
     """
-    from simulator import catalogue, topologies
     from simulator.cluster import Cluster
+    from simulator.network import catalogue, topologies
 
     if not _is_path(source):
         return catalogue.read_preset(str(source)).build(devices, servers=servers)

@@ -16,11 +16,11 @@ from simulator.account import Account, Incident, Segment
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.movement import Placed, renumbered
+from simulator.network.topologies import select
 from simulator.plan import Plan
 from simulator.reconfiguration import WRITE, Change, Overheads, Reconfiguration
 from simulator.run import step_seconds
 from simulator.scenario import POLICIES, Conditions, Event, Scenario, numbers_of
-from simulator.topologies import select
 from simulator.workload import Profile
 
 PlanOf = Callable[[Cluster, Plan | None], Plan]

@@ -13,11 +13,11 @@ from simulator.cluster import Cluster
 from simulator.costs import shard_seconds
 from simulator.critical import critical_path_s, path_shares
 from simulator.gradients import buckets
+from simulator.network.transfers import link_bytes
 from simulator.plan import Plan
 from simulator.spans import length, union
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_bytes
 from simulator.workload import Profile
 
 _PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}

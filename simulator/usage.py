@@ -11,9 +11,9 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.memory import usage as memory_usage
+from simulator.network.transfers import link_weights
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
-from simulator.transfers import link_weights
 
 MOST_LINES = 8
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 from simulator import cli, files
 from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
-from simulator.topologies import Wire, flat_switch, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 from traces import calibrate as program
 from traces import namespaces
 from traces.calibrate import Measurement, apply, calibrate

@@ -12,9 +12,9 @@ from random_inputs import clusters, plans, profiles
 
 from simulator import chrome
 from simulator.cluster import Cluster
+from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan
 from simulator.run import Run, run
-from simulator.topologies import Wire, flat_switch
 from simulator.workload import Layer, Profile
 
 MB = 10**6

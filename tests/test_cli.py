@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from simulator import catalogue, cli, files
+from simulator import cli, files
 from simulator.cli import compare
+from simulator.network import catalogue
 from simulator.workload import Layer, Profile
 
 MB = 10**6

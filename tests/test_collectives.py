@@ -18,10 +18,10 @@ from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER, Step, collecti
 from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.gradients import static_bytes
+from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.run import run
 from simulator.taskgraph import Kind, Route
-from simulator.topologies import Wire, two_tier
 from simulator.volume import communication_volume
 
 EXACT = 1e-9

@@ -17,10 +17,10 @@ from dashboard.controls import cluster_options, remarks
 from dashboard.exports import command, snippet
 from dashboard.store import Store
 from dashboard.sweeps import DONE, RUNNING, Sweeps, configuration_of
-from simulator.catalogue import read_preset
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.files import write_cluster
+from simulator.network.catalogue import read_preset
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ def test_graphs_never_offer_the_cloud() -> None:
 
 
 def test_more_than_eight_devices_are_coloured_by_host(store: Store) -> None:
-    from simulator.catalogue import read_preset
+    from simulator.network.catalogue import read_preset
 
     cluster = read_preset("p3-8xlarge").build(12)
     colours = device_colours(cluster)

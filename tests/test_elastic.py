@@ -13,8 +13,8 @@ import torch
 
 from simulator.cluster import Curve
 from simulator.files import read_profile, write_yaml
+from simulator.network.topologies import Wire, flat_switch
 from simulator.reconfiguration import Overheads, Reconfiguration, read_overheads
-from simulator.topologies import Wire, flat_switch
 from traces.crew import Crew
 from traces.elastic import Rehearsal, predicted, rehearsal, table
 from traces.switches import Switch, switch_of

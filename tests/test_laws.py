@@ -17,10 +17,10 @@ from simulator.engine import simulate
 from simulator.exchange import shard_elements
 from simulator.lowering import lower
 from simulator.metrics import measure
+from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.plan import Placement, Plan
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
-from simulator.transfers import link_bytes, link_weights, uncontended_s
 from simulator.volume import communication_volume
 from simulator.workload import Layer, Profile
 

@@ -15,7 +15,7 @@ from partitioners._kahypar import cut
 from partitioners._mtkahypar import mtkahypar
 from simulator.cluster import Cluster
 from simulator.errors import MissingExtraError
-from simulator.topologies import Wire, flat_switch, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 
 FAST, SLOW = Wire(bandwidth_bytes_per_s=1e10), Wire(bandwidth_bytes_per_s=1e8, tier="trunk")
 FLAT, NODES = flat_switch(4, FAST), two_tier(4, 2, FAST, SLOW)

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
-from simulator.topologies import Wire, flat_switch, ring, two_tier
+from simulator.network.topologies import Wire, flat_switch, ring, two_tier
 from traces import namespaces
 from traces.launch import launch
 from traces.netlab import Lab
@@ -34,7 +34,7 @@ PAIR = flat_switch(2, Wire(bandwidth_bytes_per_s=RATE))
 OWNER = f"""
 import subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from simulator.topologies import Wire, flat_switch
+from simulator.network.topologies import Wire, flat_switch
 from traces.netlab import Lab
 with Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=1e6))) as lab:
     inside = subprocess.Popen(lab.command(1, ["sleep", "600"]))

@@ -14,8 +14,8 @@ from partitioners.model import partition as model_parallel
 from simulator import files
 from simulator.errors import RunError
 from simulator.lowering import lower
+from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Kind, TaskGraph
-from simulator.topologies import Wire, flat_switch
 from traces.executions import Execution
 from traces.observed import Seen, execution
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator import catalogue, files
-from simulator.catalogue import Join, Node, Preset
+from simulator import files
 from simulator.errors import InputError, UnknownNameError
+from simulator.network import catalogue
+from simulator.network.catalogue import Join, Node, Preset
 
 GB = 1e9
 GIB = 2**30

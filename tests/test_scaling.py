@@ -17,11 +17,11 @@ from simulator.architectures import architecture, device_counts
 from simulator.bottleneck import find_bottleneck
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
+from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.run import run, step_seconds
 from simulator.scaling import Point, Study, scale, usage_at
 from simulator.scaling_figure import PANELS, figure, throughput
-from simulator.topologies import Wire, two_tier
 from simulator.usage import usage_of
 
 EXACT = 1e-9

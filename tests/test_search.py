@@ -18,11 +18,11 @@ import partitioners
 from simulator import cli, files
 from simulator.cluster import Cluster
 from simulator.lowering import lower
+from simulator.network.topologies import Wire, flat_switch
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
 from simulator.sweep.objectives import OBJECTIVES
 from simulator.sweep.search import Search
-from simulator.topologies import Wire, flat_switch
 from simulator.workload import Profile, ScalingPoint
 
 WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-5)

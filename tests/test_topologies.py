@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError
-from simulator.topologies import Wire, fat_tree, flat_switch, from_graph, ring, take, torus, two_tier
+from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, take, torus, two_tier
 
 WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-6)
 INTRA = Wire(bandwidth_bytes_per_s=100e9, latency_s=1e-6, tier="intra")

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.distributed import pipelining
 
+from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan
-from simulator.topologies import Wire, flat_switch
 from simulator.workload import Profile
 from traces import machine
 from traces.execute import random_batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simulator.cluster import Cluster, Device
-from simulator.topologies import Wire, flat_switch, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 
 Runner = Literal["ddp", "pipelining", "execute"]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from dashboard.figures.style import INK, MAGNITUDE, OUTLINE, Figure, figure, message, short_names
 from simulator.cluster import Cluster
+from simulator.network.transfers import link_weights
 from simulator.run import Run
 from simulator.taskgraph import Floats
-from simulator.transfers import link_weights
 from simulator.units import format_bytes
 
 BINS = 160

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from simulator.catalogue import Join, Preset
     from simulator.cluster import Cluster
     from simulator.metrics import Report
+    from simulator.network.catalogue import Join, Preset
     from simulator.run import Run
     from simulator.workload import Profile
 

@@ -17,8 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator import catalogue, files
+    from simulator import files
     from simulator.cli import _printing
+    from simulator.network import catalogue
 
     if args.cluster is None:
         if args.output:

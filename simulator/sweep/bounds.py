@@ -7,8 +7,8 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.costs import shard_seconds
 from simulator.critical import critical_path_s
+from simulator.network.transfers import link_bytes
 from simulator.taskgraph import TaskGraph
-from simulator.transfers import link_bytes
 from simulator.workload import Layer, Profile
 
 

@@ -23,9 +23,9 @@ from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.lowering import lower
 from simulator.metrics import Report, measure
+from simulator.network.topologies import take
 from simulator.plan import Plan, Synchronisation
 from simulator.sweep.objectives import Objective
-from simulator.topologies import take
 from simulator.workload import Profile
 
 Partition = Callable[..., Plan]

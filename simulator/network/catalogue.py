@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simulator.cluster import Cluster, Device
 from simulator.errors import UnknownNameError, require
-from simulator.topologies import Wire, flat_switch, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class Preset:
 
 def presets() -> tuple[str, ...]:
     """Names of all presets, sorted."""
-    names = (entry.name for entry in (resources.files("simulator") / "presets").iterdir())
+    names = (entry.name for entry in (resources.files("simulator.network") / "presets").iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
@@ -127,4 +127,4 @@ def read_preset(name: str) -> Preset:
 
     if name not in presets():
         raise UnknownNameError.of("cluster (and no such file)", name, presets())
-    return files.read_yaml(Path(str(resources.files("simulator") / "presets" / f"{name}.yaml")), Preset)
+    return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.sharing import ActivityClass
+from simulator.network.max_min import ActivityClass
 from simulator.taskgraph import Floats, Route, TaskGraph
 
 
