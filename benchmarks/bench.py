@@ -16,7 +16,7 @@ from partitioners._kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.workload import Profile
 
 CLUSTER, DEVICES, BATCH, MICROBATCHES = "p3-16xlarge", 16, 512, 32

@@ -61,7 +61,7 @@ def train(folder: Path) -> None:
     """What each process that an agent starts does."""
     import torch.distributed as dist
 
-    from simulator.regions import split
+    from simulator.lowering.shard_regions import split
     from traces.trainee import Trainee, Training, read_state, write_state
 
     trainee = Trainee(Training(model="vgg_small", batch_size=64))

@@ -10,7 +10,7 @@ from dashboard.configuration import MOST_MICROBATCHES, Configuration
 from dashboard.measures import Share, shares
 from dashboard.store import Outcome, Store
 from simulator.errors import InputError
-from simulator.schedules import SCHEDULES
+from simulator.lowering.schedules import SCHEDULES
 
 MOST_TASKS = 20_000
 """A step with more tasks than this is not re-simulated a dozen times behind the user's back."""

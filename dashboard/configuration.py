@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from simulator.collectives import COLLECTIVES
+from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
-from simulator.schedules import SCHEDULES
 
 VERSION = "1"
 MOST_DEVICES = 64

@@ -17,8 +17,8 @@ from dashboard.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLE
 from dashboard.shelf import label
 from dashboard.store import Outcome, Store
 from simulator.collectives import COLLECTIVES
+from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
-from simulator.schedules import SCHEDULES
 from simulator.units import format_bandwidth, format_time
 
 MOST_FACTOR = 6

@@ -23,8 +23,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.collectives import ring
-from simulator.costs import shard_seconds
 from simulator.errors import InputError
+from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile

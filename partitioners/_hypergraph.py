@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.errors import InputError
-from simulator.exchange import Reads, element_bytes, reads_of, replicas_of
-from simulator.passes import pass_seconds
+from simulator.lowering.crossings import Reads, element_bytes, reads_of, replicas_of
+from simulator.lowering.passes import pass_seconds
 from simulator.plan import Degrees, Placement, Plan
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.memory import most_bytes, peak_bytes
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, TaskGraph

@@ -20,11 +20,11 @@ from partitioners._fabric import Fabric
 from partitioners._wiring import Traffic, Wiring, joined
 from simulator.cluster import Cluster
 from simulator.collectives import UPDATES_ON_SERVER, collective
-from simulator.costs import shard_seconds
 from simulator.errors import InputError
-from simulator.exchange import element_bytes
+from simulator.lowering.costs import shard_seconds
+from simulator.lowering.crossings import element_bytes
+from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
 from simulator.plan import Degrees, Placement, Plan
-from simulator.regions import Interval, channel_bytes, reads, shards, split
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 

@@ -21,10 +21,10 @@ from partitioners._hypergraph import Grid, Hypergraph, build, grid_of
 from partitioners._kahypar import cut
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.exchange import replicas_of
+from simulator.lowering.crossings import replicas_of
+from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.movement import Placed, movement
 from simulator.plan import Plan
-from simulator.regions import Interval, channel_bytes, split
 from simulator.run import step_seconds
 from simulator.taskgraph import Ints
 from simulator.workload import Profile

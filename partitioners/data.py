@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.balance import balanced_shares
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering.sample_shares import balanced_shares
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.workload import Profile
 

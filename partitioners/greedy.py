@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
+from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.workload import Profile
 

@@ -18,8 +18,8 @@ import numpy as np
 from partitioners._hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, require
-from simulator.exchange import element_bytes, reads_of, replicas_of
-from simulator.passes import pass_seconds
+from simulator.lowering.crossings import element_bytes, reads_of, replicas_of
+from simulator.lowering.passes import pass_seconds
 from simulator.plan import Plan, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile

@@ -7,8 +7,8 @@ from dataclasses import replace
 from partitioners._contiguous import contiguous_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering.schedules import CHUNKED
 from simulator.plan import Plan, Synchronisation
-from simulator.schedules import CHUNKED
 from simulator.workload import Profile
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.collectives import serving
 from simulator.engine import simulate
 from simulator.errors import InputError, require
-from simulator.gradients import Bucket, buckets
-from simulator.passes import pass_seconds
+from simulator.lowering.gradients import Bucket, buckets
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.passes import pass_seconds
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 from simulator.timeline import Timeline

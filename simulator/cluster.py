@@ -109,7 +109,7 @@ class Cluster:
     last alone; what computes there gets the rest. busy_latency_s: each round of a transfer that starts
     while all devices on its hosts compute waits that much longer for its turn, in proportion where only some do, and
     no longer than any does. rendezvous: the messages of pipelines wait for their receivers, as torch's do (`ASKS` of
-    simulator/rendezvous.py). collectives: measured curves by name, as {"all_reduce": {number of devices:
+    simulator/lowering/rendezvous.py). collectives: measured curves by name, as {"all_reduce": {number of devices:
     curve}}; they replace the formula where one matches.
     task_overhead_s, pass_overhead_s: what the runtime adds to every compute task, and to every pass of a schedule over
     a stage, whatever the speed of the device.

@@ -10,9 +10,9 @@ import numpy as np
 
 from simulator import memory
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
 from simulator.critical import critical_path_s, path_shares
-from simulator.gradients import buckets
+from simulator.lowering.costs import shard_seconds
+from simulator.lowering.gradients import buckets
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan
 from simulator.spans import length, union

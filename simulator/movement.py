@@ -18,12 +18,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.exchange import replicas_of
+from simulator.lowering.crossings import replicas_of
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.plan import Plan
-from simulator.regions import Interval, channel_bytes, split
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.workload import Profile
 

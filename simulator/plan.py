@@ -98,7 +98,7 @@ class Plan:
     """A placement for every layer (by name), micro-batches, schedule and gradient synchronisation.
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
-    `simulator.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
+    `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
     1 momentum, 2 Adam). `strategy` says who made the plan, `command` how.
     """
 

@@ -21,7 +21,7 @@ import numpy as np
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.errors import require, require_time
-from simulator.exchange import replicas_of
+from simulator.lowering.crossings import replicas_of
 from simulator.movement import Placed, movement, state_bytes
 from simulator.workload import Profile
 

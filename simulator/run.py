@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.metrics import Report, measure
 from simulator.noise import Noise
 from simulator.plan import Plan

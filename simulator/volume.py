@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.exchange import crossings_of, element_bytes, reads_of
-from simulator.gradients import buckets
+from simulator.lowering.crossings import crossings_of, element_bytes, reads_of
+from simulator.lowering.gradients import buckets
 from simulator.metrics import Communication
 from simulator.plan import Plan
 from simulator.workload import Profile

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from small_networks import chain, switched
 
 import partitioners
-from simulator.balance import Seconds, split_by_time
 from simulator.errors import InputError
 from simulator.files import read_profile
+from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.run import run, step_seconds
 from simulator.whatif import gains
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.engine import simulate
+from simulator.lowering.graph_builder import GraphBuilder
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import run
 from simulator.taskgraph import Kind, Route

@@ -12,12 +12,12 @@ import pytest
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
 from test_network import run_flows
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER, Step, collective
 from simulator.engine import simulate
 from simulator.errors import InputError
-from simulator.gradients import static_bytes
+from simulator.lowering.gradients import static_bytes
+from simulator.lowering.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.run import run

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import chain
 
-from simulator.costs import shard_seconds
+from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile, ScalingPoint
 
 

@@ -37,7 +37,7 @@ from golden_studies import STUDIES
 
 import partitioners
 from simulator.collectives import COLLECTIVES
-from simulator.schedules import SCHEDULES
+from simulator.lowering.schedules import SCHEDULES
 
 PATH = Path(__file__).with_name("golden.json")
 

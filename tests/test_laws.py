@@ -14,8 +14,8 @@ from random_inputs import clusters, plans, profiles
 from simulator.cluster import Cluster
 from simulator.critical import binding_chain, critical_path_s
 from simulator.engine import simulate
-from simulator.exchange import shard_elements
-from simulator.lowering import lower
+from simulator.lowering.crossings import shard_elements
+from simulator.lowering.step import lower
 from simulator.metrics import measure
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.plan import Placement, Plan

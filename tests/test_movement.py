@@ -11,11 +11,11 @@ from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
 import partitioners
-from simulator.exchange import replicas_of
+from simulator.lowering.crossings import replicas_of
+from simulator.lowering.shard_regions import channel_bytes, split
 from simulator.movement import Placed, movement, state_bytes
 from simulator.network.topologies import take
 from simulator.plan import Placement, Plan
-from simulator.regions import channel_bytes, split
 from simulator.workload import Profile
 
 MB = 10**6

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.engine import simulate
+from simulator.lowering.graph_builder import GraphBuilder
 from simulator.taskgraph import Kind, Route
 
 

@@ -9,7 +9,7 @@ import pytest
 from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
 from simulator.errors import InputError
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.noise import Noise
 from simulator.run import run
 

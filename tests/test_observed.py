@@ -13,7 +13,7 @@ from partitioners import data, pipeline
 from partitioners.model import partition as model_parallel
 from simulator import files
 from simulator.errors import RunError
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Kind, TaskGraph
 from traces.executions import Execution

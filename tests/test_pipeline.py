@@ -18,8 +18,8 @@ from benchmarks.contiguous import pipedream_costs
 from partitioners import load
 from partitioners._contiguous import best_stages, contiguous_stages, crossing_bytes
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
 from simulator.errors import InputError
+from simulator.lowering.costs import shard_seconds
 from simulator.plan import Plan
 from simulator.run import run
 from simulator.workload import Profile

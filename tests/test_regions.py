@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_closed_forms import star
 
-from simulator.exchange import crossings_of, reads_of, replicas_of
+from simulator.lowering.crossings import crossings_of, reads_of, replicas_of
+from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
 from simulator.plan import Degrees, Placement, Plan
-from simulator.regions import channel_bytes, reads, shards, split
 from simulator.volume import communication_volume
 from simulator.workload import Geometry, Layer, Profile
 

@@ -9,10 +9,10 @@ import pytest
 from test_closed_forms import chain, staged, star
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.lowering import lower
+from simulator.lowering.schedules import SCHEDULES, SPLIT, schedule
+from simulator.lowering.step import lower
 from simulator.plan import Placement, Plan
 from simulator.run import Run, run
-from simulator.schedules import SCHEDULES, SPLIT, schedule
 from simulator.taskgraph import Kind
 
 

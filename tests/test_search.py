@@ -17,7 +17,7 @@ from small_networks import chain, layer, network
 import partitioners
 from simulator import cli, files
 from simulator.cluster import Cluster
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes

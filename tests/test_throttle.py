@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
-from simulator.balance import split_by_time
+from simulator.lowering.sample_shares import split_by_time
 from traces import throttle
 from traces.balanced import Outcome, fitted
 

@@ -16,8 +16,8 @@ from partitioners import pipeline
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
-from simulator.lowering import lower
-from simulator.schedules import stages
+from simulator.lowering.schedules import stages
+from simulator.lowering.step import lower
 from simulator.workload import Profile
 from traces import namespaces, suite, validate
 from traces.merging import median_profile

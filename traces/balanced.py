@@ -1,7 +1,7 @@
 """Even and balanced shares of a batch on devices of unequal speed, for real: `python -m traces.balanced` (root).
 
 Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
-at two numbers of samples, which gives a_i + b_i x for each; `simulator.balance` splits the batch by that.
+at two numbers of samples, which gives a_i + b_i x for each; `simulator.lowering.sample_shares` splits the batch by that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from simulator.balance import Seconds, split_by_time
+from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
 from traces.crew import Crew
 from traces.throttle import Throttle

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from simulator.errors import RunError, require
-from simulator.regions import split
+from simulator.lowering.shard_regions import split
 from traces.member import Generation, take_turn
 from traces.namespaces import batch
 from traces.netlab import Lab

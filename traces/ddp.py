@@ -10,9 +10,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering import lower
+from simulator.lowering.shard_regions import split
+from simulator.lowering.step import lower
 from simulator.plan import Plan
-from simulator.regions import split
 from simulator.taskgraph import Kind
 from simulator.workload import Profile
 from traces.launch import launch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cluster import Cluster, Device, Link
-from simulator.costs import shard_seconds
+from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement, Plan
 from simulator.run import run
 from simulator.workload import Profile

@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from torch.nn import functional
 
 from simulator.errors import InputError
-from simulator.regions import Interval
+from simulator.lowering.shard_regions import Interval
 from traces.network import Step
 from traces.slices import Operator, Parameters, Shard, Values, of_channels, windowed
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.exchange import Reads, crossings_of
+from simulator.lowering.crossings import Reads, crossings_of
 from simulator.taskgraph import Ints
 
 Place = tuple[int, int, int, int]

@@ -16,9 +16,9 @@ from torch.distributed import pipelining
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering import lower
+from simulator.lowering.schedules import stages
+from simulator.lowering.step import lower
 from simulator.plan import Plan
-from simulator.schedules import stages
 from simulator.workload import Profile
 from traces.launch import launch
 from traces.netlab import Lab

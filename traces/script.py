@@ -16,11 +16,11 @@ from torch.fx.node import map_arg
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, require
-from simulator.exchange import Reads, reads_of
-from simulator.gradients import Bucket, buckets
-from simulator.lowering import lower
+from simulator.lowering.crossings import Reads, reads_of
+from simulator.lowering.gradients import Bucket, buckets
+from simulator.lowering.shard_regions import reads, shards
+from simulator.lowering.step import lower
 from simulator.plan import Plan
-from simulator.regions import reads, shards
 from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile

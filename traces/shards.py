@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from simulator.regions import split
+from simulator.lowering.shard_regions import split
 from simulator.taskgraph import Ints
 from traces.network import Loss, Step
 from traces.operators import cut_to_own, loss_share, operator, to_canonical, to_native

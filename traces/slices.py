@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from simulator.errors import InputError
-from simulator.regions import Interval
+from simulator.lowering.shard_regions import Interval
 from simulator.workload import Layer
 from traces.network import Step
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from simulator.collectives import UPDATES_ON_SERVER, Step
-from simulator.exchange import replicas_of
-from simulator.gradients import Bucket
+from simulator.lowering.crossings import replicas_of
+from simulator.lowering.gradients import Bucket
 from simulator.taskgraph import Kind
 from traces.script import Script
 from traces.shards import Shards

@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.blocks import Block, folded
 from dashboard.figures.style import BACKWARD, CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, message
-from simulator.costs import shard_seconds
+from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile
 
 _STEPS, _LABELLED = 48, 24

@@ -12,8 +12,8 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import ShardscopeError
-from simulator.gradients import static_bytes
-from simulator.lowering import lower
+from simulator.lowering.gradients import static_bytes
+from simulator.lowering.step import lower
 from simulator.metrics import Report, measure
 from simulator.plan import Plan, Synchronisation
 from simulator.sweep.axes import Value

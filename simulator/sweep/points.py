@@ -9,8 +9,8 @@ from itertools import product
 
 from simulator.collectives import COLLECTIVES
 from simulator.errors import InputError, UnknownNameError, nearest
+from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Synchronisation
-from simulator.schedules import SCHEDULES
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Axis, Value, read_axes
 from simulator.sweep.inputs import Inputs, load_inputs, machine_of, tier_of
 from simulator.sweep.specification import FITS, REQUIRED, Specification

@@ -21,7 +21,7 @@ from typing import Any
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError
-from simulator.lowering import lower
+from simulator.lowering.step import lower
 from simulator.metrics import Report, measure
 from simulator.network.topologies import take
 from simulator.plan import Plan, Synchronisation

@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
+from simulator.lowering.graph_builder import GraphBuilder
 from simulator.taskgraph import Ints, Kind
 
 LATE, JOINT, EARLY = "late", "joint", "early"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.collectives import UPDATES_ON_SERVER, Step, collective, serving
-from simulator.exchange import Replicas, replicas_of
+from simulator.lowering.crossings import Replicas, replicas_of
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.schedules import STASHING
 from simulator.plan import Plan
-from simulator.schedules import STASHING
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.workload import Profile
 

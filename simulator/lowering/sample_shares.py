@@ -11,8 +11,8 @@ from functools import cache
 from heapq import heapify, heapreplace
 
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
 from simulator.errors import InputError
+from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile
 
 Seconds = Callable[[int], float]

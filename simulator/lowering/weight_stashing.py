@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.gradients import local_updates
+from simulator.lowering.gradients import local_updates
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.schedules import stages
 from simulator.plan import Plan
-from simulator.schedules import stages
 from simulator.taskgraph import Floats, Kind
 from simulator.workload import Profile
 

@@ -12,15 +12,15 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
-from simulator.exchange import crossings_of, element_bytes, reads_of
-from simulator.gradients import add_synchronisation, static_bytes
-from simulator.passes import Passes, add_gradients, add_passes, flat_slots
+from simulator.lowering.crossings import crossings_of, element_bytes, reads_of
+from simulator.lowering.gradients import add_synchronisation, static_bytes
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.passes import Passes, add_gradients, add_passes, flat_slots
+from simulator.lowering.rendezvous import ASKS, add_rendezvous
+from simulator.lowering.schedules import STASHING, schedule, stages
+from simulator.lowering.weight_stashing import add_updates, stashed_bytes
 from simulator.plan import Plan
-from simulator.rendezvous import ASKS, add_rendezvous
-from simulator.schedules import STASHING, schedule, stages
-from simulator.stashing import add_updates, stashed_bytes
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.builder import GraphBuilder
 from simulator.cluster import Cluster
-from simulator.costs import shard_seconds
-from simulator.exchange import element_bytes, replicas_of, shard_elements
-from simulator.gradients import addition_s
+from simulator.lowering.costs import shard_seconds
+from simulator.lowering.crossings import element_bytes, replicas_of, shard_elements
+from simulator.lowering.gradients import addition_s
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.schedules import SPLIT, stages
+from simulator.lowering.shard_regions import shards
 from simulator.plan import Placement, Plan
-from simulator.regions import shards
-from simulator.schedules import SPLIT, stages
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.workload import Profile
 

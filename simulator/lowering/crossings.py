@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
 from simulator.plan import Placement, Plan
-from simulator.regions import Interval, channel_bytes, reads, shards, split
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
