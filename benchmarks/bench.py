@@ -15,7 +15,7 @@ from partitioners._hypergraph import build, grid_of
 from partitioners._kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.engine import simulate
+from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
 from simulator.workload import Profile
 

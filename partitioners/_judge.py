@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine import simulate
+from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
 from simulator.memory import most_bytes, peak_bytes
 from simulator.plan import Plan

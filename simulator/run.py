@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
-from simulator.engine import simulate
+from simulator.engine.noise import Noise
+from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
 from simulator.metrics import Report, measure
-from simulator.noise import Noise
 from simulator.plan import Plan
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline

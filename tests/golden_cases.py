@@ -19,9 +19,9 @@ import partitioners
 from simulator import chrome, files
 from simulator.cluster import Cluster, Curve
 from simulator.critical import binding_chain
+from simulator.engine.noise import Noise
 from simulator.metrics import Report
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
-from simulator.noise import Noise
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import Run, run
 from simulator.taskgraph import TaskGraph

@@ -15,10 +15,10 @@ from benchmarks.browser import chromium, needs_browser, served, settled, shot, u
 from dashboard.scenarios import shipped_scenarios
 from dashboard.store import Store, bundled
 from dashboard.validations import at_hand
-from simulator.engine import simulate
+from simulator.engine.noise import Noise
+from simulator.engine.reference import simulate
 from simulator.files import library, write_cluster, write_profile
 from simulator.network.catalogue import read_preset
-from simulator.noise import Noise
 from traces.executions import Execution, write_execution
 
 pytestmark = [

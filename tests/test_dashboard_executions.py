@@ -19,9 +19,9 @@ from dashboard.comparison import measured
 from dashboard.configuration import Configuration
 from dashboard.measures import shares
 from dashboard.store import Store
-from simulator.engine import simulate
+from simulator.engine.noise import Noise
+from simulator.engine.reference import simulate
 from simulator.errors import InputError, UnknownNameError
-from simulator.noise import Noise
 from traces.executions import Execution, write_execution
 
 

@@ -13,7 +13,7 @@ from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
 from simulator.critical import binding_chain, critical_path_s
-from simulator.engine import simulate
+from simulator.engine.reference import simulate
 from simulator.lowering.crossings import shard_elements
 from simulator.lowering.step import lower
 from simulator.metrics import measure

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
+from simulator.engine.noise import Noise
 from simulator.errors import InputError
 from simulator.lowering.step import lower
-from simulator.noise import Noise
 from simulator.run import run
 
 

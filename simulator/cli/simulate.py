@@ -14,7 +14,7 @@ from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.noise import Noise
+    from simulator.engine.noise import Noise
     from simulator.plan import Plan
     from simulator.workload import Profile
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _noise(args: argparse.Namespace) -> Noise:
-    from simulator.noise import Noise
+    from simulator.engine.noise import Noise
 
     return Noise(jitter=args.jitter, stragglers=dict(map(_straggler, args.straggler)), seed=args.seed)
 
