@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.published import BATCH, MIB, TITLES, profile, switch, table
 from partitioners import load, options
 from simulator.errors import ShardscopeError
-from simulator.metrics import Report
+from simulator.report.metrics import Report
 from simulator.run import run
 
 DEVICES = (2, 4, 8, 16)

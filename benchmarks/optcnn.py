@@ -14,12 +14,12 @@ from partitioners import data, layerwise, owt
 from partitioners._elimination import least_sum
 from partitioners._optcnn import CostTables, cost_tables
 from simulator.cluster import Cluster
-from simulator.metrics import one_device_s
 from simulator.network.catalogue import read_preset
 from simulator.plan import Degrees, Plan, Synchronisation
+from simulator.report.metrics import one_device_s
+from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.taskgraph import Floats
-from simulator.volume import communication_volume
 
 PER_DEVICE = 32
 """The paper's samples per GPU."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from dashboard.figures.style import KINDS, short_names
 from simulator.cluster import Cluster
-from simulator.critical import binding_chain
+from simulator.report.critical_path import binding_chain
+from simulator.report.time_spans import union
 from simulator.run import Run
-from simulator.spans import union
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.units import format_bytes, format_time
 

@@ -10,7 +10,7 @@ from dashboard.kpis import SAME, difference
 from dashboard.measures import shares
 from dashboard.store import Outcome
 from simulator.cluster import Cluster
-from simulator.metrics import Report
+from simulator.report.metrics import Report
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 

@@ -13,8 +13,9 @@ from dashboard import columns
 from dashboard.configuration import OWN, Configuration
 from dashboard.shelf import label
 from dashboard.store import Outcome
-from simulator import chrome, files
+from simulator import files
 from simulator.cluster import Cluster
+from simulator.report import chrome_trace
 from simulator.run import Run
 
 
@@ -77,7 +78,7 @@ def tasks_csv(run: Run, cluster: Cluster) -> str:
 
 def trace_json(run: Run, cluster: Cluster) -> str:
     """The Chrome trace, which Perfetto opens."""
-    return json.dumps(chrome.trace(run.graph, cluster, run.timeline), allow_nan=False)
+    return json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False)
 
 
 Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]

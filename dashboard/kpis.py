@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulator.metrics import DeviceUse, Report
+from simulator.report.metrics import DeviceUse, Report
 from simulator.units import format_bytes, format_time
 
 GOOD, BAD, SAME = "good", "bad", "same"

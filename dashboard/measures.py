@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.time_spans import length, union
 from simulator.run import Run
-from simulator.spans import length, union
 from simulator.taskgraph import Floats, Kind
 
 PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}

@@ -18,9 +18,9 @@ from dashboard.validations import Stored
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
-from simulator.metrics import measure
 from simulator.network import catalogue, topologies
 from simulator.plan import Plan, Synchronisation
+from simulator.report.metrics import measure
 from simulator.run import Run, run
 from simulator.scenario import Scenario
 from simulator.workload import Profile

@@ -11,12 +11,12 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
-from simulator.memory import most_bytes, peak_bytes
 from simulator.plan import Plan
+from simulator.report.memory import most_bytes, peak_bytes
+from simulator.report.volume import communication_volume
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_time
-from simulator.volume import communication_volume
 from simulator.workload import Profile
 
 Progress = Callable[[str], None]

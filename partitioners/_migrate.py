@@ -10,7 +10,7 @@ import numpy as np
 
 from partitioners._hypergraph import Grid, Hypergraph
 from partitioners._judge import Judge, Verdict
-from simulator.critical import binding_chain
+from simulator.report.critical_path import binding_chain
 from simulator.taskgraph import Ints
 
 Move = tuple[tuple[int, ...], int]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
-from simulator.critical import path_shares
 from simulator.network.transfers import link_bytes
+from simulator.report.critical_path import path_shares
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.whatif import Gain, gains_of

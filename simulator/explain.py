@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simulator.cluster import Cluster
-from simulator.metrics import LayerUse
 from simulator.plan import Placement
+from simulator.report.metrics import LayerUse
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from simulator.whatif import Gain, gains

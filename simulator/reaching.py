@@ -9,8 +9,8 @@ from typing import Any
 from simulator.cluster import Cluster
 from simulator.convergence import Curves, Interval, Method, Regime, Samples
 from simulator.lowering.schedules import STASHING, stages
-from simulator.metrics import Report
 from simulator.plan import Plan
+from simulator.report.metrics import Report
 from simulator.workload import Profile
 
 

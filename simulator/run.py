@@ -8,8 +8,8 @@ from simulator.cluster import Cluster
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
-from simulator.metrics import Report, measure
 from simulator.plan import Plan
+from simulator.report.metrics import Report, measure
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile

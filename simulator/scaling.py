@@ -13,13 +13,13 @@ from simulator.asynchronous import run_asynchronously
 from simulator.bottleneck import Evidence, find_bottleneck
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.metrics import DeviceUse
 from simulator.network.transfers import link_bytes
 from simulator.plan import Placement, Plan, Synchronisation
+from simulator.report.metrics import DeviceUse
+from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.usage import Usage, usage_of
 from simulator.workload import Profile
 
 

@@ -16,18 +16,19 @@ from typing import Any
 import small_networks
 
 import partitioners
-from simulator import chrome, files
+from simulator import files
 from simulator.cluster import Cluster, Curve
-from simulator.critical import binding_chain
 from simulator.engine.noise import Noise
-from simulator.metrics import Report
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
 from simulator.plan import Placement, Plan, Synchronisation
+from simulator.report import chrome_trace
+from simulator.report.critical_path import binding_chain
+from simulator.report.metrics import Report
+from simulator.report.usage import usage_of
+from simulator.report.volume import communication_volume
 from simulator.run import Run, run
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.usage import usage_of
-from simulator.volume import communication_volume
 from simulator.workload import Profile
 
 Options = Mapping[str, Any]
@@ -266,7 +267,7 @@ def chain_values(done: Simulated) -> Any:
 
 def trace_values(done: Simulated) -> Any:
     """Who is in which row of the Chrome trace, from when for how long."""
-    events = chrome.trace(done.graph, done.cluster, done.timeline)["traceEvents"]
+    events = chrome_trace.trace(done.graph, done.cluster, done.timeline)["traceEvents"]
     return [
         [e["ph"], e["pid"], e["tid"], e.get("ts"), e.get("dur"), e["args"].get("task"), e["args"].get("bytes")]
         for e in events

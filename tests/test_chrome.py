@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 
-from simulator import chrome
 from simulator.cluster import Cluster
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan
+from simulator.report import chrome_trace
 from simulator.run import Run, run
 from simulator.workload import Layer, Profile
 
@@ -76,18 +76,18 @@ def check_format(trace: dict[str, Any]) -> None:
 
 
 def test_processes_and_rows_are_named(fan: Run, cluster: Cluster) -> None:
-    trace = chrome.trace(fan.graph, cluster, fan.timeline)
+    trace = chrome_trace.trace(fan.graph, cluster, fan.timeline)
     processes = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
-    assert processes == {chrome.DEVICES: "devices", chrome.LINKS: "links"}
-    assert list(rows(trace, chrome.DEVICES).values()) == ["host0", "host1", "host2"]
-    assert set(rows(trace, chrome.LINKS).values()) >= {link.name for link in cluster.links}
+    assert processes == {chrome_trace.DEVICES: "devices", chrome_trace.LINKS: "links"}
+    assert list(rows(trace, chrome_trace.DEVICES).values()) == ["host0", "host1", "host2"]
+    assert set(rows(trace, chrome_trace.LINKS).values()) >= {link.name for link in cluster.links}
 
 
 def test_transfers_that_share_a_link_have_rows_of_their_own(fan: Run, cluster: Cluster) -> None:
-    trace = chrome.trace(fan.graph, cluster, fan.timeline)
+    trace = chrome_trace.trace(fan.graph, cluster, fan.timeline)
     check_format(trace)
-    names = rows(trace, chrome.LINKS)
-    sent = [e for e in spans(trace, chrome.LINKS) if e["cat"] == "activation"]
+    names = rows(trace, chrome_trace.LINKS)
+    sent = [e for e in spans(trace, chrome_trace.LINKS) if e["cat"] == "activation"]
     assert sorted(names[e["tid"]] for e in sent) == [
         "host0->switch",
         "host0->switch (2)",
@@ -100,9 +100,11 @@ def test_transfers_that_share_a_link_have_rows_of_their_own(fan: Run, cluster: C
 
 
 def test_compute_tasks_stand_on_their_device(fan: Run, cluster: Cluster) -> None:
-    trace = chrome.trace(fan.graph, cluster, fan.timeline)
-    names = rows(trace, chrome.DEVICES)
-    placed = {(e["name"], names[e["tid"]]) for e in spans(trace, chrome.DEVICES) if e["cat"] in ("forward", "backward")}
+    trace = chrome_trace.trace(fan.graph, cluster, fan.timeline)
+    names = rows(trace, chrome_trace.DEVICES)
+    placed = {
+        (e["name"], names[e["tid"]]) for e in spans(trace, chrome_trace.DEVICES) if e["cat"] in ("forward", "backward")
+    }
     assert placed == {
         (f"{what} {name}", f"host{i}") for i, name in enumerate("abc") for what in ("forward", "backward")
     }
@@ -112,10 +114,10 @@ def test_a_collective_is_on_every_link_it_crosses_once(cluster: Cluster) -> None
     profile = Profile(model="one", device="none", batch_size=3, layers=(layer("a", parameter_bytes=3 * MB),))
     place = Placement(degrees=(3, 1, 1, 1), devices=(0, 1, 2))
     done = run(profile, cluster, Plan(model="one", batch_size=3, placements={"a": place}))
-    trace = chrome.trace(done.graph, cluster, done.timeline)
+    trace = chrome_trace.trace(done.graph, cluster, done.timeline)
     check_format(trace)
-    synchronised = [e for e in spans(trace, chrome.LINKS) if e["cat"] == "synchronisation"]
-    names = rows(trace, chrome.LINKS)
+    synchronised = [e for e in spans(trace, chrome_trace.LINKS) if e["cat"] == "synchronisation"]
+    names = rows(trace, chrome_trace.LINKS)
     assert sorted(names[e["tid"]] for e in synchronised) == sorted(link.name for link in cluster.links)
     assert {e["dur"] for e in synchronised} == {4000.0}  # 2 (N-1) / N x 3 MB at 1 GB/s
 
@@ -125,18 +127,18 @@ def test_a_collective_is_on_every_link_it_crosses_once(cluster: Cluster) -> None
 def test_any_run_makes_a_valid_trace_with_every_task(data: st.DataObject) -> None:
     profile, cluster = data.draw(profiles()), data.draw(clusters(max_servers=1))
     done = run(profile, cluster, data.draw(plans(profile, cluster)))
-    trace = chrome.trace(done.graph, cluster, done.timeline)
+    trace = chrome_trace.trace(done.graph, cluster, done.timeline)
     check_format(trace)
-    computed = [event["args"]["task"] for event in spans(trace, chrome.DEVICES)]
+    computed = [event["args"]["task"] for event in spans(trace, chrome_trace.DEVICES)]
     assert sorted(computed) == [i for i in range(len(done.graph)) if not done.graph.is_transfer[i]]
-    carried = {event["args"]["task"] for event in spans(trace, chrome.LINKS)}
+    carried = {event["args"]["task"] for event in spans(trace, chrome_trace.LINKS)}
     assert carried == {i for i in range(len(done.graph)) if done.graph.is_transfer[i]}
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=20))
 def test_as_few_rows_as_spans_overlap(drawn: list[tuple[int, int]]) -> None:
     found = sorted((float(start), float(start + length)) for start, length in drawn if length)
-    lanes = chrome._lanes(found)
+    lanes = chrome_trace._lanes(found)
     deepest = max((sum(a <= t < b for a, b in found) for t in range(30)), default=0)
     assert len(set(lanes)) == deepest
     for i, (_, end) in enumerate(found):

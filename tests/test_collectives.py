@@ -20,9 +20,9 @@ from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
+from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind, Route
-from simulator.volume import communication_volume
 
 EXACT = 1e-9
 SIZE = 1e8

@@ -18,8 +18,8 @@ from partitioners._kahypar import cut
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Plan, Synchronisation
+from simulator.report.volume import communication_volume
 from simulator.run import run
-from simulator.volume import communication_volume
 from simulator.workload import Geometry, Profile
 
 

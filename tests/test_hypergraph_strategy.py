@@ -11,8 +11,8 @@ from partitioners import load
 from partitioners.hypergraph import partition, plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
+from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
-from simulator.volume import communication_volume
 from simulator.workload import Geometry, Profile
 
 OTHERS = ("data", "model", "pipeline", "owt")

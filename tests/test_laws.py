@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
-from simulator.critical import binding_chain, critical_path_s
 from simulator.engine.reference import simulate
 from simulator.lowering.crossings import shard_elements
 from simulator.lowering.step import lower
-from simulator.metrics import measure
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.plan import Placement, Plan
+from simulator.report.critical_path import binding_chain, critical_path_s
+from simulator.report.metrics import measure
+from simulator.report.volume import communication_volume
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
-from simulator.volume import communication_volume
 from simulator.workload import Layer, Profile
 
 CLOSE = 1e-9

@@ -17,8 +17,8 @@ from partitioners._fabric import Fabric
 from partitioners._optcnn import configurations, cost_tables, placement_of
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.collectives import parameter_server, ring
+from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
-from simulator.volume import communication_volume
 from simulator.workload import Profile
 
 # -- configurations and tables

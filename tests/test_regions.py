@@ -11,7 +11,7 @@ from test_closed_forms import star
 from simulator.lowering.crossings import crossings_of, reads_of, replicas_of
 from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
 from simulator.plan import Degrees, Placement, Plan
-from simulator.volume import communication_volume
+from simulator.report.volume import communication_volume
 from simulator.workload import Geometry, Layer, Profile
 
 BATCH = 4

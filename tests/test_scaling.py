@@ -19,10 +19,10 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
+from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
 from simulator.scaling import Point, Study, scale, usage_at
 from simulator.scaling_figure import PANELS, figure, throughput
-from simulator.usage import usage_of
 
 EXACT = 1e-9
 COMPUTE_S = 4 * 0.03

@@ -28,8 +28,8 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
-from simulator.metrics import Report
 from simulator.plan import Plan
+from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
 from traces import machine, namespaces

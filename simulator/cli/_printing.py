@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from simulator.cluster import Cluster
-    from simulator.metrics import Report
     from simulator.network.catalogue import Join, Preset
+    from simulator.report.metrics import Report
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -26,9 +26,10 @@ BUSIEST_LINKS = 5
 
 def write_trace(done: Run, cluster: Cluster, path: str) -> None:
     """Write the run as a Chrome trace."""
-    from simulator import chrome, files
+    from simulator import files
+    from simulator.report import chrome_trace
 
-    files.write_text_atomic(path, json.dumps(chrome.trace(done.graph, cluster, done.timeline), allow_nan=False))
+    files.write_text_atomic(path, json.dumps(chrome_trace.trace(done.graph, cluster, done.timeline), allow_nan=False))
 
 
 def print_json(value: object, note: str) -> None:

@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator.architectures import device_counts
     from simulator.cli import _printing, _scaling
+    from simulator.report.usage import write_html
     from simulator.scaling import scale
-    from simulator.usage import write_html
 
     if args.plot and Path(args.plot).suffix not in (".html", ".png"):
         raise InputError(f"plot {args.plot}: its suffix says what to write, one of .html, .png")
@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(points: Sequence[Point], title: str, path: Path) -> None:
+    from simulator.report.usage import write_html
     from simulator.scaling_figure import figure, throughput
     from simulator.sweep.pictures import write_png
-    from simulator.usage import write_html
 
     if path.suffix == ".png":
         write_png(throughput(points, title), path)
@@ -89,8 +89,8 @@ def _plot(points: Sequence[Point], title: str, path: Path) -> None:
 
 def _usages(study: Study, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
     """A figure of the resource usage on so many devices for every way to synchronise."""
+    from simulator.report.usage import figure
     from simulator.scaling import usage_at
-    from simulator.usage import figure
 
     for way in ways:
         found, cluster = usage_at(study, way, devices)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.critical import critical_path_s
 from simulator.lowering.costs import shard_seconds
 from simulator.network.transfers import link_bytes
+from simulator.report.critical_path import critical_path_s
 from simulator.taskgraph import TaskGraph
 from simulator.workload import Layer, Profile
 

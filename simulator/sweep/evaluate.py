@@ -14,8 +14,8 @@ from simulator.engine.reference import simulate
 from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.step import lower
-from simulator.metrics import Report, measure
 from simulator.plan import Plan, Synchronisation
+from simulator.report.metrics import Report, measure
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point

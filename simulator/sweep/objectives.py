@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
-from simulator.metrics import Report
+from simulator.report.metrics import Report
 from simulator.sweep.bounds import compute_bound_s, dollars_bound, graph_bound_s, memory_bound_bytes
 from simulator.taskgraph import TaskGraph
 from simulator.workload import Profile

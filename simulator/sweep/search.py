@@ -22,9 +22,9 @@ from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.errors import InputError
 from simulator.lowering.step import lower
-from simulator.metrics import Report, measure
 from simulator.network.topologies import take
 from simulator.plan import Plan, Synchronisation
+from simulator.report.metrics import Report, measure
 from simulator.sweep.objectives import Objective
 from simulator.workload import Profile
 

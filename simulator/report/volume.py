@@ -7,8 +7,8 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.lowering.crossings import crossings_of, element_bytes, reads_of
 from simulator.lowering.gradients import buckets
-from simulator.metrics import Communication
 from simulator.plan import Plan
+from simulator.report.metrics import Communication
 from simulator.workload import Profile
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.memory import usage as memory_usage
 from simulator.network.transfers import link_weights
+from simulator.report.memory import usage as memory_usage
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 

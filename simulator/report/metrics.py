@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from simulator import memory
 from simulator.cluster import Cluster
-from simulator.critical import critical_path_s, path_shares
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.gradients import buckets
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan
-from simulator.spans import length, union
+from simulator.report import memory
+from simulator.report.critical_path import critical_path_s, path_shares
+from simulator.report.time_spans import length, union
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
