@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
 from simulator.convergence import Curves, Method, Regime, course, noise_scale
 from simulator.noise_scale import over_training
-from simulator.scaling_figure import COLOURS
+from simulator.studies.scaling_figure import COLOURS
 from traces.demonstration import Demonstration, Shown
 
 

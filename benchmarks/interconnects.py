@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 
 import partitioners
-from simulator.asynchronous import run_asynchronously
 from simulator.cluster import Cluster
 from simulator.convergence import Curves, Regime
 from simulator.errors import InputError
@@ -15,6 +14,7 @@ from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.reaching import reached, regime_of
 from simulator.run import run
+from simulator.studies.asynchronous import run_asynchronously
 from simulator.workload import Profile
 
 DEVICES = 4

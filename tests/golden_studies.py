@@ -13,20 +13,20 @@ import numpy as np
 from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make_profile, simulated, timeline_values
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
 
-from simulator.accumulation import choices
-from simulator.architectures import architecture
-from simulator.asynchronous import run_asynchronously
-from simulator.bottleneck import find_bottleneck
 from simulator.cluster import Cluster, Curve
-from simulator.explain import explain
 from simulator.job import live_through
 from simulator.movement import Placed, movement
 from simulator.plan import Plan, Synchronisation
 from simulator.reconfiguration import Overheads
 from simulator.run import step_seconds
-from simulator.scaling import Study, scale
 from simulator.scenario import Event, Scenario
-from simulator.whatif import Gain, gains
+from simulator.studies.accumulation import choices
+from simulator.studies.architectures import architecture
+from simulator.studies.asynchronous import run_asynchronously
+from simulator.studies.bottleneck import find_bottleneck
+from simulator.studies.explain import explain
+from simulator.studies.scaling import Study, scale
+from simulator.studies.what_if import Gain, gains
 
 StudyValues = tuple[float, Any]
 OVERHEADS = Overheads(

@@ -10,10 +10,10 @@ from small_networks import BATCH, chain, layer, network, switched
 
 import partitioners
 from simulator import cli
-from simulator.accumulation import best, choices
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Plan
+from simulator.studies.accumulation import best, choices
 from simulator.workload import Profile
 
 SAVED = 4096  # bytes per sample that the layer keeps for its backward pass

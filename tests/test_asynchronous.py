@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
 
-from simulator.asynchronous import Steps, run_asynchronously
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Synchronisation
 from simulator.run import step_seconds
+from simulator.studies.asynchronous import Steps, run_asynchronously
 from simulator.workload import Profile
 
 WORKERS = 4

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.run import run, step_seconds
-from simulator.whatif import gains
+from simulator.studies.what_if import gains
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
 

@@ -13,16 +13,16 @@ from test_cli import shardscope
 from test_closed_forms import BANDWIDTH, LATENCY, ONE_BUCKET, chain, replicated, star
 
 from simulator import files
-from simulator.architectures import architecture, device_counts
-from simulator.bottleneck import find_bottleneck
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
-from simulator.scaling import Point, Study, scale, usage_at
-from simulator.scaling_figure import PANELS, figure, throughput
+from simulator.studies.architectures import architecture, device_counts
+from simulator.studies.bottleneck import find_bottleneck
+from simulator.studies.scaling import Point, Study, scale, usage_at
+from simulator.studies.scaling_figure import PANELS, figure, throughput
 
 EXACT = 1e-9
 COMPUTE_S = 4 * 0.03

@@ -8,10 +8,10 @@ import pytest
 from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
 from simulator.cluster import Curve
-from simulator.explain import crossing_words, describe, explain
 from simulator.plan import Placement
 from simulator.run import run
-from simulator.whatif import gains
+from simulator.studies.explain import crossing_words, describe, explain
+from simulator.studies.what_if import gains
 
 
 def test_gains_follow_from_the_parts_of_the_step() -> None:

@@ -29,7 +29,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Synchronisation
 from simulator.run import step_seconds
-from simulator.scaling import replicated
+from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
 LEAST, MOST = 1e-3, 1.0

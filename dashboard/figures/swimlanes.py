@@ -10,8 +10,8 @@ import numpy as np
 from dashboard.figures.style import CUT, Figure, device_colours, figure, short_names
 from dashboard.measures import layer_loads
 from simulator.cluster import Cluster
-from simulator.explain import describe
 from simulator.run import Run
+from simulator.studies.explain import describe
 from simulator.taskgraph import Kind
 from simulator.units import format_bytes
 from simulator.workload import Profile

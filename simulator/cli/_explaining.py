@@ -11,8 +11,8 @@ from simulator.cli import _printing
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from simulator.explain import Explanation
     from simulator.run import Run
+    from simulator.studies.explain import Explanation
     from simulator.workload import Profile
 
 MOST_CROSSINGS = 8
@@ -38,7 +38,7 @@ def print_partition(profile: Profile, done: Run, path: str) -> None:
 
 def print_explanation(told: Explanation, profile: Profile, done: Run) -> None:
     """Splits, crossings, bottleneck and gains."""
-    from simulator.explain import crossing_words
+    from simulator.studies.explain import crossing_words
 
     console = _printing.new_console()
     _printing.say(console, _summary(profile, done))

@@ -9,7 +9,7 @@ from simulator.cli import _printing
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from simulator.scaling import Point
+    from simulator.studies.scaling import Point
 
 
 def print_points(points: Sequence[Point], title: str, note: str, written: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from simulator import units
 from simulator.cli import _options, _strategy
 
 if TYPE_CHECKING:
-    from simulator.accumulation import Choice
+    from simulator.studies.accumulation import Choice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.accumulation import best, choices
     from simulator.cli import _printing
+    from simulator.studies.accumulation import best, choices
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _explaining
-    from simulator.explain import explain
     from simulator.run import run as simulate
+    from simulator.studies.explain import explain
 
     plan = files.read_plan(args.plan)
     made = args if args.cluster else _made_by(plan)

@@ -19,9 +19,9 @@ from simulator.cli import _options
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
-    from simulator.architectures import Architecture
     from simulator.cluster import Cluster
-    from simulator.scaling import Point, Study
+    from simulator.studies.architectures import Architecture
+    from simulator.studies.scaling import Point, Study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.architectures import device_counts
     from simulator.cli import _printing, _scaling
     from simulator.report.usage import write_html
-    from simulator.scaling import scale
+    from simulator.studies.architectures import device_counts
+    from simulator.studies.scaling import scale
 
     if args.plot and Path(args.plot).suffix not in (".html", ".png"):
         raise InputError(f"plot {args.plot}: its suffix says what to write, one of .html, .png")
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plot(points: Sequence[Point], title: str, path: Path) -> None:
     from simulator.report.usage import write_html
-    from simulator.scaling_figure import figure, throughput
+    from simulator.studies.scaling_figure import figure, throughput
     from simulator.sweep.pictures import write_png
 
     if path.suffix == ".png":
@@ -90,7 +90,7 @@ def _plot(points: Sequence[Point], title: str, path: Path) -> None:
 def _usages(study: Study, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
     """A figure of the resource usage on so many devices for every way to synchronise."""
     from simulator.report.usage import figure
-    from simulator.scaling import usage_at
+    from simulator.studies.scaling import usage_at
 
     for way in ways:
         found, cluster = usage_at(study, way, devices)
@@ -103,7 +103,7 @@ def _batch(study: Study) -> str:
 
 def _study(args: argparse.Namespace) -> Study:
     from simulator import files
-    from simulator.scaling import Study
+    from simulator.studies.scaling import Study
 
     profile = files.read_profile(args.profile)
 
@@ -121,8 +121,8 @@ def _study(args: argparse.Namespace) -> Study:
 
 
 def _architectures(args: argparse.Namespace) -> list[Architecture]:
-    from simulator.architectures import architecture
     from simulator.plan import Synchronisation
+    from simulator.studies.architectures import architecture
 
     plain = argparse.Namespace(**{**vars(args), "sync": None})
     options = _options.synchronisation(plain, Synchronisation())

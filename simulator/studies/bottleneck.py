@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from simulator.cluster import Cluster
 from simulator.network.transfers import link_bytes
 from simulator.report.critical_path import path_shares
+from simulator.studies.what_if import Gain, gains_of
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
-from simulator.whatif import Gain, gains_of
 
 WORTH_TRYING = 0.02
 """A resource with less than this share of the chain that bound the step is not doubled."""

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from simulator.architectures import Architecture
-from simulator.asynchronous import run_asynchronously
-from simulator.bottleneck import Evidence, find_bottleneck
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.transfers import link_bytes
@@ -18,6 +15,9 @@ from simulator.plan import Placement, Plan, Synchronisation
 from simulator.report.metrics import DeviceUse
 from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
+from simulator.studies.architectures import Architecture
+from simulator.studies.asynchronous import run_asynchronously
+from simulator.studies.bottleneck import Evidence, find_bottleneck
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile

@@ -10,8 +10,8 @@ from simulator.cluster import Cluster
 from simulator.plan import Placement
 from simulator.report.metrics import LayerUse
 from simulator.run import Run
+from simulator.studies.what_if import Gain, gains
 from simulator.units import format_bytes, format_time
-from simulator.whatif import Gain, gains
 from simulator.workload import Profile
 
 _DIMENSIONS = ("sample", "channel", "height", "width")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.scaling import Point
+from simulator.studies.scaling import Point
 from simulator.sweep.chart import Chart, Series
 
 PANELS = (
