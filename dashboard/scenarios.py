@@ -10,15 +10,15 @@ from pathlib import Path
 
 import partitioners
 from dashboard.store import Store, require_size
-from simulator.account import Account
 from simulator.cli.scenario import Plans
 from simulator.cluster import Cluster
+from simulator.elastic.job import live_through
+from simulator.elastic.job_account import Account
+from simulator.elastic.reconfiguration import Overheads, read_overheads
+from simulator.elastic.scenario import POLICIES, Scenario, read_scenario
 from simulator.errors import InputError, UnknownNameError, require
-from simulator.job import live_through
 from simulator.network import catalogue
 from simulator.plan import Plan
-from simulator.reconfiguration import Overheads, read_overheads
-from simulator.scenario import POLICIES, Scenario, read_scenario
 from simulator.workload import Profile
 
 _HERE = Path(__file__).resolve().parent

@@ -17,12 +17,12 @@ from dashboard.shelf import Shelf
 from dashboard.validations import Stored
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.network import catalogue, topologies
 from simulator.plan import Plan, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
-from simulator.scenario import Scenario
 from simulator.workload import Profile
 from traces.compare import Comparison, compare
 from traces.executions import Execution

@@ -15,8 +15,8 @@ import yaml
 
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
-from simulator.scenario import Scenario, read_scenario
 from simulator.workload import Profile
 from traces.executions import Execution, read_execution
 from traces.outcomes import Validation

@@ -20,10 +20,10 @@ import numpy as np
 from partitioners._hypergraph import Grid, Hypergraph, build, grid_of
 from partitioners._kahypar import cut
 from simulator.cluster import Cluster
+from simulator.elastic.movement import Placed, movement
 from simulator.errors import require
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
-from simulator.movement import Placed, movement
 from simulator.plan import Plan
 from simulator.run import step_seconds
 from simulator.taskgraph import Ints

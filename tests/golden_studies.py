@@ -14,12 +14,12 @@ from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
 
 from simulator.cluster import Cluster, Curve
-from simulator.job import live_through
-from simulator.movement import Placed, movement
+from simulator.elastic.job import live_through
+from simulator.elastic.movement import Placed, movement
+from simulator.elastic.reconfiguration import Overheads
+from simulator.elastic.scenario import Event, Scenario
 from simulator.plan import Plan, Synchronisation
-from simulator.reconfiguration import Overheads
 from simulator.run import step_seconds
-from simulator.scenario import Event, Scenario
 from simulator.studies.accumulation import choices
 from simulator.studies.architectures import architecture
 from simulator.studies.asynchronous import run_asynchronously

@@ -13,8 +13,8 @@ from dashboard import scenarios, uploads
 from dashboard.figures.scenario import throughput
 from dashboard.scenarios import Lives, shipped_overheads, shipped_scenarios
 from dashboard.store import Store
+from simulator.elastic.scenario import Event, Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
-from simulator.scenario import Event, Scenario
 
 pytestmark = pytest.mark.skipif(not scenarios.EXAMPLES.is_dir(), reason="no examples beside the packages")
 

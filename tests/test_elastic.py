@@ -12,9 +12,9 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 import torch
 
 from simulator.cluster import Curve
+from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch
-from simulator.reconfiguration import Overheads, Reconfiguration, read_overheads
 from traces.crew import Crew
 from traces.elastic import Rehearsal, predicted, rehearsal, table
 from traces.switches import Switch, switch_of

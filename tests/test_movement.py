@@ -11,9 +11,9 @@ from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
 import partitioners
+from simulator.elastic.movement import Placed, movement, state_bytes
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, split
-from simulator.movement import Placed, movement, state_bytes
 from simulator.network.topologies import take
 from simulator.plan import Placement, Plan
 from simulator.workload import Profile

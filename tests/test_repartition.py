@@ -17,8 +17,8 @@ from partitioners._hypergraph import Grid, build, grid_of
 from partitioners._kahypar import cut
 from partitioners._repartition import cut_close_to, with_anchors
 from simulator import cli
+from simulator.elastic.movement import Movement, Placed, movement
 from simulator.files import read_profile, write_cluster, write_profile
-from simulator.movement import Movement, Placed, movement
 from simulator.plan import Plan
 from simulator.workload import Profile
 

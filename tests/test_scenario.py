@@ -15,13 +15,13 @@ from small_networks import BATCH, layer, network, switched
 
 import partitioners
 from simulator import cli
-from simulator.account import Account
 from simulator.cluster import Cluster, Curve
+from simulator.elastic.job import live_through
+from simulator.elastic.job_account import Account
+from simulator.elastic.reconfiguration import Overheads
+from simulator.elastic.scenario import Event, Scenario, read_scenario
 from simulator.errors import InputError, ShardscopeError
-from simulator.job import live_through
 from simulator.plan import Placement, Plan
-from simulator.reconfiguration import Overheads
-from simulator.scenario import Event, Scenario, read_scenario
 
 PROFILE = network(layer("a", seconds=8.0, parameter_bytes=10**6))
 """8 s a step on one device; gradients of 1 MB, at 1 TB/s nothing next to them."""

@@ -21,9 +21,9 @@ from itertools import pairwise
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.movement import Placed, movement
+from simulator.elastic.movement import Placed, movement
+from simulator.elastic.reconfiguration import Change, Reconfiguration, read_overheads
 from simulator.plan import Placement, Plan
-from simulator.reconfiguration import Change, Reconfiguration, read_overheads
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.crew import Crew

@@ -25,7 +25,7 @@ import torch
 
 from simulator import files
 from simulator.cluster import Cluster, Curve
-from simulator.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
+from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from traces import machine, namespaces
 from traces.crew import Crew
 from traces.netlab import Lab

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.figures.style import BACKWARD, CUT, FORWARD, IDLE, OUTLINE, Figure, figure
-from simulator.account import Account
+from simulator.elastic.job_account import Account
 
 INTERVALS = 288
 _COLOURS = {"live": FORWARD, "restart": BACKWARD}

@@ -20,10 +20,10 @@ from dashboard.scenarios import Lived, Lives
 from dashboard.shelf import label
 from dashboard.shell import Page
 from dashboard.store import Store
-from simulator.account import Account
 from simulator.cli._scenario import rows
+from simulator.elastic.job_account import Account
+from simulator.elastic.scenario import POLICIES
 from simulator.errors import InputError, ShardscopeError
-from simulator.scenario import POLICIES
 from simulator.units import format_bytes, format_duration
 
 EXPECTED = (

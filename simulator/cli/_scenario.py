@@ -9,9 +9,9 @@ from simulator.cli import _printing
 from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
-    from simulator.account import Account, Incident
     from simulator.cluster import Cluster
-    from simulator.scenario import Scenario
+    from simulator.elastic.job_account import Account, Incident
+    from simulator.elastic.scenario import Scenario
     from simulator.sweep.chart import Chart
     from simulator.workload import Profile
 

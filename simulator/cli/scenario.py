@@ -2,7 +2,7 @@
 
     shardscope scenario examples/spot-cluster.yaml --output day.html
 
-The other policy is lived through too, for comparison. `simulator/scenario.py` says what a scenario file holds.
+The other policy is lived through too, for comparison. `simulator/elastic/scenario.py` says what a scenario file holds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from simulator.cli import _results
 
 if TYPE_CHECKING:
-    from simulator.account import Account
     from simulator.cluster import Cluster
+    from simulator.elastic.job_account import Account
+    from simulator.elastic.scenario import Scenario
     from simulator.plan import Plan
-    from simulator.scenario import Scenario
     from simulator.sweep.chart import Chart
     from simulator.workload import Profile
 
@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing, _scenario
-    from simulator.job import live_through
-    from simulator.reconfiguration import read_overheads
-    from simulator.scenario import POLICIES, read_scenario
+    from simulator.elastic.job import live_through
+    from simulator.elastic.reconfiguration import read_overheads
+    from simulator.elastic.scenario import POLICIES, read_scenario
 
     _results.check_outputs(args.output)
     place = Path(args.scenario).parent

@@ -12,15 +12,15 @@ from heapq import heappop, heappush
 from itertools import count
 from math import ceil, floor
 
-from simulator.account import Account, Incident, Segment
 from simulator.cluster import Cluster
+from simulator.elastic.job_account import Account, Incident, Segment
+from simulator.elastic.movement import Placed, renumbered
+from simulator.elastic.reconfiguration import WRITE, Change, Overheads, Reconfiguration
+from simulator.elastic.scenario import POLICIES, Conditions, Event, Scenario, numbers_of
 from simulator.errors import require
-from simulator.movement import Placed, renumbered
 from simulator.network.topologies import select
 from simulator.plan import Plan
-from simulator.reconfiguration import WRITE, Change, Overheads, Reconfiguration
 from simulator.run import step_seconds
-from simulator.scenario import POLICIES, Conditions, Event, Scenario, numbers_of
 from simulator.workload import Profile
 
 PlanOf = Callable[[Cluster, Plan | None], Plan]

@@ -6,7 +6,7 @@
     resume    launch + framework + groups + read checkpoint                       after nobody was left
     recover   detect + leave groups + groups + move, or read a checkpoint where a vanished device alone held a piece
 
-`shardscope calibrate --reconfiguration` measures the parts on a machine; `simulator.movement` finds what moves.
+`shardscope calibrate --reconfiguration` measures the parts on a machine; `simulator.elastic.movement` finds what moves.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 
 from simulator import files
 from simulator.cluster import Cluster, Curve
+from simulator.elastic.movement import Placed, movement, state_bytes
 from simulator.errors import require, require_time
 from simulator.lowering.crossings import replicas_of
-from simulator.movement import Placed, movement, state_bytes
 from simulator.workload import Profile
 
 WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
