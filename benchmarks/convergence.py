@@ -14,9 +14,9 @@ from benchmarks import convergence_plots as plots
 from benchmarks.demonstration import STORED
 from benchmarks.interconnects import DEVICES, LATENCY_S, STRATEGIES, Best, compared
 from simulator import files
-from simulator.convergence import Curves, Regime, noise_scale
-from simulator.curve_files import read_curves
-from simulator.noise_scale import fitted, over_training
+from simulator.convergence.curve_files import read_curves
+from simulator.convergence.curves import Curves, Regime, noise_scale
+from simulator.convergence.noise_scale import fitted, over_training
 from simulator.units import format_time
 from traces.demonstration import Demonstration, Shown
 
@@ -227,9 +227,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 INTRODUCTION = """# Time to accuracy
 
-A shorter step is worth nothing if it takes more steps. `simulator/convergence.py` says how many samples a network needs
+A shorter step is worth nothing if it takes more steps. `simulator/convergence/curves.py` says how many samples a network needs
 to an accuracy, by the batch of one update and the age of its gradients, measured by real trainings with several seeds
-(`shardscope converge`); `simulator/reaching.py` multiplies it by the simulated step into time, dollars and, where
+(`shardscope converge`); `simulator/convergence/time_to_accuracy.py` multiplies it by the simulated step into time, dollars and, where
 devices state their watts, energy. `shardscope compare vgg_digits --cluster cpu-1g --devices 4 --to-accuracy 0.97` ranks
 strategies by it.
 

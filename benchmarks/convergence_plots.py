@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
-from simulator.convergence import Curves, Method, Regime, course, noise_scale
-from simulator.noise_scale import over_training
+from simulator.convergence.curves import Curves, Method, Regime, course, noise_scale
+from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
 from traces.demonstration import Demonstration, Shown
 

@@ -17,8 +17,8 @@ from typing import Any
 import partitioners
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.convergence import Curves, Regime, Trial
-from simulator.curve_files import read_curves, write_curves
+from simulator.convergence.curve_files import read_curves, write_curves
+from simulator.convergence.curves import Curves, Regime, Trial
 from simulator.plan import Plan, Synchronisation
 from simulator.run import step_seconds
 from simulator.workload import Profile

@@ -8,11 +8,11 @@ from math import inf
 
 import partitioners
 from simulator.cluster import Cluster
-from simulator.convergence import Curves, Regime
+from simulator.convergence.curves import Curves, Regime
+from simulator.convergence.time_to_accuracy import reached, regime_of
 from simulator.errors import InputError
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
-from simulator.reaching import reached, regime_of
 from simulator.run import run
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.workload import Profile

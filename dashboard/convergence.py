@@ -10,10 +10,10 @@ from math import isfinite
 import partitioners
 from dashboard.configuration import OWN, Configuration
 from dashboard.store import Outcome, Store
-from simulator.convergence import Curves
-from simulator.curve_files import measured, read_curves
+from simulator.convergence.curve_files import measured, read_curves
+from simulator.convergence.curves import Curves
+from simulator.convergence.time_to_accuracy import Reached, reached_by, regime_of
 from simulator.errors import InputError
-from simulator.reaching import Reached, reached_by, regime_of
 
 LEVELS = 40
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from simulator import cli
-from simulator.convergence import Regime
-from simulator.curve_files import measured, read_curves
+from simulator.convergence.curve_files import measured, read_curves
+from simulator.convergence.curves import Regime
 from simulator.errors import InputError, UnknownNameError
 from traces import datasets
 from traces.converge import converge

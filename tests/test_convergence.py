@@ -12,11 +12,11 @@ from small_networks import chain, switched
 
 from partitioners.data import partition as data
 from partitioners.pipeline import partition as pipeline
-from simulator.convergence import Curves, Interval, Regime, Trial, course
-from simulator.curve_files import read_curves, write_curves
+from simulator.convergence.curve_files import read_curves, write_curves
+from simulator.convergence.curves import Curves, Interval, Regime, Trial, course
+from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
+from simulator.convergence.time_to_accuracy import reached_by, regime_of
 from simulator.errors import InputError
-from simulator.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
-from simulator.reaching import reached_by, regime_of
 from simulator.run import run
 
 

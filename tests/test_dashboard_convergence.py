@@ -12,7 +12,7 @@ from dashboard.configuration import Configuration
 from dashboard.convergence import Course, courses, has_curves
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.store import Store
-from simulator.curve_files import measured, read_curves
+from simulator.convergence.curve_files import measured, read_curves
 from simulator.files import library, read_profile
 
 MODEL = "vgg_digits"

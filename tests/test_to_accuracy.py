@@ -9,8 +9,8 @@ import pytest
 from small_networks import chain, switched
 
 from simulator import cli, files
-from simulator.convergence import Curves, Regime, Trial
-from simulator.curve_files import write_curves
+from simulator.convergence.curve_files import write_curves
+from simulator.convergence.curves import Curves, Regime, Trial
 
 
 @pytest.fixture

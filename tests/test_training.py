@@ -17,7 +17,7 @@ from tiny_networks import profile_of
 from torch import Tensor
 
 import partitioners
-from simulator.convergence import Regime, Trial
+from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces import datasets
 from traces.converge import trial

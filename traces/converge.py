@@ -12,7 +12,7 @@ from math import inf
 
 import torch
 
-from simulator.convergence import Curves, Method, Regime, Trial
+from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
 from traces import datasets, machine
 from traces.learning import MOMENTUM, Recipe, noises, train

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.convergence import Trial
+from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.calibrate import calibrate

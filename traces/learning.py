@@ -19,8 +19,8 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from simulator.convergence import Method, Regime
-from simulator.noise_scale import GradientNoise, estimated
+from simulator.convergence.curves import Method, Regime
+from simulator.convergence.noise_scale import GradientNoise, estimated
 from traces.datasets import Dataset
 from traces.zoo import Network
 

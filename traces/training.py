@@ -17,7 +17,7 @@ from torch import Tensor, from_numpy, nn
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.convergence import Trial
+from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces import datasets, zoo

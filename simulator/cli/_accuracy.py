@@ -13,8 +13,8 @@ from simulator.units import format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.convergence import Curves, Interval
-    from simulator.reaching import Reached
+    from simulator.convergence.curves import Curves, Interval
+    from simulator.convergence.time_to_accuracy import Reached
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
     """The curves to judge by, None where no accuracy was asked for. Raises InputError where they never reach it."""
-    from simulator.convergence import Regime
-    from simulator.curve_files import read_curves
+    from simulator.convergence.curve_files import read_curves
+    from simulator.convergence.curves import Regime
 
     if args.to_accuracy is None:
         if args.curves:
@@ -44,7 +44,7 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
 
 
 def judged(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> Reached:
-    from simulator.reaching import reached_by
+    from simulator.convergence.time_to_accuracy import reached_by
 
     return reached_by(curves, target, profile, cluster, done.plan, done.report)
 

@@ -15,7 +15,7 @@ from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.reaching import Reached
+    from simulator.convergence.time_to_accuracy import Reached
     from simulator.run import Run
     from simulator.workload import Profile
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator import files
-    from simulator.curve_files import write_curves
+    from simulator.convergence.curve_files import write_curves
 
     files.check_writable(args.output)
     curves = converge(

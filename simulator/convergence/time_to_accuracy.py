@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from simulator.cluster import Cluster
-from simulator.convergence import Curves, Interval, Method, Regime, Samples
+from simulator.convergence.curves import Curves, Interval, Method, Regime, Samples
 from simulator.lowering.schedules import STASHING, stages
 from simulator.plan import Plan
 from simulator.report.metrics import Report

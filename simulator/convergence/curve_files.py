@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from simulator import files
-from simulator.convergence import Curves
+from simulator.convergence.curves import Curves
 from simulator.errors import UnknownNameError
 
 
