@@ -27,7 +27,7 @@ from traces.converge import converge, trial
 from traces.demonstration import Demonstration, Shown, conditions, shown
 from traces.learning import Recipe
 from traces.suite import Network
-from traces.zoo import load
+from traces.zoo.networks import load
 
 MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 64
 FIRST_SEED, TRIALS = 100, 20

@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from simulator.workload import Geometry, Layer  # noqa: E402
-from traces.attention import Decoder, vision_transformer  # noqa: E402
-from traces.blocks import Attention  # noqa: E402
 from traces.capture import capture  # noqa: E402
 from traces.rounds import Rounds  # noqa: E402
-from traces.zoo import Network  # noqa: E402
+from traces.zoo.blocks import Attention  # noqa: E402
+from traces.zoo.networks import Network  # noqa: E402
+from traces.zoo.transformers import Decoder, vision_transformer  # noqa: E402
 
 WIDTH, HEADS, POSITIONS, WORDS = 16, 4, 6, 11
 VIT = Network(

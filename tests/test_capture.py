@@ -19,10 +19,10 @@ from torch.nn import functional  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Geometry, Layer, Profile  # noqa: E402
-from traces.blocks import Add, Concat  # noqa: E402
 from traces.capture import capture, main  # noqa: E402
 from traces.rounds import Rounds, spread  # noqa: E402
-from traces.zoo import Network  # noqa: E402
+from traces.zoo.blocks import Add, Concat  # noqa: E402
+from traces.zoo.networks import Network  # noqa: E402
 
 CPU = torch.device("cpu")
 FLOAT = 4
@@ -256,10 +256,10 @@ def test_command_line_writes_the_profile_and_prints_the_ratio(
 ) -> None:
     output = tmp_path / "foreign.json"
     options = ["--batch-size", "2", "--repeats", "1", "--warmup", "0", "--input-shape", "3x32x32", "--seed", "3"]
-    assert main(["traces.zoo:vgg_small", *options, "--dtype", "bfloat16", "--output", str(output)]) == 0
+    assert main(["traces.zoo.networks:vgg_small", *options, "--dtype", "bfloat16", "--output", str(output)]) == 0
     profile = read_profile(output)
     assert (profile.dtype, profile.parameter_bytes) == ("bfloat16", 2_346_018 * 2)
-    assert profile.command.startswith("python -m traces.capture traces.zoo:vgg_small --batch-size 2")
+    assert profile.command.startswith("python -m traces.capture traces.zoo.networks:vgg_small --batch-size 2")
     assert f"ratio {profile.layers_to_step:.3f}" in capsys.readouterr().out
 
 

@@ -24,7 +24,7 @@ from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_na
 from traces.network import trace  # noqa: E402
 from traces.streams import SharedPipeline  # noqa: E402
 from traces.whole import Whole  # noqa: E402
-from traces.zoo import load  # noqa: E402
+from traces.zoo.networks import load  # noqa: E402
 
 NAME = "vgg_digits-float32"
 QUICK = ["--device", "cpu", "--quick", "--models", "vgg_digits", "--dtypes", "tf32,float32"]

@@ -12,7 +12,7 @@ from torch import Tensor  # noqa: E402
 
 from traces import clocks  # noqa: E402
 from traces.passes import Passes, Times, _Marks  # noqa: E402
-from traces.zoo import Network  # noqa: E402
+from traces.zoo.networks import Network  # noqa: E402
 
 CYCLES_PER_S = 1e9
 EVENT_S = 2e-6

@@ -23,7 +23,7 @@ from traces import datasets
 from traces.converge import converge
 from traces.datasets import Dataset
 from traces.learning import MOMENTUM, Recipe, delays, noises, train
-from traces.zoo import Network, load
+from traces.zoo.networks import Network, load
 
 torch.set_num_threads(1)  # operators this small only wait for each other's threads
 

@@ -19,7 +19,7 @@ from partitioners.hypergraph import partition
 from traces.execute import in_threads, whole_parameters
 from traces.script import Script
 from traces.worker import Worker
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 BATCH, TRAINED, EPOCHS = 60, 1380, 5
 

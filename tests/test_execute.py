@@ -15,7 +15,7 @@ from training import assert_equal_training, made, random_plan, script_of
 
 import partitioners
 from simulator.plan import Placement, Plan, Synchronisation
-from traces.zoo import ZOO
+from traces.zoo.networks import ZOO
 
 ONE_EACH = Synchronisation(bucket_bytes=0)
 

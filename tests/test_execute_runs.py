@@ -32,7 +32,7 @@ from traces.rank import Rank
 from traces.script import Script
 from traces.transport import Gloo
 from traces.worker import Worker
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 
 @pytest.mark.parametrize("collective", ["ring", "ps-workers"])

@@ -28,7 +28,7 @@ from traces.script import Script
 from traces.suite import Network
 from traces.training import Training, train
 from traces.worker import Worker
-from traces.zoo import load
+from traces.zoo.networks import load
 
 BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7
 PLANS: dict[str, dict[str, Any]] = {

@@ -27,7 +27,7 @@ from traces.parts import cut
 from traces.pipelining import run_pipeline
 from traces.steps import combined
 from traces.watch import Watch
-from traces.zoo import load
+from traces.zoo.networks import load
 
 REASON = namespaces.available()
 CASE = suite.Case(model="vgg_small", network=suite.Network(ranks=2, mbit=200), strategy="data", via="ddp")

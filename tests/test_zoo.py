@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from simulator.errors import InputError, UnknownNameError  # noqa: E402
-from traces.zoo import ZOO, load  # noqa: E402
+from traces.zoo.networks import ZOO, load  # noqa: E402
 
 # as counted by the published implementations; inception_v3 without its auxiliary head
 PARAMETERS = {
@@ -52,7 +52,7 @@ def test_vgg_small_has_2_3_million_parameters_mostly_fully_connected() -> None:
 
 
 def test_a_foreign_callable_is_built_with_its_classes() -> None:
-    network = load("traces.zoo:alexnet", input_shape=(3, 224, 224))
+    network = load("traces.zoo.networks:alexnet", input_shape=(3, 224, 224))
     assert (network.input_shape, network.vocabulary) == ((3, 224, 224), None)
     with torch.device("meta"):
         assert type(network.build()) is nn.Sequential
@@ -67,8 +67,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     ("model", "shape", "message"),
     [
         ("vgg16", (3, 32, 32), "fixes its own input"),
-        ("traces.zoo:vgg16", None, "say it, e.g. --input-shape 3x224x224"),
-        ("traces.zoo:vgg17", (3, 32, 32), "has no attribute 'vgg17'"),
+        ("traces.zoo.networks:vgg16", None, "say it, e.g. --input-shape 3x224x224"),
+        ("traces.zoo.networks:vgg17", (3, 32, 32), "has no attribute 'vgg17'"),
         ("no_such_package:net", (3, 32, 32), "No module named 'no_such_package'"),
         (":net", (3, 32, 32), "write package.module:callable"),
     ],

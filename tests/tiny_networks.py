@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from simulator.workload import Layer, Profile
-from traces.blocks import Add, Concat
 from traces.network import Trained, trace
 from traces.survey import survey
-from traces.zoo import Network
+from traces.zoo.blocks import Add, Concat
+from traces.zoo.networks import Network
 
 BATCH = 6
 torch.set_num_threads(1)  # operators this small only wait for each other's threads

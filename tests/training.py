@@ -26,7 +26,7 @@ from traces.execute import (
 from traces.network import Trained
 from traces.script import Script
 from traces.worker import Step, Worker
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 CLUSTER = switched([1.0] * 3)
 

@@ -39,7 +39,7 @@ from simulator.workload import Profile
 from traces import machine
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rounds import Rounds, median, spread
-from traces.zoo import ZOO, Network, load
+from traces.zoo.networks import ZOO, Network, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 

@@ -41,7 +41,7 @@ from traces.checks import measured
 from traces.copies import DIRECTIONS, curve
 from traces.rounds import median
 from traces.whole import Whole
-from traces.zoo import Network, load
+from traces.zoo.networks import Network, load
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception_v3", "vit_b16", "gpt2_small")
 TORCHVISION: dict[str, dict[str, bool]] = {

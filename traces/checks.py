@@ -14,7 +14,7 @@ from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
 from traces.rounds import Rounds, median, spread
 from traces.streams import SharedPipeline
 from traces.whole import Whole
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 NEEDS_CUDA = "needs a CUDA device"
 

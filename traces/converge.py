@@ -16,7 +16,7 @@ from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
 from traces import datasets, machine
 from traces.learning import MOMENTUM, Recipe, noises, train
-from traces.zoo import load
+from traces.zoo.networks import load
 
 LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
 """Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""

@@ -23,7 +23,7 @@ from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rank import Rank
 from traces.steps import Measured, combined, slow_down, train
 from traces.watch import Watch
-from traces.zoo import load
+from traces.zoo.networks import load
 
 
 def run_ddp(

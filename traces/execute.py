@@ -35,7 +35,7 @@ from traces.rank import Rank
 from traces.script import Script
 from traces.transport import Gloo, Mailroom, Threads
 from traces.worker import Step, Worker
-from traces.zoo import load
+from traces.zoo.networks import load
 
 T = TypeVar("T")
 WARMUP = 2

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
-from traces.blocks import Add, Attention, First, Positions, Tokens
 from traces.network import Step, channel_axis, tensors
+from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 
 Pair = tuple[int, int]
 

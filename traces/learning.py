@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from simulator.convergence.curves import Method, Regime
 from simulator.convergence.noise_scale import GradientNoise, estimated
 from traces.datasets import Dataset
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 LOCAL_BATCHES = 16
 """Gradients that an estimate of the noise compares, each over 16 samples."""

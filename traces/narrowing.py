@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from simulator.workload import Geometry
-from traces.blocks import Attention, Positions, Tokens
 from traces.network import Step, Value, channel_axis, ready
+from traces.zoo.blocks import Attention, Positions, Tokens
 
 
 def narrow(

@@ -30,7 +30,7 @@ from traces.stage import Stage
 from traces.transport import Mailroom, Threads
 from traces.watch import Watch
 from traces.worker import Worker
-from traces.zoo import load
+from traces.zoo.networks import load
 
 MICROBATCHES = 4
 

@@ -29,7 +29,7 @@ from traces.rank import Rank
 from traces.stage import Stage
 from traces.steps import Measured, combined, train
 from traces.watch import Watch
-from traces.zoo import load
+from traces.zoo.networks import load
 
 SCHEDULES = {
     "gpipe": "GPipe",

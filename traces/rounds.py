@@ -21,7 +21,7 @@ from traces.narrowing import Narrowed
 from traces.network import Trained, trace
 from traces.passes import LEARNING_RATE, MOMENTUM, Passes, Times
 from traces.survey import survey
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 
 class Rounds:

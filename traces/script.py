@@ -27,7 +27,7 @@ from simulator.workload import Layer, Profile
 from traces.network import Loss, Step, Trained, trace
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.survey import shape_of
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 COLLECTIVES = ("ring", "ps", "ps-workers")
 """Those that run for real: the backend's own all-reduce, and parameter servers."""

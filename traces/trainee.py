@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from traces.zoo import load
+from traces.zoo.networks import load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

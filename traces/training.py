@@ -20,7 +20,7 @@ from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
-from traces import datasets, zoo
+from traces import datasets
 from traces.execute import all_reduce_groups, whole_parameters
 from traces.launch import launch
 from traces.netlab import Lab
@@ -28,6 +28,7 @@ from traces.rank import Rank
 from traces.script import Script
 from traces.transport import Gloo
 from traces.worker import Worker
+from traces.zoo import networks
 
 Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
 
@@ -78,7 +79,7 @@ def train(
             "traces.training:run_rank", count, lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores
         )
         ranks = [_read(folder / f"{rank}.npz") for rank in range(count)]
-    script = Script(profile=profile, cluster=cluster, plan=plan, network=zoo.load(profile.model), seed=like.seed)
+    script = Script(profile=profile, cluster=cluster, plan=plan, network=networks.load(profile.model), seed=like.seed)
     held, model = datasets.load(dataset), script.network.build()
     points = []
     for looked in range(updates // every):
@@ -110,7 +111,7 @@ def run_rank(
         profile=profile,
         cluster=files.read_cluster(place / "cluster.yaml"),
         plan=plan,
-        network=zoo.load(profile.model),
+        network=networks.load(profile.model),
         seed=seed,
         learning_rate=learning_rate,
         momentum=momentum,

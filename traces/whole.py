@@ -11,7 +11,7 @@ from torch import Tensor
 from traces.clocks import Clock, clock_of
 from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rounds import draw, trained_on
-from traces.zoo import Network
+from traces.zoo.networks import Network
 
 WARM_UP = 3
 

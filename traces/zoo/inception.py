@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from traces.blocks import Concat, Side, initialised, joined, normalised
+from traces.zoo.blocks import Concat, Side, initialised, joined, normalised
 
 
 def inception_v3() -> nn.Module:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from traces.blocks import Add, Attention, First, Positions, Tokens, joined
+from traces.zoo.blocks import Add, Attention, First, Positions, Tokens, joined
 
 
 def vit_b16() -> nn.Module:

@@ -3,7 +3,7 @@
 Layers follow the published networks (AlexNet as in arXiv 1404.5997, VGG arXiv 1409.1556, ResNet arXiv 1512.03385
 with the stride on the 3x3 convolution, Inception-v3 arXiv 1512.00567 without the auxiliary head). The small
 ones (alexnet_small, resnet_small, vgg_small) take 32x32 images and train on a CPU; vgg_digits takes 8x8 grey ones.
-The transformers are in traces/attention.py.
+The transformers are in traces/zoo/transformers.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
-from traces.attention import gpt2_small, vit_b16
-from traces.blocks import Add, convolution, dense, initialised, joined, normalised
-from traces.inception import inception_v3
+from traces.zoo.blocks import Add, convolution, dense, initialised, joined, normalised
+from traces.zoo.inception import inception_v3
+from traces.zoo.transformers import gpt2_small, vit_b16
 
 
 def load(
