@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from simulator.workload import Geometry, Layer  # noqa: E402
-from traces.capture import capture  # noqa: E402
-from traces.rounds import Rounds  # noqa: E402
+from traces.capture.command import capture  # noqa: E402
+from traces.capture.measurement_rounds import Rounds  # noqa: E402
 from traces.zoo.blocks import Attention  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 from traces.zoo.transformers import Decoder, vision_transformer  # noqa: E402

@@ -19,8 +19,8 @@ from torch.nn import functional  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Geometry, Layer, Profile  # noqa: E402
-from traces.capture import capture, main  # noqa: E402
-from traces.rounds import Rounds, spread  # noqa: E402
+from traces.capture.command import capture, main  # noqa: E402
+from traces.capture.measurement_rounds import Rounds, spread  # noqa: E402
 from traces.zoo.blocks import Add, Concat  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
@@ -304,6 +304,6 @@ def test_spread_is_the_interquartile_range() -> None:
 
 
 def test_capture_imports_torch_and_the_standard_library_only() -> None:
-    listing = "import sys, traces.capture; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    listing = "import sys, traces.capture.command; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "networkx", "simpy", "yaml", "kahypar", "plotly", "dash", "rich"} & set(loaded)

@@ -19,9 +19,9 @@ from conftest import ROOT  # noqa: E402
 from benchmarks import gpu_validation  # noqa: E402
 from simulator.files import read_profile, to_json  # noqa: E402
 from traces import capture_suite, cards  # noqa: E402
+from traces.capture.fx_steps import trace  # noqa: E402
 from traces.capture_suite import main  # noqa: E402
 from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
-from traces.network import trace  # noqa: E402
 from traces.streams import SharedPipeline  # noqa: E402
 from traces.whole import Whole  # noqa: E402
 from traces.zoo.networks import load  # noqa: E402

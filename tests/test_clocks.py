@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from traces import clocks  # noqa: E402
-from traces.passes import Passes, Times, _Marks  # noqa: E402
+from traces.capture import device_clocks  # noqa: E402
+from traces.capture.timed_passes import Passes, Times, _Marks  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
 CYCLES_PER_S = 1e9
@@ -61,7 +61,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return made
 
 
-def stretch(clock: clocks.CudaClock, gpu: Gpu, launching_s: float, kernel_s: float = 20e-6) -> float:
+def stretch(clock: device_clocks.CudaClock, gpu: Gpu, launching_s: float, kernel_s: float = 20e-6) -> float:
     """One kernel behind a lead, whose launch takes so long on the host; its seconds by the clock."""
     clock.lead()
     start = clock.mark()
@@ -73,13 +73,13 @@ def stretch(clock: clocks.CudaClock, gpu: Gpu, launching_s: float, kernel_s: flo
 
 
 def test_layer_times_hold_neither_launching_nor_the_events(gpu: Gpu) -> None:
-    clock = clocks.CudaClock()
+    clock = device_clocks.CudaClock()
     assert stretch(clock, gpu, launching_s=3e-4) == pytest.approx(20e-6)
     assert clock.remark() == "the host was late in 0 of 1 stretches of layers"
 
 
 def test_a_late_host_is_counted_and_from_then_on_waited_for(gpu: Gpu) -> None:
-    clock = clocks.CudaClock()
+    clock = device_clocks.CudaClock()
     assert stretch(clock, gpu, launching_s=8e-3) > 7e-3
     assert clock.remark() == "the host was late in 1 of 1 stretches of layers"
     assert stretch(clock, gpu, launching_s=8e-3) == pytest.approx(20e-6)
@@ -87,34 +87,34 @@ def test_a_late_host_is_counted_and_from_then_on_waited_for(gpu: Gpu) -> None:
 
 
 def test_a_long_first_stretch_fades_and_never_makes_a_lead_endless(gpu: Gpu) -> None:
-    clock = clocks.CudaClock()
+    clock = device_clocks.CudaClock()
     stretch(clock, gpu, launching_s=5.0)
     stretch(clock, gpu, launching_s=1e-3)
-    assert gpu.sleeps_s[-1] == pytest.approx(clocks.LONGEST_LEAD_S, rel=0.02)
+    assert gpu.sleeps_s[-1] == pytest.approx(device_clocks.LONGEST_LEAD_S, rel=0.02)
     for _ in range(100):
         stretch(clock, gpu, launching_s=1e-3)
     assert gpu.sleeps_s[-1] == pytest.approx(1.5e-3, rel=0.05)
 
 
 def test_warm_up_does_not_count(gpu: Gpu) -> None:
-    clock = clocks.CudaClock()
+    clock = device_clocks.CudaClock()
     stretch(clock, gpu, launching_s=1.0)
     clock.forget()
     assert clock.remark() == "the host was late in 0 of 0 stretches of layers"
 
 
 def test_a_joint_update_is_shared_out_by_elements() -> None:
-    marks = _Marks(clocks.HostClock(1))
+    marks = _Marks(device_clocks.HostClock(1))
     marks.clock.mark = iter([3.0]).__next__  # type: ignore[method-assign]
     marks.share("update_s", {0: 30, 4: 10}, 1.0)
     assert marks.read() == Times(update_s={0: 1.5, 4: 0.5})
 
 
 def test_joint_and_separate_updates_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    from traces.rounds import Rounds
+    from traces.capture.measurement_rounds import Rounds
 
     def trained(joint: bool) -> list[Tensor]:
-        monkeypatch.setattr(clocks.HostClock, "joint_update", joint)
+        monkeypatch.setattr(device_clocks.HostClock, "joint_update", joint)
         torch.manual_seed(0)
         network = Network(
             build=lambda: torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3))), input_shape=(4,)

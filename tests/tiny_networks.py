@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from simulator.workload import Layer, Profile
-from traces.network import Trained, trace
-from traces.survey import survey
+from traces.capture.fx_steps import Trained, trace
+from traces.capture.layer_survey import survey
 from traces.zoo.blocks import Add, Concat
 from traces.zoo.networks import Network
 

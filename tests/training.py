@@ -17,13 +17,13 @@ from torch import Tensor, nn
 import partitioners
 from simulator.cluster import Cluster
 from simulator.plan import Placement, Plan
+from traces.capture.fx_steps import Trained
 from traces.execute import (
     combined,
     in_threads,
     random_batch,
     whole_parameters,
 )
-from traces.network import Trained
 from traces.script import Script
 from traces.worker import Step, Worker
 from traces.zoo.networks import Network

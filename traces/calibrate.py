@@ -30,12 +30,13 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster, Curve, Link
 from simulator.errors import require
-from traces import machine, namespaces
+from traces import namespaces
+from traces.capture import machine_settings
+from traces.capture.measurement_rounds import median, spread
 from traces.launch import launch
 from traces.netlab import Lab
 from traces.probe import measure
 from traces.rank import Rank
-from traces.rounds import median, spread
 
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 _DESCRIPTION = """
@@ -196,9 +197,9 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
 
 def _sources(found: Measurement, where: str) -> tuple[str, ...]:
     place = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine.software(place).items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(place).items())
     return (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine.device_name(place, 1)} per rank, "
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(place, 1)} per rank, "
         f"{os.cpu_count()} cores in all; {versions}; medians, interquartile range at the largest size at most "
         f"{found.spread:.1%}",
         f"CPU per byte sent {found.send_cpu_s_per_byte * 1e9:.2f} ns, "

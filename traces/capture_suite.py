@@ -4,7 +4,7 @@ Needs torch and the standard library; takes torchvision's networks where it is i
 every profile says which. Predictions need the simulator's packages too (numpy, networkx, simpy, pydantic); without
 them they are left out, and `python -m benchmarks.gpu_validation DIR` makes them from the same profiles elsewhere.
 
-    DIR/profiles/MODEL-DTYPE.json   a profile, as `traces.capture` makes it
+    DIR/profiles/MODEL-DTYPE.json   a profile, as `traces.capture.command` makes it
     DIR/cards/MODEL-DTYPE.json      its predictions, written first, and then what was measured of each
     DIR/copies.json                 how long copies take
 
@@ -35,11 +35,12 @@ import torch
 
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.files import to_json, write_profile, write_text_atomic
-from traces import cards, machine
-from traces.capture import capture, summary
+from traces import cards
+from traces.capture import machine_settings
+from traces.capture.command import capture, summary
+from traces.capture.measurement_rounds import median
 from traces.checks import measured
 from traces.copies import DIRECTIONS, curve
-from traces.rounds import median
 from traces.whole import Whole
 from traces.zoo.networks import Network, load
 
@@ -93,12 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(suite: Suite) -> int:
     """Make what is missing, until all is there (0) or time is over (1). Raises InputError or OSError."""
-    machine.place_of(suite.device)
+    machine_settings.place_of(suite.device)
     for model in suite.models:
         load(model)
-    unknown = [dtype for dtype in suite.dtypes if dtype not in machine.DTYPES]
+    unknown = [dtype for dtype in suite.dtypes if dtype not in machine_settings.DTYPES]
     if unknown:
-        raise UnknownNameError.of("dtype", unknown[0], machine.DTYPES)
+        raise UnknownNameError.of("dtype", unknown[0], machine_settings.DTYPES)
     for name in ("profiles", "cards"):
         (suite.output / name).mkdir(parents=True, exist_ok=True)
     jobs = list(_jobs(suite))
@@ -171,12 +172,12 @@ def _profile(suite: Suite, model: str, dtype: str) -> None:
 
 def _largest(suite: Suite, network: Network, dtype: str) -> int:
     """The largest power of two whose step fits in memory and takes no longer than it may; at least 1."""
-    place, size = machine.place_of(suite.device), 1
-    with machine.settings(torch.get_num_threads(), dtype, 0, place):
+    place, size = machine_settings.place_of(suite.device), 1
+    with machine_settings.settings(torch.get_num_threads(), dtype, 0, place):
         while size < suite.largest_batch:
             try:
-                with machine.memory_errors(2 * size, suite.device):
-                    step_s = median(Whole(network, place, machine.number_of(dtype), 2 * size).eager_s(3))
+                with machine_settings.memory_errors(2 * size, suite.device):
+                    step_s = median(Whole(network, place, machine_settings.number_of(dtype), 2 * size).eager_s(3))
             except InputError:
                 break
             finally:
@@ -195,15 +196,15 @@ def _card(suite: Suite, model: str, name: str) -> None:
         card = cards.card_of(content, datetime.date.today().isoformat())
         write_text_atomic(path, to_json(cards.predicted(card, source)))
     card = cards.read_card(path)
-    network, place = network_of(model)[0], machine.place_of(suite.device)
+    network, place = network_of(model)[0], machine_settings.place_of(suite.device)
     times = [(layer["name"], layer["forward_s"] + layer["backward_s"]) for layer in content["layers"]]
     for number, check in enumerate(card.checks):
         if check.done:
             continue
         if suite.over:
             return
-        with machine.settings(torch.get_num_threads(), card.dtype, number, place):
-            found = measured(check, network, place, machine.number_of(card.dtype), times, suite.repeats)
+        with machine_settings.settings(torch.get_num_threads(), card.dtype, number, place):
+            found = measured(check, network, place, machine_settings.number_of(card.dtype), times, suite.repeats)
         card = replace(card, checks=(*card.checks[:number], found, *card.checks[number + 1 :]))
         write_text_atomic(path, to_json(card))
         _tidy()
@@ -212,14 +213,14 @@ def _card(suite: Suite, model: str, name: str) -> None:
 
 def _copies(suite: Suite) -> None:
     """Copies of 4 KiB to 256 MiB, every power of two; two sizes in a trial run."""
-    place = machine.place_of(suite.device)
+    place = machine_settings.place_of(suite.device)
     sizes = [4096, 65536] if suite.quick else [4096 << i for i in range(17)]
     on_gpu = place.type == "cuda"
     absent = {} if on_gpu else {name: "needs a CUDA device" for name in DIRECTIONS if "host" in name}
-    with machine.settings(torch.get_num_threads(), "float32", 0, place):
+    with machine_settings.settings(torch.get_num_threads(), "float32", 0, place):
         curves = {name: curve(place, name, sizes, suite.repeats) for name in DIRECTIONS if name not in absent}
     found = cards.Copies(
-        device=machine.device_name(place, torch.get_num_threads()), date=datetime.date.today().isoformat(),
+        device=machine_settings.device_name(place, torch.get_num_threads()), date=datetime.date.today().isoformat(),
         repeats=suite.repeats, curves=curves, skipped=absent,
     )  # fmt: skip
     write_text_atomic(suite.output / "copies.json", to_json(found))

@@ -9,9 +9,9 @@ from fractions import Fraction
 import torch
 
 from simulator.errors import InputError
-from traces import machine
+from traces.capture import machine_settings
+from traces.capture.measurement_rounds import Rounds, median, spread
 from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
-from traces.rounds import Rounds, median, spread
 from traces.streams import SharedPipeline
 from traces.whole import Whole
 from traces.zoo.networks import Network
@@ -32,7 +32,7 @@ def measured(
     times: (name, seconds) of the profile's layers in order, by which a pipeline is cut.
     """
     try:
-        with machine.memory_errors(check.batch_size, str(place)):
+        with machine_settings.memory_errors(check.batch_size, str(place)):
             if check.kind == CHANNELS:
                 return _channels(check, network, place, dtype, repeats)
             if check.kind == MEMORY and place.type != "cuda":

@@ -14,7 +14,8 @@ import torch
 
 from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
-from traces import datasets, machine
+from traces import datasets
+from traces.capture import machine_settings
 from traces.learning import MOMENTUM, Recipe, noises, train
 from traces.zoo.networks import load
 
@@ -55,7 +56,7 @@ def converge(
         for age in sorted(set(staleness))
     ]
     place, trials, rates = torch.device("cpu"), list[Trial](), dict(LEARNING_RATE)
-    with machine.settings(threads, "float32", 0, place):
+    with machine_settings.settings(threads, "float32", 0, place):
         for regime in regimes:
             rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
             trials += [trial(recipe, regime, rate, seed) for seed in range(seeds)]
@@ -65,9 +66,9 @@ def converge(
     return Curves(
         model=model,
         dataset=dataset,
-        device=machine.device_name(place, threads),
+        device=machine_settings.device_name(place, threads),
         target=target,
-        software=machine.software(place),
+        software=machine_settings.software(place),
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"SGD, rates tuned with seed {TUNING_SEED}; a training ends at the target or after {epochs} epochs "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from traces.clocks import clock_of
-from traces.rounds import median
+from traces.capture.device_clocks import clock_of
+from traces.capture.measurement_rounds import median
 
 DIRECTIONS = {
     "host to device": ("host", "device"),

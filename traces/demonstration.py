@@ -24,7 +24,7 @@ from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.calibrate import calibrate
-from traces.capture import capture
+from traces.capture.command import capture
 from traces.launch import launch
 from traces.netlab import Lab
 from traces.overhead import task_overhead_s

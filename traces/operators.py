@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
-from traces.network import Step
+from traces.capture.fx_steps import Step
 from traces.slices import Operator, Parameters, Shard, Values, of_channels, windowed
 
 

@@ -20,11 +20,11 @@ from torch.distributed import pipelining
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan
 from simulator.workload import Profile
-from traces import machine
+from traces.capture import machine_settings
+from traces.capture.fx_steps import Trained, trace
+from traces.capture.measurement_rounds import Rounds
 from traces.execute import random_batch
-from traces.network import Trained, trace
 from traces.parts import cut
-from traces.rounds import Rounds
 from traces.script import Script
 from traces.stage import Stage
 from traces.transport import Mailroom, Threads
@@ -43,7 +43,7 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
     network, place = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
     watch = Watch(0, names)
-    with machine.settings(1, profile.dtype, 0, place):
+    with machine_settings.settings(1, profile.dtype, 0, place):
         parts = cut(trace(Trained(network.build())), [names], watch)
         loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)
         stage = Stage(parts, 0, [0], watch)
@@ -80,7 +80,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
         network=network,
     )
     found = []
-    with machine.settings(threads, profile.dtype, 0, place):
+    with machine_settings.settings(threads, profile.dtype, 0, place):
         rounds = Rounds(network, place, profile.batch_size, torch.float32, ())
         worker = Worker(script, 0, Threads(Mailroom(1), 0))
         batch = random_batch(script)

@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from simulator.errors import InputError
-from traces.network import Step, by_stage
+from traces.capture.fx_steps import Step, by_stage
 from traces.watch import Watch
 
 

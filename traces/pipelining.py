@@ -20,11 +20,11 @@ from simulator.lowering.schedules import stages
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.workload import Profile
+from traces.capture.fx_steps import Trained, trace
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.launch import launch
 from traces.netlab import Lab
-from traces.network import Trained, trace
 from traces.parts import cut
-from traces.passes import LEARNING_RATE, MOMENTUM
 from traces.rank import Rank
 from traces.stage import Stage
 from traces.steps import Measured, combined, train

@@ -26,7 +26,8 @@ import torch
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
-from traces import machine, namespaces
+from traces import namespaces
+from traces.capture import machine_settings
 from traces.crew import Crew
 from traces.netlab import Lab
 from traces.switches import Switch, switch_of
@@ -126,10 +127,10 @@ def _median(seconds: Iterator[float] | Sequence[float]) -> float:
 
 def _source(lab: Lab | None) -> str:
     place = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine.software(place).items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(place).items())
     where = "in a network lab" if lab else "over loopback"
     return (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {machine.device_name(place, 1)}, {os.cpu_count()} cores in "
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {machine_settings.device_name(place, 1)}, {os.cpu_count()} cores in "
         f"all, {TRAINING.model}, gloo; {versions}; medians of {REPEATS}"
     )
 

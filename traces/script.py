@@ -24,9 +24,9 @@ from simulator.plan import Plan
 from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
-from traces.network import Loss, Step, Trained, trace
-from traces.passes import LEARNING_RATE, MOMENTUM
-from traces.survey import shape_of
+from traces.capture.fx_steps import Loss, Step, Trained, trace
+from traces.capture.layer_survey import shape_of
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
 
 COLLECTIVES = ("ring", "ps", "ps-workers")

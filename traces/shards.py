@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from simulator.lowering.shard_regions import split
 from simulator.taskgraph import Ints
-from traces.network import Loss, Step
+from traces.capture.fx_steps import Loss, Step
 from traces.operators import cut_to_own, loss_share, operator, to_canonical, to_native
 from traces.pieces import Parcel, Place, Region, added, assembled, parcels
 from traces.script import DATA, Script

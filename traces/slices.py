@@ -15,7 +15,7 @@ from torch.nn import functional
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
 from simulator.workload import Layer
-from traces.network import Step
+from traces.capture.fx_steps import Step
 
 Box = tuple[Interval, Interval, Interval, Interval]
 """Half-open intervals of samples, channels, rows, columns."""

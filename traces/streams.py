@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from traces.network import Step, by_stage, trace
+from traces.capture.fx_steps import Step, by_stage, trace
 from traces.whole import Whole
 
 

@@ -32,14 +32,15 @@ from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
-from traces import machine, namespaces
+from traces import namespaces
 from traces.calibrate import calibrate
-from traces.capture import FRACTIONS, capture
+from traces.capture import machine_settings
+from traces.capture.command import FRACTIONS, capture
+from traces.capture.median_profile import median_profile
 from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
 from traces.executions import write_execution
 from traces.launch import launch
-from traces.merging import median_profile
 from traces.netlab import Lab
 from traces.outcomes import Outcome, Overhead, Round, Validation, plan_path, profile_and_cluster, timeline_path
 from traces.overhead import pass_overhead_s, task_overhead_s
@@ -94,9 +95,9 @@ def validate(
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
     place = torch.device("cpu")
     found = Validation(
-        machine=machine.device_name(place, 1),
+        machine=machine_settings.device_name(place, 1),
         cores=len(cores),
-        software=machine.software(place),
+        software=machine_settings.software(place),
         outcomes=tuple(outcomes),
     )
     files.write_text_atomic(folder / "validation.json", files.to_json(found))

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from simulator.taskgraph import Kind
-from traces.network import tensors
+from traces.capture.fx_steps import tensors
 from traces.observed import Seen
 
 

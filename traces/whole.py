@@ -8,9 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from traces.clocks import Clock, clock_of
-from traces.passes import LEARNING_RATE, MOMENTUM
-from traces.rounds import draw, trained_on
+from traces.capture.device_clocks import Clock, clock_of
+from traces.capture.measurement_rounds import draw, trained_on
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
 
 WARM_UP = 3

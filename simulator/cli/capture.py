@@ -8,7 +8,7 @@ from simulator.errors import MissingExtraError
 def main(argv: list[str]) -> int:
     """Hand the arguments to the capture program, which also runs alone as `python -m traces.capture`."""
     try:
-        from traces.capture import main as capture
+        from traces.capture.command import main as capture
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

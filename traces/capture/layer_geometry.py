@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
-from traces.network import Step, channel_axis, tensors
+from traces.capture.fx_steps import Step, channel_axis, tensors
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 
 Pair = tuple[int, int]

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from simulator.workload import Layer, ScalingPoint
-from traces.clocks import clock_of
-from traces.narrowing import Narrowed
-from traces.network import Trained, trace
-from traces.passes import LEARNING_RATE, MOMENTUM, Passes, Times
-from traces.survey import survey
+from traces.capture.channel_fractions import Narrowed
+from traces.capture.device_clocks import clock_of
+from traces.capture.fx_steps import Trained, trace
+from traces.capture.layer_survey import survey
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM, Passes, Times
 from traces.zoo.networks import Network
 
 

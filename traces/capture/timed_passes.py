@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.optim.sgd import sgd
 
-from traces.clocks import Clock
-from traces.narrowing import Narrowed
-from traces.network import Environment, Ready, Step, Value, aside, outputs, ready, release
+from traces.capture.channel_fractions import Narrowed
+from traces.capture.device_clocks import Clock
+from traces.capture.fx_steps import Environment, Ready, Step, Value, aside, outputs, ready, release
 
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from simulator.workload import Geometry
-from traces.network import Step, Value, channel_axis, ready
+from traces.capture.fx_steps import Step, Value, channel_axis, ready
 from traces.zoo.blocks import Attention, Positions, Tokens
 
 

@@ -14,9 +14,9 @@ from torch.fx.node import map_aggregate
 from torch.utils.flop_counter import FlopCounterMode
 
 from simulator.workload import Geometry
-from traces.geometry import describe
-from traces.narrowing import Narrowed, narrow
-from traces.network import Environment, Step, Value, alias, channel_axis, outputs, ready, release, tensors
+from traces.capture.channel_fractions import Narrowed, narrow
+from traces.capture.fx_steps import Environment, Step, Value, alias, channel_axis, outputs, ready, release, tensors
+from traces.capture.layer_geometry import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

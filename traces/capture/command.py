@@ -36,9 +36,9 @@ from simulator.errors import ShardscopeError, require
 from simulator.files import write_profile
 from simulator.units import format_time
 from simulator.workload import Profile
-from traces import machine
-from traces.passes import LEARNING_RATE, MOMENTUM
-from traces.rounds import Rounds, median, spread
+from traces.capture import machine_settings
+from traces.capture.measurement_rounds import Rounds, median, spread
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import ZOO, Network, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -86,20 +86,20 @@ def capture(
         require(value >= 1, name, value, "it is at least 1")
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
     network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
-    place = machine.place_of(device)
-    with machine.settings(threads, dtype, seed, place), machine.memory_errors(batch_size, device):
-        rounds = Rounds(network, place, batch_size, machine.number_of(dtype), fractions)
+    place = machine_settings.place_of(device)
+    with machine_settings.settings(threads, dtype, seed, place), machine_settings.memory_errors(batch_size, device):
+        rounds = Rounds(network, place, batch_size, machine_settings.number_of(dtype), fractions)
         rounds.measure(repeats, warmup)
     layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
     return Profile(
         model=model if isinstance(model, str) else "network",
-        device=machine.device_name(place, threads),
+        device=machine_settings.device_name(place, threads),
         batch_size=batch_size,
         dtype=dtype,
         step_s=step_s,
         step_spread_s=spread(rounds.whole_s),
         layers_to_step=median([sum(x.forward_s + x.backward_s + x.update_s for x in layers) / step_s]),
-        software=machine.software(place),
+        software=machine_settings.software(place),
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up; random inputs; "
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
-    parser.add_argument("--dtype", choices=machine.DTYPES, default="float32", help="of data and parameters")
+    parser.add_argument("--dtype", choices=machine_settings.DTYPES, default="float32", help="of data and parameters")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
     parser.add_argument("--repeats", type=int, default=30, help="rounds of measurement (default 30)")
     parser.add_argument("--warmup", type=int, default=2, help="rounds before them that do not count (default 2)")
