@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from traces.rank import Rank
+from traces.lab.rank import Rank
 
 
 def one_way(rank: Rank, source: int, target: int, size: int) -> float:

@@ -14,9 +14,9 @@ from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from traces import calibrate as program
-from traces import namespaces
 from traces.calibrate import Measurement, apply, calibrate
-from traces.netlab import Lab
+from traces.lab import namespaces
+from traces.lab.shaped_network import Lab
 
 REASON = namespaces.available()
 pytestmark = pytest.mark.alone

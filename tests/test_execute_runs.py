@@ -26,9 +26,9 @@ from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
 from traces.execute import all_reduce_groups, combined, random_batch, whole_parameters
 from traces.executions import read_execution, write_execution
-from traces.launch import launch
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
 from traces.overhead import task_overhead_s
-from traces.rank import Rank
 from traces.script import Script
 from traces.transport import Gloo
 from traces.worker import Worker

@@ -19,9 +19,9 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
 from simulator.network.topologies import Wire, flat_switch, ring, two_tier
-from traces import namespaces
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab import namespaces
+from traces.lab.launch import launch
+from traces.lab.shaped_network import Lab
 
 ROOT = Path(__file__).resolve().parent.parent
 REASON = namespaces.available()
@@ -35,7 +35,7 @@ OWNER = f"""
 import subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from simulator.network.topologies import Wire, flat_switch
-from traces.netlab import Lab
+from traces.lab.shaped_network import Lab
 with Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=1e6))) as lab:
     inside = subprocess.Popen(lab.command(1, ["sleep", "600"]))
     print(lab.namespace(0), inside.pid, flush=True)
@@ -172,7 +172,7 @@ def _ranks() -> list[str]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"traces.rank" in words and str(os.getpid()).encode() in words:
+        if b"traces.lab.rank" in words and str(os.getpid()).encode() in words:
             found.append(str(words))
     return found
 

@@ -12,17 +12,17 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
 from simulator.lowering.sample_shares import split_by_time
-from traces import throttle
 from traces.balanced import Outcome, fitted
+from traces.lab import cpu_throttle
 
-REASON = throttle.available()
+REASON = cpu_throttle.available()
 pytestmark = pytest.mark.alone
 SPIN = "import sys; print(flush=True)\nwhile True: pass"
 
 
 @pytest.mark.skipif(REASON is not None, reason=f"cannot throttle: {REASON}")
 def test_a_throttled_process_gets_its_share() -> None:
-    with throttle.Throttle("test", 0.25) as held:
+    with cpu_throttle.Throttle("test", 0.25) as held:
         process = subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE)
         try:
             assert process.stdout is not None

@@ -19,9 +19,10 @@ from simulator.errors import InputError, RunError
 from simulator.lowering.schedules import stages
 from simulator.lowering.step import lower
 from simulator.workload import Profile
-from traces import namespaces, suite, validate
+from traces import suite, validate
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
+from traces.lab import namespaces
 from traces.outcomes import Outcome, Round, summarised
 from traces.parts import cut
 from traces.pipelining import run_pipeline

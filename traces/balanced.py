@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
 from traces.crew import Crew
-from traces.throttle import Throttle
+from traces.lab.cpu_throttle import Throttle
 from traces.trainee import Training
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)

@@ -30,13 +30,13 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster, Curve, Link
 from simulator.errors import require
-from traces import namespaces
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab import namespaces
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.probe import measure
-from traces.rank import Rank
 
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 _DESCRIPTION = """

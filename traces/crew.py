@@ -27,10 +27,10 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.lowering.shard_regions import split
+from traces.lab.cpu_throttle import Throttle
+from traces.lab.namespaces import batch
+from traces.lab.shaped_network import Lab
 from traces.member import Generation, take_turn
-from traces.namespaces import batch
-from traces.netlab import Lab
-from traces.throttle import Throttle
 from traces.trainee import Training
 
 POLL_S = 0.03

@@ -17,10 +17,10 @@ from simulator.taskgraph import Kind
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.parts import whole
-from traces.rank import Rank
 from traces.steps import Measured, combined, slow_down, train
 from traces.watch import Watch
 from traces.zoo.networks import load

@@ -25,10 +25,10 @@ from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.calibrate import calibrate
 from traces.capture.command import capture
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.overhead import task_overhead_s
-from traces.rank import Rank
 from traces.suite import Network, pinning
 from traces.training import Training, train
 from traces.validate import CALIBRATED_BYTES

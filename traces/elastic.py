@@ -27,7 +27,7 @@ from simulator.plan import Placement, Plan
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.crew import Crew
-from traces.netlab import Lab
+from traces.lab.shaped_network import Lab
 from traces.suite import Network
 from traces.switches import Switch, losses, samples_seen, switch_of
 from traces.trainee import Trainee, Training, samples_of

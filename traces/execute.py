@@ -29,9 +29,9 @@ from simulator.plan import Plan
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 from traces.executions import Execution
-from traces.launch import launch
-from traces.netlab import Lab
-from traces.rank import Rank
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.script import Script
 from traces.transport import Gloo, Mailroom, Threads
 from traces.worker import Step, Worker

@@ -22,10 +22,10 @@ from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.parts import cut
-from traces.rank import Rank
 from traces.stage import Stage
 from traces.steps import Measured, combined, train
 from traces.watch import Watch

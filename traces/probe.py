@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from traces.rank import Rank
+from traces.lab.rank import Rank
 
 MEASURED_S = 0.5
 """About how long to measure each size, within MIN_REPEATS and MAX_REPEATS."""

@@ -26,10 +26,10 @@ import torch
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
-from traces import namespaces
 from traces.capture import machine_settings
 from traces.crew import Crew
-from traces.netlab import Lab
+from traces.lab import namespaces
+from traces.lab.shaped_network import Lab
 from traces.switches import Switch, switch_of
 from traces.trainee import Training, read_state, write_state
 

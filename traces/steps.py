@@ -26,9 +26,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from simulator.taskgraph import TaskGraph
 from traces.executions import Execution
-from traces.netlab import Lab
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.observed import Seen, execution
-from traces.rank import Rank
 from traces.transport import together
 from traces.watch import Watch
 

@@ -22,9 +22,9 @@ from simulator.plan import Plan
 from simulator.workload import Profile
 from traces import datasets
 from traces.execute import all_reduce_groups, whole_parameters
-from traces.launch import launch
-from traces.netlab import Lab
-from traces.rank import Rank
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.script import Script
 from traces.transport import Gloo
 from traces.worker import Worker

@@ -32,7 +32,6 @@ from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
-from traces import namespaces
 from traces.calibrate import calibrate
 from traces.capture import machine_settings
 from traces.capture.command import FRACTIONS, capture
@@ -40,12 +39,13 @@ from traces.capture.median_profile import median_profile
 from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
 from traces.executions import write_execution
-from traces.launch import launch
-from traces.netlab import Lab
+from traces.lab import namespaces
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
 from traces.outcomes import Outcome, Overhead, Round, Validation, plan_path, profile_and_cluster, timeline_path
 from traces.overhead import pass_overhead_s, task_overhead_s
 from traces.pipelining import run_pipeline
-from traces.rank import Rank
 from traces.steps import Measured
 from traces.suite import Case, Network, pinning
 

@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import ddp, execute, executions, namespaces, netlab, pipelining
+        from traces import ddp, execute, executions, pipelining
+        from traces.lab import namespaces, shaped_network
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     loopback = args.network == "loopback" or (args.network is None and reason is not None)
     if loopback:
         print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
-    with nullcontext() if loopback else netlab.Lab(cluster) as lab:
+    with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         chosen = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
             found = ddp.run_ddp(profile, cluster, plan, **chosen).execution

@@ -15,7 +15,7 @@ own settings: Reno, which every namespace may choose; windows and queues that ne
 unsent bytes bounded by time at the link's rate, so that connections share a link evenly. A burst of at most
 QUANTUM_S and one segment passes each idle link unshaped, which flatters messages shorter than about 1 ms.
 
-Needs root and iproute2; `traces.namespaces.available` says what is missing.
+Needs root and iproute2; `traces.lab.namespaces.available` says what is missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import networkx as nx
 
 from simulator.cluster import Cluster, Link
 from simulator.errors import InputError, RunError, require
-from traces import namespaces
+from traces.lab import namespaces
 
 MTU_BYTES = 1500
 QUANTUM_S = 250e-6

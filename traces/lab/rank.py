@@ -1,4 +1,4 @@
-"""The life of one rank that `traces.launch` started: `python -m traces.rank FOLDER NUMBER PARENT`.
+"""The life of one rank that `traces.lab.launch` started: `python -m traces.lab.rank FOLDER NUMBER PARENT`.
 
 FOLDER/job.json    what to do, the same for all          FOLDER/N.task      what rank N does now
 FOLDER/store       where the ranks find each other       FOLDER/N.result    what its function returned, as JSON

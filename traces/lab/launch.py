@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import RunError, require
-from traces.netlab import Lab
-from traces.rank import Job
+from traces.lab.rank import Job
+from traces.lab.shaped_network import Lab
 
 POLL_S = 0.01
 GRACE_S = 1.0
@@ -80,7 +80,7 @@ def launch(
 
 
 def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "traces.rank", str(folder), str(number), str(os.getpid())]
+    argv = [sys.executable, "-m", "traces.lab.rank", str(folder), str(number), str(os.getpid())]
     environment = {
         **os.environ,
         **_KEEP_MEMORY,
