@@ -27,7 +27,7 @@ from traces.capture import machine_settings
 from traces.converge import converge, trial
 from traces.demonstration import Demonstration, Shown, conditions, shown
 from traces.learning import Recipe
-from traces.suite import Network
+from traces.results.validation_cases import Network
 from traces.zoo.networks import load
 
 MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 64

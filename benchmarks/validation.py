@@ -16,7 +16,7 @@ from benchmarks.published import table
 from dashboard.validations import SHIPPED
 from simulator import files
 from simulator.cli.validate import row
-from traces.outcomes import Outcome, Validation, summarised
+from traces.results.validations import Outcome, Validation, summarised
 
 ROOT = Path(__file__).resolve().parent.parent
 

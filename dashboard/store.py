@@ -24,8 +24,8 @@ from simulator.plan import Plan, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
 from simulator.workload import Profile
-from traces.compare import Comparison, compare
-from traces.executions import Execution
+from traces.results.executions import Execution
+from traces.results.timeline_comparison import Comparison, compare
 
 MOST_TASKS = 300_000
 _OUTCOMES = 64

@@ -18,8 +18,8 @@ from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
 from simulator.workload import Profile
-from traces.executions import Execution, read_execution
-from traces.outcomes import Validation
+from traces.results.executions import Execution, read_execution
+from traces.results.validations import Validation
 
 MOST_UPLOAD_BYTES = 20 * 10**6
 MOST_LAYERS = 2000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator import files
-from traces.compare import Comparison
-from traces.outcomes import Outcome, Validation, explained
+from traces.results.timeline_comparison import Comparison
+from traces.results.validations import Outcome, Validation, explained
 
 SHIPPED = Path(__file__).resolve().with_name("validation.json")
 

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
 from simulator.timeline import Timeline
-from traces.compare import compare
+from traces.results.timeline_comparison import compare
 
 
 def two_stages() -> Run:

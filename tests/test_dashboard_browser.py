@@ -19,7 +19,7 @@ from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.files import library, write_cluster, write_profile
 from simulator.network.catalogue import read_preset
-from traces.executions import Execution, write_execution
+from traces.results.executions import Execution, write_execution
 
 pytestmark = [
     needs_browser,

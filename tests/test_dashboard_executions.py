@@ -22,7 +22,7 @@ from dashboard.store import Store
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.errors import InputError, UnknownNameError
-from traces.executions import Execution, write_execution
+from traces.results.executions import Execution, write_execution
 
 
 @pytest.fixture(scope="module")

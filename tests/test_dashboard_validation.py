@@ -21,9 +21,9 @@ from simulator.errors import InputError
 from simulator.run import run
 from simulator.timeline import Timeline
 from simulator.workload import Profile
-from traces.executions import Execution, write_execution
-from traces.outcomes import Outcome, Overhead, Round, Validation, plan_path, timeline_path
-from traces.suite import Case, Network
+from traces.results.executions import Execution, write_execution
+from traces.results.validation_cases import Case, Network
+from traces.results.validations import Outcome, Overhead, Round, Validation, plan_path, timeline_path
 
 CASE = Case(model="small", network=Network(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
 

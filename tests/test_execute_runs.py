@@ -25,10 +25,10 @@ from simulator.errors import InputError
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
 from traces.execute import all_reduce_groups, combined, random_batch, whole_parameters
-from traces.executions import read_execution, write_execution
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.overhead import task_overhead_s
+from traces.results.executions import read_execution, write_execution
 from traces.script import Script
 from traces.transport import Gloo
 from traces.worker import Worker

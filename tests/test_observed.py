@@ -16,8 +16,8 @@ from simulator.errors import RunError
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Kind, TaskGraph
-from traces.executions import Execution
-from traces.observed import Seen, execution
+from traces.results.executions import Execution
+from traces.results.observed_timeline import Seen, execution
 
 F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 

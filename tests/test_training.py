@@ -24,8 +24,8 @@ from traces.converge import trial
 from traces.demonstration import Shown
 from traces.execute import in_threads, whole_parameters
 from traces.learning import MOMENTUM, Recipe
+from traces.results.validation_cases import Network
 from traces.script import Script
-from traces.suite import Network
 from traces.training import Training, train
 from traces.worker import Worker
 from traces.zoo.networks import load

@@ -19,25 +19,28 @@ from simulator.errors import InputError, RunError
 from simulator.lowering.schedules import stages
 from simulator.lowering.step import lower
 from simulator.workload import Profile
-from traces import suite, validate
+from traces import validate
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
-from traces.outcomes import Outcome, Round, summarised
 from traces.parts import cut
 from traces.pipelining import run_pipeline
+from traces.results import validation_cases
+from traces.results.validations import Outcome, Round, summarised
 from traces.steps import combined
 from traces.watch import Watch
 from traces.zoo.networks import load
 
 REASON = namespaces.available()
-CASE = suite.Case(model="vgg_small", network=suite.Network(ranks=2, mbit=200), strategy="data", via="ddp")
+CASE = validation_cases.Case(
+    model="vgg_small", network=validation_cases.Network(ranks=2, mbit=200), strategy="data", via="ddp"
+)
 
 
 def outcome(error: float, mbit: int = 200) -> Outcome:
     """A run of 100 ms, the median of three rounds, that was predicted with this error."""
     return Outcome(
-        case=replace(CASE, network=suite.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
+        case=replace(CASE, network=validation_cases.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
         predicted_bytes=1000.0, predicted_memory_bytes=5e6, rounds=tuple(made(s) for s in (0.09, 0.1, 0.12)),
     )  # fmt: skip
 
@@ -50,18 +53,18 @@ def made(step_s: float) -> Round:
 
 
 def test_the_local_suite_has_what_it_promises() -> None:
-    cases = suite.local()
+    cases = validation_cases.local()
     assert len({case.name for case in cases}) == len(cases) >= 40
     assert {case.network.ranks for case in cases} == {2, 4, 8}
     assert {case.network.mbit for case in cases} >= {100, 2000}
     assert len({case.model for case in cases}) == 3
     assert {case.via for case in cases} == {"ddp", "pipelining", "execute"}
     assert any(case.straggler is not None for case in cases) and any(case.network.trunk_mbit for case in cases)
-    assert len(suite.reduced()) == 3 and all(case in cases for case in suite.reduced())
+    assert len(validation_cases.reduced()) == 3 and all(case in cases for case in validation_cases.reduced())
 
 
 def test_ranks_on_one_core_share_it() -> None:
-    cluster = suite.Network(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
+    cluster = validation_cases.Network(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
     assert [device.host for device in cluster.devices] == ["core0", "core1", "core0", "core1"]
     assert cluster.host_cores == {"core0": 1.0, "core1": 1.0}
     assert cluster.bandwidth_bytes_per_s(0, 1) == 125e6
@@ -111,7 +114,7 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
 @pytest.mark.parametrize("schedule", ["gpipe", "interleaved"])
 def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str) -> None:
     profile = files.read_profile(model)
-    cluster = suite.Network(ranks=2, mbit=1000).cluster([0, 1])
+    cluster = validation_cases.Network(ranks=2, mbit=1000).cluster([0, 1])
     plan = pipeline.partition(profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
     trained = Trained(load(model).build()).eval()
     names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]
@@ -133,8 +136,8 @@ def test_a_plan_without_stages_is_refused() -> None:
 @pytest.mark.alone
 @pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 def test_the_reduced_suite_is_predicted_within_15_percent(tmp_path: Path) -> None:
-    outcomes = validate.validate(suite.reduced(), tmp_path, make_plan, rounds=1)
-    assert len(outcomes) == len(suite.reduced())
+    outcomes = validate.validate(validation_cases.reduced(), tmp_path, make_plan, rounds=1)
+    assert len(outcomes) == len(validation_cases.reduced())
     found = summarised(outcomes)
     assert found.mean_absolute_error < 0.15, outcomes
     assert abs(found.worst_bytes_error) < 0.03, outcomes

@@ -29,7 +29,7 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.overhead import task_overhead_s
-from traces.suite import Network, pinning
+from traces.results.validation_cases import Network, pinning
 from traces.training import Training, train
 from traces.validate import CALIBRATED_BYTES
 

@@ -28,7 +28,7 @@ from simulator.units import format_time
 from simulator.workload import Profile
 from traces.crew import Crew
 from traces.lab.shaped_network import Lab
-from traces.suite import Network
+from traces.results.validation_cases import Network
 from traces.switches import Switch, losses, samples_seen, switch_of
 from traces.trainee import Trainee, Training, samples_of
 

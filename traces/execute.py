@@ -28,10 +28,10 @@ from simulator.errors import require
 from simulator.plan import Plan
 from simulator.timeline import Timeline
 from simulator.workload import Profile
-from traces.executions import Execution
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
+from traces.results.executions import Execution
 from traces.script import Script
 from traces.transport import Gloo, Mailroom, Threads
 from traces.worker import Step, Worker

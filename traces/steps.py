@@ -25,10 +25,10 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from simulator.taskgraph import TaskGraph
-from traces.executions import Execution
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.observed import Seen, execution
+from traces.results.executions import Execution
+from traces.results.observed_timeline import Seen, execution
 from traces.transport import together
 from traces.watch import Watch
 

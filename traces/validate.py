@@ -38,16 +38,24 @@ from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
 from traces.ddp import run_ddp
 from traces.execute import WARMUP, execute
-from traces.executions import write_execution
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.outcomes import Outcome, Overhead, Round, Validation, plan_path, profile_and_cluster, timeline_path
 from traces.overhead import pass_overhead_s, task_overhead_s
 from traces.pipelining import run_pipeline
+from traces.results.executions import write_execution
+from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validations import (
+    Outcome,
+    Overhead,
+    Round,
+    Validation,
+    plan_path,
+    profile_and_cluster,
+    timeline_path,
+)
 from traces.steps import Measured
-from traces.suite import Case, Network, pinning
 
 STEPS = 16
 ROUNDS = 3

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
-from traces.order import in_order
+from traces.results.task_order import in_order
 from traces.script import Script
 from traces.shards import Output, Shards
 from traces.transport import Transport

@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.figures.style import DEVICES, GRID, INK, OUTLINE, Figure, figure, message
 from dashboard.validations import Group
-from traces.outcomes import Outcome
+from traces.results.validations import Outcome
 
 CLOSE = 0.10
 """The band around a perfect prediction."""

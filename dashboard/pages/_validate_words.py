@@ -15,8 +15,8 @@ from dashboard.validations import Stored
 from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time
-from traces.compare import Comparison, Difference
-from traces.outcomes import Outcome, summarised
+from traces.results.timeline_comparison import Comparison, Difference
+from traces.results.validations import Outcome, summarised
 
 _WORST = 5
 

@@ -26,8 +26,8 @@ from dashboard.shell import Page
 from dashboard.store import Outcome, Store
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import format_duration, format_time
-from traces.compare import Comparison
-from traces.executions import Execution
+from traces.results.executions import Execution
+from traces.results.timeline_comparison import Comparison
 
 BASELINE = "baseline"
 EXPECTED = (

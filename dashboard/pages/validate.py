@@ -21,7 +21,7 @@ from dashboard.shell import Page
 from dashboard.store import Store
 from dashboard.validations import GROUPINGS, Stored, grouped
 from simulator.errors import InputError, UnknownNameError
-from traces.outcomes import Outcome
+from traces.results.validations import Outcome
 
 EXPECTED = "the validation.json that `shardscope validate` writes"
 _GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from simulator.taskgraph import TaskGraph
-    from traces.compare import Comparison, Difference
-    from traces.executions import Execution
+    from traces.results.executions import Execution
+    from traces.results.timeline_comparison import Comparison, Difference
 
 _SHOWN = 5
 
@@ -54,15 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import ddp, execute, executions, pipelining
+        from traces import ddp, execute, pipelining
         from traces.lab import namespaces, shaped_network
+        from traces.results import executions
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator import files
     from simulator.run import run as simulate
-    from traces.compare import compare
+    from traces.results.timeline_comparison import compare
 
     plan = files.read_plan(args.plan)
     profile = files.read_profile(args.profile or plan.model)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.plan import Plan
     from simulator.workload import Profile
-    from traces.outcomes import Outcome
-    from traces.suite import Case
+    from traces.results.validation_cases import Case
+    from traces.results.validations import Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import suite, validate
+        from traces import validate
+        from traces.results import validation_cases
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
-    from traces.outcomes import summarised
+    from traces.results.validations import summarised
 
-    cases = [case for case in getattr(suite, args.suite)() if args.only is None or args.only in case.name]
+    cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
             f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"

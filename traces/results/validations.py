@@ -13,9 +13,9 @@ from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.run import run as simulate
 from simulator.workload import Profile
-from traces.compare import Comparison, compare
-from traces.executions import read_execution
-from traces.suite import Case
+from traces.results.executions import read_execution
+from traces.results.timeline_comparison import Comparison, compare
+from traces.results.validation_cases import Case
 
 
 def summarised(outcomes: Sequence[Outcome]) -> Summary:

@@ -18,7 +18,7 @@ import numpy as np
 from simulator.errors import require
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.order import in_order
+from traces.results.task_order import in_order
 
 
 def compare(graph: TaskGraph, predicted: Timeline, actual: Timeline) -> Comparison:

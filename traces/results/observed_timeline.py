@@ -15,7 +15,7 @@ import numpy as np
 from simulator.errors import RunError
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.executions import Execution
+from traces.results.executions import Execution
 
 Key = tuple[int, str, int, int, int]
 
