@@ -16,9 +16,9 @@ from tiny_networks import profile_of
 from torch import Tensor, nn
 
 from partitioners.hypergraph import partition
-from traces.execute import in_threads, whole_parameters
-from traces.script import Script
-from traces.worker import Worker
+from traces.runs.executor.execute import in_threads, whole_parameters
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 
 BATCH, TRAINED, EPOCHS = 60, 1380, 5

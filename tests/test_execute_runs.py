@@ -24,14 +24,14 @@ from simulator import cli, files
 from simulator.errors import InputError
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
-from traces.execute import all_reduce_groups, combined, random_batch, whole_parameters
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.overhead import task_overhead_s
 from traces.results.executions import read_execution, write_execution
-from traces.script import Script
-from traces.transport import Gloo
-from traces.worker import Worker
+from traces.runs.executor.execute import all_reduce_groups, combined, random_batch, whole_parameters
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Gloo
+from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 
 

@@ -22,12 +22,12 @@ from simulator.plan import Synchronisation
 from traces import datasets
 from traces.converge import trial
 from traces.demonstration import Shown
-from traces.execute import in_threads, whole_parameters
 from traces.learning import MOMENTUM, Recipe
 from traces.results.validation_cases import Network
-from traces.script import Script
+from traces.runs.executor.execute import in_threads, whole_parameters
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.worker import Worker
 from traces.training import Training, train
-from traces.worker import Worker
 from traces.zoo.networks import load
 
 BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7

@@ -18,14 +18,14 @@ import partitioners
 from simulator.cluster import Cluster
 from simulator.plan import Placement, Plan
 from traces.capture.fx_steps import Trained
-from traces.execute import (
+from traces.runs.executor.execute import (
     combined,
     in_threads,
     random_batch,
     whole_parameters,
 )
-from traces.script import Script
-from traces.worker import Step, Worker
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.worker import Step, Worker
 from traces.zoo.networks import Network
 
 CLUSTER = switched([1.0] * 3)

@@ -47,7 +47,7 @@ class Recipe:
     most_samples: int = 128_000
 
     def build(self, seed: int) -> nn.Module:
-        """The network with the parameters that `seed` draws, as `traces.script` draws them."""
+        """The network with the parameters that `seed` draws, as `traces.runs.executor.run_setup` draws them."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.network.build()

@@ -23,13 +23,13 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.measurement_rounds import Rounds
-from traces.execute import random_batch
 from traces.parts import cut
-from traces.script import Script
+from traces.runs.executor.execute import random_batch
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Mailroom, Threads
+from traces.runs.executor.worker import Worker
 from traces.stage import Stage
-from traces.transport import Mailroom, Threads
 from traces.watch import Watch
-from traces.worker import Worker
 from traces.zoo.networks import load
 
 MICROBATCHES = 4

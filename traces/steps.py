@@ -29,7 +29,7 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
 from traces.results.observed_timeline import Seen, execution
-from traces.transport import together
+from traces.runs.executor.transport import together
 from traces.watch import Watch
 
 WARMUP = 3

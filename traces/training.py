@@ -21,13 +21,13 @@ from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces import datasets
-from traces.execute import all_reduce_groups, whole_parameters
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.script import Script
-from traces.transport import Gloo
-from traces.worker import Worker
+from traces.runs.executor.execute import all_reduce_groups, whole_parameters
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Gloo
+from traces.runs.executor.worker import Worker
 from traces.zoo import networks
 
 Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]

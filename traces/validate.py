@@ -37,7 +37,6 @@ from traces.capture import machine_settings
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
 from traces.ddp import run_ddp
-from traces.execute import WARMUP, execute
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
@@ -55,6 +54,7 @@ from traces.results.validations import (
     profile_and_cluster,
     timeline_path,
 )
+from traces.runs.executor.execute import WARMUP, execute
 from traces.steps import Measured
 
 STEPS = 16

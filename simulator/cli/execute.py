@@ -54,9 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import ddp, execute, pipelining
+        from traces import ddp, pipelining
         from traces.lab import namespaces, shaped_network
         from traces.results import executions
+        from traces.runs.executor import execute
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

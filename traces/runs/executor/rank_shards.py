@@ -19,10 +19,10 @@ from torch import Tensor, fx
 from simulator.lowering.shard_regions import split
 from simulator.taskgraph import Ints
 from traces.capture.fx_steps import Loss, Step
-from traces.operators import cut_to_own, loss_share, operator, to_canonical, to_native
-from traces.pieces import Parcel, Place, Region, added, assembled, parcels
-from traces.script import DATA, Script
-from traces.slices import Box, Operator, Shard, sliced_parameters
+from traces.runs.executor.run_setup import DATA, Script
+from traces.runs.executor.shard_inputs import Parcel, Place, Region, added, assembled, parcels
+from traces.runs.executor.shard_operators import cut_to_own, loss_share, operator, to_canonical, to_native
+from traces.runs.executor.sliced_layers import Box, Operator, Shard, sliced_parameters
 
 
 class Output(NamedTuple):

@@ -32,9 +32,9 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
-from traces.script import Script
-from traces.transport import Gloo, Mailroom, Threads
-from traces.worker import Step, Worker
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Gloo, Mailroom, Threads
+from traces.runs.executor.worker import Step, Worker
 from traces.zoo.networks import load
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def execute(
         files.write_plan(plan, folder / "plan.json")
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
         launch(
-            "traces.execute:run_rank", len(cluster.devices),
+            "traces.runs.executor.execute:run_rank", len(cluster.devices),
             lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
         )  # fmt: skip
         ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]

@@ -25,7 +25,7 @@ from torch.nn import functional
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
 from traces.capture.fx_steps import Step
-from traces.slices import Operator, Parameters, Shard, Values, of_channels, windowed
+from traces.runs.executor.sliced_layers import Operator, Parameters, Shard, Values, of_channels, windowed
 
 
 def to_canonical(tensor: Tensor) -> Tensor:

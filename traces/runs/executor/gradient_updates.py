@@ -16,8 +16,8 @@ from simulator.collectives import UPDATES_ON_SERVER, Step
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.gradients import Bucket
 from simulator.taskgraph import Kind
-from traces.script import Script
-from traces.shards import Shards
+from traces.runs.executor.rank_shards import Shards
+from traces.runs.executor.run_setup import Script
 
 
 class Updates:

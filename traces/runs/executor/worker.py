@@ -26,10 +26,10 @@ from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
 from traces.results.task_order import in_order
-from traces.script import Script
-from traces.shards import Output, Shards
-from traces.transport import Transport
-from traces.updates import Updates
+from traces.runs.executor.gradient_updates import Updates
+from traces.runs.executor.rank_shards import Output, Shards
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Transport
 
 RECEIVES_AHEAD = 64
 
