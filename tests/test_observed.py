@@ -82,8 +82,8 @@ def test_ranks_that_ran_something_else_are_found_out() -> None:
 def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
     """A real step of vgg_small over loopback by a runtime of torch's."""
     pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-    from traces.ddp import run_ddp
-    from traces.pipelining import run_pipeline
+    from traces.runs.torch_runtimes.ddp import run_ddp
+    from traces.runs.torch_runtimes.pipelining import run_pipeline
 
     profile = files.read_profile("vgg_small")
     cluster = replace(flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9)), rendezvous=strategy != "data")

@@ -23,12 +23,12 @@ from traces import validate
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
-from traces.parts import cut
-from traces.pipelining import run_pipeline
 from traces.results import validation_cases
 from traces.results.validations import Outcome, Round, summarised
-from traces.steps import combined
-from traces.watch import Watch
+from traces.runs.torch_runtimes.measured_steps import combined
+from traces.runs.torch_runtimes.pipelining import run_pipeline
+from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.task_observer import Watch
 from traces.zoo.networks import load
 
 REASON = namespaces.available()

@@ -23,13 +23,13 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.measurement_rounds import Rounds
-from traces.parts import cut
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Mailroom, Threads
 from traces.runs.executor.worker import Worker
-from traces.stage import Stage
-from traces.watch import Watch
+from traces.runs.torch_runtimes.pipeline_stage import Stage
+from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.task_observer import Watch
 from traces.zoo.networks import load
 
 MICROBATCHES = 4

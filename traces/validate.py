@@ -36,13 +36,11 @@ from traces.calibrate import calibrate
 from traces.capture import machine_settings
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
-from traces.ddp import run_ddp
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.overhead import pass_overhead_s, task_overhead_s
-from traces.pipelining import run_pipeline
 from traces.results.executions import write_execution
 from traces.results.validation_cases import Case, Network, pinning
 from traces.results.validations import (
@@ -55,7 +53,9 @@ from traces.results.validations import (
     timeline_path,
 )
 from traces.runs.executor.execute import WARMUP, execute
-from traces.steps import Measured
+from traces.runs.torch_runtimes.ddp import run_ddp
+from traces.runs.torch_runtimes.measured_steps import Measured
+from traces.runs.torch_runtimes.pipelining import run_pipeline
 
 STEPS = 16
 ROUNDS = 3

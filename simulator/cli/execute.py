@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import ddp, pipelining
         from traces.lab import namespaces, shaped_network
         from traces.results import executions
         from traces.runs.executor import execute
+        from traces.runs.torch_runtimes import ddp, pipelining
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

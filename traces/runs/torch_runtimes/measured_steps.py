@@ -30,7 +30,7 @@ from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
 from traces.results.observed_timeline import Seen, execution
 from traces.runs.executor.transport import together
-from traces.watch import Watch
+from traces.runs.torch_runtimes.task_observer import Watch
 
 WARMUP = 3
 WATCHED = 5

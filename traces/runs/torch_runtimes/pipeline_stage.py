@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.distributed import pipelining
 
 from simulator.taskgraph import Kind
-from traces.parts import Part
-from traces.watch import Watch
+from traces.runs.torch_runtimes.stage_modules import Part
+from traces.runs.torch_runtimes.task_observer import Watch
 
 
 class Stage(pipelining.PipelineStage):

@@ -10,7 +10,7 @@ from torch.fx.node import map_arg
 
 from simulator.errors import InputError
 from traces.capture.fx_steps import Step, by_stage
-from traces.watch import Watch
+from traces.runs.torch_runtimes.task_observer import Watch
 
 
 def whole(steps: Sequence[Step], watch: Watch) -> Part:

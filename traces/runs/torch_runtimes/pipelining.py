@@ -25,10 +25,10 @@ from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.parts import cut
-from traces.stage import Stage
-from traces.steps import Measured, combined, train
-from traces.watch import Watch
+from traces.runs.torch_runtimes.measured_steps import Measured, combined, train
+from traces.runs.torch_runtimes.pipeline_stage import Stage
+from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.task_observer import Watch
 from traces.zoo.networks import load
 
 SCHEDULES = {
@@ -76,7 +76,12 @@ def run_pipeline(
     }
     ranks = len(plan.devices)
     results = launch(
-        "traces.pipelining:train_rank", ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
+        "traces.runs.torch_runtimes.pipelining:train_rank",
+        ranks,
+        lab=lab,
+        arguments=arguments,
+        cores=cores,
+        timeout_s=timeout_s,
     )
     return combined(lower(profile, replace(cluster, rendezvous=True), plan), results)
 

@@ -20,9 +20,9 @@ from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.parts import whole
-from traces.steps import Measured, combined, slow_down, train
-from traces.watch import Watch
+from traces.runs.torch_runtimes.measured_steps import Measured, combined, slow_down, train
+from traces.runs.torch_runtimes.stage_modules import whole
+from traces.runs.torch_runtimes.task_observer import Watch
 from traces.zoo.networks import load
 
 
@@ -56,7 +56,12 @@ def run_ddp(
         "stragglers": list(stragglers),
     }
     found = launch(
-        "traces.ddp:train_rank", len(plan.devices), lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s
+        "traces.runs.torch_runtimes.ddp:train_rank",
+        len(plan.devices),
+        lab=lab,
+        arguments=arguments,
+        cores=cores,
+        timeout_s=timeout_s,
     )
     return combined(lower(profile, cluster, plan), found)
 
