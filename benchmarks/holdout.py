@@ -8,7 +8,7 @@ from statistics import mean
 
 from benchmarks.published import TITLES, profile, shared_data, table
 from simulator.plan import Synchronisation
-from traces.fit import Measured, fit_one
+from traces.calibrate.bandwidth_fit import Measured, fit_one
 from traces.imports.nccl_tests import left_out_errors, read_nccl_log, two_parameter_errors
 
 CLUSTER, TIER = "azure-v100-10g", "inter"

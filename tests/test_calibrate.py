@@ -13,8 +13,8 @@ from simulator import cli, files
 from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
 from simulator.network.topologies import Wire, flat_switch, two_tier
-from traces import calibrate as program
-from traces.calibrate import Measurement, apply, calibrate
+from traces.calibrate import links as program
+from traces.calibrate.links import Measurement, apply, calibrate
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 

@@ -24,9 +24,9 @@ from simulator import cli, files
 from simulator.errors import InputError
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
+from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
-from traces.overhead import task_overhead_s
 from traces.results.executions import read_execution, write_execution
 from traces.runs.executor.execute import all_reduce_groups, combined, random_batch, whole_parameters
 from traces.runs.executor.run_setup import Script

@@ -11,7 +11,7 @@ from test_closed_forms import chain
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Synchronisation
-from traces.fit import Measured, fit, fit_one, read_measured
+from traces.calibrate.bandwidth_fit import Measured, fit, fit_one, read_measured
 
 CLUSTER = "p3-8xlarge"  # nodes of 4, 1.25e9 bytes/s between them
 LATER = Synchronisation(overlap=False)

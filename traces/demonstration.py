@@ -23,12 +23,12 @@ from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
-from traces.calibrate import calibrate
+from traces.calibrate.links import calibrate
+from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.capture.command import capture
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.overhead import task_overhead_s
 from traces.results.validation_cases import Network, pinning
 from traces.training import Training, train
 from traces.validate import CALIBRATED_BYTES

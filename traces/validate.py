@@ -32,7 +32,8 @@ from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
-from traces.calibrate import calibrate
+from traces.calibrate.links import calibrate
+from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s
 from traces.capture import machine_settings
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
@@ -40,7 +41,6 @@ from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.overhead import pass_overhead_s, task_overhead_s
 from traces.results.executions import write_execution
 from traces.results.validation_cases import Case, Network, pinning
 from traces.results.validations import (

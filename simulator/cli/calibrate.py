@@ -10,19 +10,19 @@ from simulator.errors import MissingExtraError
 
 
 def main(argv: list[str]) -> int:
-    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate`."""
+    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.links`."""
     if any(word.partition("=")[0] == "--from" for word in argv):
-        from traces import fit
+        from traces.calibrate import bandwidth_fit
 
-        return fit.main(argv)
+        return bandwidth_fit.main(argv)
     try:
         if "--reconfiguration" in argv:
             from traces import reconfigure
 
             return reconfigure.main([word for word in argv if word != "--reconfiguration"])
-        from traces import calibrate
+        from traces.calibrate import links
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("calibrate needs torch; install it with: pip install 'shardscope[capture]'") from None
-    return calibrate.main(argv)
+    return links.main(argv)

@@ -67,7 +67,7 @@ def timeline_path(folder: Path, case: Case) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass; traces/overhead.py."""
+    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass; traces/calibrate/runtime_overheads.py."""
 
     __pydantic_config__ = {"extra": "forbid"}
 

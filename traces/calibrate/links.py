@@ -6,8 +6,8 @@
 
 Links of equal tier, bandwidth and latency are alike: one pair of devices is measured for every kind of route. Run
 
-    sudo python -m traces.calibrate CLUSTER -o OUT.yaml                                 in a network lab
-    torchrun --nnodes 2 ... -m traces.calibrate CLUSTER -o OUT.yaml                     on the hosts it runs on
+    sudo python -m traces.calibrate.links CLUSTER -o OUT.yaml                                 in a network lab
+    torchrun --nnodes 2 ... -m traces.calibrate.links CLUSTER -o OUT.yaml                     on the hosts it runs on
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster, Curve, Link
 from simulator.errors import require
+from traces.calibrate.link_probe import measure
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.probe import measure
 
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 _DESCRIPTION = """
@@ -82,7 +82,12 @@ def calibrate(
     """
     task = _task(cluster, sizes_bytes, counts)
     found = launch(
-        "traces.probe:measure", len(cluster.devices), lab=lab, arguments=task, timeout_s=timeout_s, cores=cores
+        "traces.calibrate.link_probe:measure",
+        len(cluster.devices),
+        lab=lab,
+        arguments=task,
+        timeout_s=timeout_s,
+        cores=cores,
     )
     where = "in a network lab of this machine" if lab else "over loopback, unshaped"
     return apply(cluster, _measurement(task, found), where)
@@ -208,7 +213,7 @@ def _sources(found: Measurement, where: str) -> tuple[str, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `shardscope calibrate`, also `python -m traces.calibrate`: measure and write a cluster file."""
+    """The command `shardscope calibrate`, also `python -m traces.calibrate.links`: measure and write a cluster file."""
     parser = argparse.ArgumentParser(prog="shardscope calibrate", description=_DESCRIPTION)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
