@@ -18,12 +18,12 @@ from conftest import ROOT  # noqa: E402
 
 from benchmarks import gpu_validation  # noqa: E402
 from simulator.files import read_profile, to_json  # noqa: E402
-from traces import capture_suite, cards  # noqa: E402
 from traces.capture.fx_steps import trace  # noqa: E402
-from traces.capture_suite import main  # noqa: E402
-from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
-from traces.streams import SharedPipeline  # noqa: E402
-from traces.whole import Whole  # noqa: E402
+from traces.device_card import cards, command  # noqa: E402
+from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
+from traces.device_card.command import main  # noqa: E402
+from traces.device_card.stream_pipeline import SharedPipeline  # noqa: E402
+from traces.device_card.whole_steps import Whole  # noqa: E402
 from traces.zoo.networks import load  # noqa: E402
 
 NAME = "vgg_digits-float32"
@@ -56,7 +56,7 @@ def test_a_profile_is_captured_as_by_itself(made: Path) -> None:
     profile = read_profile(made / "profiles" / f"{NAME}.json")
     assert (profile.model, profile.dtype, profile.batch_size <= 4) == ("vgg_digits", "float32", True)
     assert profile.notes.endswith("network of Shardscope's zoo")
-    assert profile.command.startswith("python -m traces.capture_suite --output")
+    assert profile.command.startswith("python -m traces.device_card.command --output")
     assert not (made / "profiles" / "vgg_digits-tf32.json").exists()
     # as many threads as what is measured against it
     assert profile.device == cards.read_copies(made / "copies.json").device
@@ -114,7 +114,7 @@ def test_it_runs_without_the_packages_of_the_simulator(made: Path, tmp_path: Pat
     """Predictions are then missing, and the page makes the same ones from the profile."""
     program = (
         "import sys; sys.modules.update(dict.fromkeys(['numpy', 'networkx', 'simpy', 'pydantic', 'yaml']))\n"
-        f"from traces.capture_suite import main; sys.exit(main({['--output', str(tmp_path), *QUICK]!r}))"
+        f"from traces.device_card.command import main; sys.exit(main({['--output', str(tmp_path), *QUICK]!r}))"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, cwd=ROOT, capture_output=True)
     card = card_in(tmp_path)
@@ -131,10 +131,10 @@ def test_torchvision_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPa
     fake: Any = types.ModuleType("torchvision")
     fake.models, fake.__version__, fake.__spec__ = models, "0.99", types.SimpleNamespace()
     monkeypatch.setitem(sys.modules, "torchvision", fake)
-    network, source = capture_suite.network_of("inception_v3")
+    network, source = command.network_of("inception_v3")
     assert source == "torchvision 0.99"
     assert (network.input_shape, network.build()["aux_logits"]) == ((3, 299, 299), False)  # type: ignore[index]
-    assert capture_suite.network_of("vit_b16")[1] == "Shardscope's zoo"
+    assert command.network_of("vit_b16")[1] == "Shardscope's zoo"
 
 
 def test_stages_are_cut_where_the_seconds_halve() -> None:

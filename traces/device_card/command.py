@@ -1,4 +1,4 @@
-"""Everything to be known of one card in one command: `python -m traces.capture_suite --output DIR --device cuda`.
+"""Everything to be known of one card in one command: `python -m traces.device_card.command --output DIR --device cuda`.
 
 Needs torch and the standard library; takes torchvision's networks where it is installed, the zoo's otherwise, and
 every profile says which. Predictions need the simulator's packages too (numpy, networkx, simpy, pydantic); without
@@ -35,13 +35,13 @@ import torch
 
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.files import to_json, write_profile, write_text_atomic
-from traces import cards
 from traces.capture import machine_settings
 from traces.capture.command import capture, summary
 from traces.capture.measurement_rounds import median
-from traces.checks import measured
-from traces.copies import DIRECTIONS, curve
-from traces.whole import Whole
+from traces.device_card import cards
+from traces.device_card.measured_checks import measured
+from traces.device_card.memory_copies import DIRECTIONS, curve
+from traces.device_card.whole_steps import Whole
 from traces.zoo.networks import Network, load
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception_v3", "vit_b16", "gpt2_small")
@@ -84,7 +84,9 @@ class Suite:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 0 when all is there, 1 when time was over, 2 after one line about what is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    suite = Suite(**vars(_parser().parse_args(argv)), command=f"python -m traces.capture_suite {shlex.join(argv)}")
+    suite = Suite(
+        **vars(_parser().parse_args(argv)), command=f"python -m traces.device_card.command {shlex.join(argv)}"
+    )
     try:
         return run(suite)
     except (ShardscopeError, OSError) as error:
@@ -234,7 +236,7 @@ def _tidy() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m traces.capture_suite", description="All of one card.")
+    parser = argparse.ArgumentParser(prog="python -m traces.device_card.command", description="All of one card.")
     parser.add_argument("--output", type=Path, required=True, help="the folder to write; what it has is kept")
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:N or cpu")
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from traces.capture.fx_steps import Step, by_stage, trace
-from traces.whole import Whole
+from traces.device_card.whole_steps import Whole
 
 
 class SharedPipeline:

@@ -7,7 +7,7 @@ from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement, Plan
 from simulator.run import run
 from simulator.workload import Profile
-from traces.cards import CHANNELS, MEMORY, Check, stage_names
+from traces.device_card.cards import CHANNELS, MEMORY, Check, stage_names
 
 
 def foresee(profile: Profile, check: Check) -> float:

@@ -123,7 +123,7 @@ def predicted(card: Card, profile_path: Path) -> Card:
     """
     try:
         from simulator.files import read_profile
-        from traces.foresight import foresee
+        from traces.device_card.predictions import foresee
 
         profile = read_profile(profile_path)
     except ImportError as error:

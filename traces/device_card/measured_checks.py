@@ -11,9 +11,9 @@ import torch
 from simulator.errors import InputError
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import Rounds, median, spread
-from traces.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
-from traces.streams import SharedPipeline
-from traces.whole import Whole
+from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
+from traces.device_card.stream_pipeline import SharedPipeline
+from traces.device_card.whole_steps import Whole
 from traces.zoo.networks import Network
 
 NEEDS_CUDA = "needs a CUDA device"
