@@ -19,7 +19,6 @@ from simulator.errors import InputError, RunError
 from simulator.lowering.schedules import stages
 from simulator.lowering.step import lower
 from simulator.workload import Profile
-from traces import validate
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
@@ -29,6 +28,7 @@ from traces.runs.torch_runtimes.measured_steps import combined
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import Watch
+from traces.validation import validate
 from traces.zoo.networks import load
 
 REASON = namespaces.available()

@@ -31,7 +31,7 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import Network, pinning
 from traces.training import Training, train
-from traces.validate import CALIBRATED_BYTES
+from traces.validation.validate import CALIBRATED_BYTES
 
 MARGIN = 2
 """Looks at the accuracy after that at which one process had reached the target."""

@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces import validate
         from traces.results import validation_cases
+        from traces.validation import validate
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

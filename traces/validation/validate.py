@@ -170,7 +170,14 @@ def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: 
         say(f"capture {number + 1} of {model}")
         pinned = pinning(len(cores), cores)
         arguments = {"model": model, "path": str(path)}
-        launch("traces.validate:profile_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=900)
+        launch(
+            "traces.validation.validate:profile_rank",
+            len(cores),
+            arguments=arguments,
+            cores=pinned,
+            backend="",
+            timeout_s=900,
+        )
 
 
 def profile_rank(rank: Rank, model: str, path: str) -> None:
@@ -189,7 +196,12 @@ def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str
         pinned = pinning(len(cores), cores)
         arguments = {"path": str(folder / "profiles" / f"{model}.json")}
         found = launch(
-            "traces.validate:overhead_rank", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=300
+            "traces.validation.validate:overhead_rank",
+            len(cores),
+            arguments=arguments,
+            cores=pinned,
+            backend="",
+            timeout_s=300,
         )
         of_task, of_pass = (statistics.fmean(each) for each in zip(*found, strict=True))
         overhead = Overhead(task_overhead_s=of_task, pass_overhead_s=of_pass)
