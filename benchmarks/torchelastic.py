@@ -1,4 +1,4 @@
-"""The baseline of elastic training: torchrun's own restarts, with the training of `traces.elastic`, over loopback.
+"""The baseline of elastic training: torchrun's own restarts, with the training of `traces.elastic.rehearsal`, over loopback.
 
     python -m benchmarks.torchelastic
 
@@ -62,7 +62,7 @@ def train(folder: Path) -> None:
     import torch.distributed as dist
 
     from simulator.lowering.shard_regions import split
-    from traces.trainee import Trainee, Training, read_state, write_state
+    from traces.elastic.elastic_worker import Trainee, Training, read_state, write_state
 
     trainee = Trainee(Training(model="vgg_small", batch_size=64))
     dist.init_process_group("gloo")

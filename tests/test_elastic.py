@@ -15,10 +15,10 @@ from simulator.cluster import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch
-from traces.crew import Crew
-from traces.elastic import Rehearsal, predicted, rehearsal, table
-from traces.switches import Switch, switch_of
-from traces.trainee import Trainee, Training, read_state, samples_of, write_state
+from traces.elastic.elastic_worker import Trainee, Training, read_state, samples_of, write_state
+from traces.elastic.membership_changes import Switch, switch_of
+from traces.elastic.process_group import Crew
+from traces.elastic.rehearsal import Rehearsal, predicted, rehearsal, table
 
 TRAINING = Training(model="vgg_small", batch_size=16, samples=80)
 CLUSTER = flat_switch(4, Wire(bandwidth_bytes_per_s=125e6))

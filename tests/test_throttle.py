@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
 from simulator.lowering.sample_shares import split_by_time
-from traces.balanced import Outcome, fitted
+from traces.elastic.balanced_shares import Outcome, fitted
 from traces.lab import cpu_throttle
 
 REASON = cpu_throttle.available()

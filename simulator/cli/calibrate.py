@@ -17,9 +17,9 @@ def main(argv: list[str]) -> int:
         return bandwidth_fit.main(argv)
     try:
         if "--reconfiguration" in argv:
-            from traces import reconfigure
+            from traces.elastic import reconfiguration_costs
 
-            return reconfigure.main([word for word in argv if word != "--reconfiguration"])
+            return reconfiguration_costs.main([word for word in argv if word != "--reconfiguration"])
         from traces.calibrate import links
     except ModuleNotFoundError as error:
         if error.name != "torch":

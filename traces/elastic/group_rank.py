@@ -1,4 +1,4 @@
-"""The life of one member of a crew (`traces.crew`): `python -m traces.member FOLDER DEVICE GENERATION PARENT`.
+"""The life of one member of a crew (`traces.elastic.process_group`): `python -m traces.elastic.group_rank FOLDER DEVICE GENERATION PARENT`.
 
 FOLDER/job.json          what is trained                  FOLDER/DEVICE.log        what it did when, a JSON line each
 FOLDER/N.generation      who trains in generation N       FOLDER/DEVICE.N.ready    its process has started
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traces.trainee import Trainee
+    from traces.elastic.elastic_worker import Trainee
 
 POLL_S = 0.002
 _PR_SET_PDEATHSIG = 1
@@ -57,7 +57,7 @@ def run(folder: Path, device: int, generation: int, parent: int) -> None:
     with open(folder / f"{device}.log", "a", buffering=1) as file:
         log = _Log(file)
         log.note("launch", generation)
-        from traces.trainee import Trainee, Training, write_state
+        from traces.elastic.elastic_worker import Trainee, Training, write_state
 
         trainee = Trainee(Training(**job["training"]))
         log.note("framework", generation)
@@ -112,7 +112,7 @@ def _enter(trainee: Trainee, told: Generation, folder: Path, device: int, genera
     trainee.join(folder / f"{generation}.store", told.members.index(device), told.shares, told.timeout_s)
     log.note("groups", generation)
     if told.source == "checkpoint":
-        from traces.trainee import read_state
+        from traces.elastic.elastic_worker import read_state
 
         read_state(folder / "checkpoint", trainee.state)
         log.note("read checkpoint", generation)

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
 from simulator.errors import RunError
-from traces.crew import Crew
+from traces.elastic.process_group import Crew
 
 PARTS = {
     "live": (LEAVE, GROUPS, MOVE),

@@ -27,11 +27,11 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.lowering.shard_regions import split
+from traces.elastic.elastic_worker import Training
+from traces.elastic.group_rank import Generation, take_turn
 from traces.lab.cpu_throttle import Throttle
 from traces.lab.namespaces import batch
 from traces.lab.shaped_network import Lab
-from traces.member import Generation, take_turn
-from traces.trainee import Training
 
 POLL_S = 0.03
 WAIT_S = 120.0
@@ -180,7 +180,15 @@ class Crew:
                 self._throttles[device].add(self._processes[device].pid)
 
     def _started(self, device: int, generation: int) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "traces.member", str(self.folder), str(device), str(generation), str(os.getpid())]
+        argv = [
+            sys.executable,
+            "-m",
+            "traces.elastic.group_rank",
+            str(self.folder),
+            str(device),
+            str(generation),
+            str(os.getpid()),
+        ]
         interface = self._lab.interface if self._lab else "lo"
         environment = {
             **os.environ,

@@ -1,4 +1,4 @@
-"""Devices that come and go in a training for real, beside what the simulator says: `python -m traces.elastic`.
+"""Devices that come and go in a training for real, beside what the simulator says: `python -m traces.elastic.rehearsal`.
 
 A crew trains in a network lab of this machine (root) through two series, twice as many devices each time and back:
 
@@ -26,11 +26,11 @@ from simulator.elastic.reconfiguration import Change, Reconfiguration, read_over
 from simulator.plan import Placement, Plan
 from simulator.units import format_time
 from simulator.workload import Profile
-from traces.crew import Crew
+from traces.elastic.elastic_worker import Trainee, Training, samples_of
+from traces.elastic.membership_changes import Switch, losses, samples_seen, switch_of
+from traces.elastic.process_group import Crew
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import Network
-from traces.switches import Switch, losses, samples_seen, switch_of
-from traces.trainee import Trainee, Training, samples_of
 
 SERIES = ("live", "restart", "killed", "cut")
 SIZES = (1, 2, 4, 8, 4, 2, 1)
@@ -159,7 +159,7 @@ def table(training: Training, pricing: Reconfiguration, rehearsals: Sequence[Reh
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m traces.elastic", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m traces.elastic.rehearsal", description=__doc__)
     parser.add_argument("--cluster", metavar="FILE", help="measured lab of 8 devices (default: 1 Gbit/s, nominal)")
     parser.add_argument("--overheads", metavar="FILE", required=True, help="what `calibrate --reconfiguration` wrote")
     parser.add_argument("--repeats", metavar="N", type=int, default=1, help="rehearsals of each series (default 1)")

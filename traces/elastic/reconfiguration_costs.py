@@ -27,11 +27,11 @@ from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from traces.capture import machine_settings
-from traces.crew import Crew
+from traces.elastic.elastic_worker import Training, read_state, write_state
+from traces.elastic.membership_changes import Switch, switch_of
+from traces.elastic.process_group import Crew
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
-from traces.switches import Switch, switch_of
-from traces.trainee import Training, read_state, write_state
 
 SIZES_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
 TRAINING = Training(model="vgg_small", batch_size=64)

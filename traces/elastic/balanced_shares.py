@@ -1,4 +1,4 @@
-"""Even and balanced shares of a batch on devices of unequal speed, for real: `python -m traces.balanced` (root).
+"""Even and balanced shares of a batch on devices of unequal speed, for real: `python -m traces.elastic.balanced_shares` (root).
 
 Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
 at two numbers of samples, which gives a_i + b_i x for each; `simulator.lowering.sample_shares` splits the batch by that.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
-from traces.crew import Crew
+from traces.elastic.elastic_worker import Training
+from traces.elastic.process_group import Crew
 from traces.lab.cpu_throttle import Throttle
-from traces.trainee import Training
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
 FREE = 0.9
@@ -68,7 +68,7 @@ def fitted(first: Outcome, second: Outcome) -> list[Seconds]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m traces.balanced", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m traces.elastic.balanced_shares", description=__doc__)
     parser.add_argument("--model", metavar="NAME", default="resnet_small")
     parser.add_argument("--batch-size", metavar="B", type=int, default=176)
     args = parser.parse_args(argv)
