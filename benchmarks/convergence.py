@@ -18,7 +18,7 @@ from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Regime, noise_scale
 from simulator.convergence.noise_scale import fitted, over_training
 from simulator.units import format_time
-from traces.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import Demonstration, Shown
 
 MODEL, TARGET, CUT = "vgg_digits", 0.97, "hypergraph's cut"
 PAGE = STORED.with_suffix(".md")
@@ -240,7 +240,7 @@ strategies by it.
 
 This page is made by `python -m benchmarks.convergence`."""
 
-METHOD = """Processes talk through gloo (`traces/training.py`); the batch is near the noise scale. Predicted from a
+METHOD = """Processes talk through gloo (`traces/convergence/plan_training.py`); the batch is near the noise scale. Predicted from a
 profile, a calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the sum of
 the steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its last
 task. The first choices, batch 256 and 128, were given up after one seed: samples to the target vary too

@@ -14,7 +14,7 @@ from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
 from simulator.convergence.curves import Curves, Method, Regime, course, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
-from traces.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import Demonstration, Shown
 
 
 def samples(curves: Curves, target: float, path: Path) -> None:

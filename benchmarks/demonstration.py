@@ -22,11 +22,11 @@ from simulator.convergence.curves import Curves, Regime, Trial
 from simulator.plan import Plan, Synchronisation
 from simulator.run import step_seconds
 from simulator.workload import Profile
-from traces import datasets
 from traces.capture import machine_settings
-from traces.converge import converge, trial
-from traces.demonstration import Demonstration, Shown, conditions, shown
-from traces.learning import Recipe
+from traces.convergence import datasets
+from traces.convergence.curve_measurement import converge, trial
+from traces.convergence.demonstration import Demonstration, Shown, conditions, shown
+from traces.convergence.stale_training import Recipe
 from traces.results.validation_cases import Network
 from traces.zoo.networks import load
 

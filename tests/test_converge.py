@@ -19,10 +19,10 @@ from simulator import cli
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Regime
 from simulator.errors import InputError, UnknownNameError
-from traces import datasets
-from traces.converge import converge
-from traces.datasets import Dataset
-from traces.learning import MOMENTUM, Recipe, delays, noises, train
+from traces.convergence import datasets
+from traces.convergence.curve_measurement import converge
+from traces.convergence.datasets import Dataset
+from traces.convergence.stale_training import MOMENTUM, Recipe, delays, noises, train
 from traces.zoo.networks import Network, load
 
 torch.set_num_threads(1)  # operators this small only wait for each other's threads

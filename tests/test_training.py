@@ -19,15 +19,15 @@ from torch import Tensor
 import partitioners
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
-from traces import datasets
-from traces.converge import trial
-from traces.demonstration import Shown
-from traces.learning import MOMENTUM, Recipe
+from traces.convergence import datasets
+from traces.convergence.curve_measurement import trial
+from traces.convergence.demonstration import Shown
+from traces.convergence.plan_training import Training, train
+from traces.convergence.stale_training import MOMENTUM, Recipe
 from traces.results.validation_cases import Network
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
-from traces.training import Training, train
 from traces.zoo.networks import load
 
 BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7

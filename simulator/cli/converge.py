@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces.converge import converge
+        from traces.convergence.curve_measurement import converge
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

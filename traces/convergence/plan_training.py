@@ -20,7 +20,7 @@ from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
 from simulator.plan import Plan
 from simulator.workload import Profile
-from traces import datasets
+from traces.convergence import datasets
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
@@ -76,7 +76,12 @@ def train(
         }  # fmt: skip
         count = len(cluster.devices)
         found = launch(
-            "traces.training:run_rank", count, lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores
+            "traces.convergence.plan_training:run_rank",
+            count,
+            lab=lab,
+            arguments=arguments,
+            timeout_s=timeout_s,
+            cores=cores,
         )
         ranks = [_read(folder / f"{rank}.npz") for rank in range(count)]
     script = Script(profile=profile, cluster=cluster, plan=plan, network=networks.load(profile.model), seed=like.seed)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from simulator.convergence.curves import Method, Regime
 from simulator.convergence.noise_scale import GradientNoise, estimated
-from traces.datasets import Dataset
+from traces.convergence.datasets import Dataset
 from traces.zoo.networks import Network
 
 LOCAL_BATCHES = 16

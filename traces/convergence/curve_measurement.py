@@ -14,9 +14,9 @@ import torch
 
 from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
-from traces import datasets
 from traces.capture import machine_settings
-from traces.learning import MOMENTUM, Recipe, noises, train
+from traces.convergence import datasets
+from traces.convergence.stale_training import MOMENTUM, Recipe, noises, train
 from traces.zoo.networks import load
 
 LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}

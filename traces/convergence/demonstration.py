@@ -26,11 +26,11 @@ from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.capture.command import capture
+from traces.convergence.plan_training import Training, train
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import Network, pinning
-from traces.training import Training, train
 from traces.validation.validate import CALIBRATED_BYTES
 
 MARGIN = 2
@@ -120,7 +120,12 @@ def _on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object
     """Measure on all cores at once, as in the runs all of them compute."""
     pinned = pinning(len(cores), cores)
     return launch(
-        f"traces.demonstration:{target}", len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=600
+        f"traces.convergence.demonstration:{target}",
+        len(cores),
+        arguments=arguments,
+        cores=pinned,
+        backend="",
+        timeout_s=600,
     )
 
 
