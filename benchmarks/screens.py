@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.browser import chromium, served, settled, until
-from dashboard.configuration import Configuration
-from dashboard.store import Store, bundled
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store, bundled
 
 REPEATS = 5
 WATCH = """() => {

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.published import table
-from dashboard.validations import SHIPPED
+from dashboard.state.validations import SHIPPED
 from simulator import files
 from simulator.cli.validate import row
 from traces.results.validations import Outcome, Validation, summarised

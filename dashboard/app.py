@@ -11,7 +11,7 @@ from dashboard import shell
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
 from dashboard.routes import add_routes
 from dashboard.security import LOCAL, secure
-from dashboard.store import Store
+from dashboard.state.store import Store
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">

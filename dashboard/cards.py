@@ -10,7 +10,7 @@ from dash import dcc, html
 
 from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
 from dashboard.kpis import Kpi
-from dashboard.uploads import MOST_UPLOAD_BYTES
+from dashboard.state.uploads import MOST_UPLOAD_BYTES
 
 KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
          "point-to-point": MESSAGE, "all-reduce": REDUCE}  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from dashboard.configuration import Configuration
 from dashboard.kpis import SAME, difference
-from dashboard.measures import shares
-from dashboard.store import Outcome
+from dashboard.state.configuration import Configuration
+from dashboard.state.measures import shares
+from dashboard.state.store import Outcome
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report
 from simulator.run import Run

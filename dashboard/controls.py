@@ -13,9 +13,9 @@ import dash_mantine_components as dmc
 
 import partitioners
 from dashboard.cards import drop
-from dashboard.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
-from dashboard.shelf import label
-from dashboard.store import Outcome, Store
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
+from dashboard.state.shelf import label
+from dashboard.state.store import Outcome, Store
 from simulator.collectives import COLLECTIVES
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue

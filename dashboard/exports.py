@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import partitioners
 from dashboard import columns
-from dashboard.configuration import OWN, Configuration
-from dashboard.shelf import label
-from dashboard.store import Outcome
+from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.shelf import label
+from dashboard.state.store import Outcome
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.report import chrome_trace

@@ -7,7 +7,7 @@ from flask import Flask, Response, abort, request
 from dashboard import columns
 from dashboard.exports import EXPORTS, command
 from dashboard.standalone import Section, standalone
-from dashboard.store import Outcome, Store
+from dashboard.state.store import Outcome, Store
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run

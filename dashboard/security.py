@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flask import Flask, Response, abort, request
 
-from dashboard.uploads import MOST_UPLOAD_BYTES
+from dashboard.state.uploads import MOST_UPLOAD_BYTES
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 

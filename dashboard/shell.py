@@ -13,9 +13,9 @@ from dash import Dash, Input, Output, State, dcc, html, set_props
 
 from dashboard.cards import aria, menu
 from dashboard.clientside import effect, in_browser
-from dashboard.configuration import Configuration
 from dashboard.exports import EXPORTS
-from dashboard.store import Store
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store
 from simulator.errors import ShardscopeError
 
 Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]

@@ -18,7 +18,7 @@ from dashboard.figures.style import CONFIG, Figure
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.kpis import kpis
-from dashboard.measures import shares
+from dashboard.state.measures import shares
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.workload import Profile

@@ -12,10 +12,10 @@ from flask.testing import FlaskClient
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.configuration import Configuration
 from dashboard.exports import command
 from dashboard.security import content_policy
-from dashboard.store import Store
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store
 from simulator.cli import main
 from simulator.files import library, read_plan
 

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
-from dashboard.scenarios import shipped_scenarios
-from dashboard.store import Store, bundled
-from dashboard.validations import at_hand
+from dashboard.state.scenarios import shipped_scenarios
+from dashboard.state.store import Store, bundled
+from dashboard.state.validations import at_hand
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.files import library, write_cluster, write_profile

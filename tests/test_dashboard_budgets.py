@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.browser import needs_browser
-from dashboard.store import Store, bundled
+from dashboard.state.store import Store, bundled
 from simulator.files import library
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from small_networks import branches
 
-from dashboard import uploads
-from dashboard.configuration import Configuration
 from dashboard.controls import cluster_options, remarks
 from dashboard.exports import command, snippet
-from dashboard.store import Store
-from dashboard.sweeps import DONE, RUNNING, Sweeps, configuration_of
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store
+from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.files import write_cluster

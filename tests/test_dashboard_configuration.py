@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.configuration import Configuration, from_query, from_values
+from dashboard.state.configuration import Configuration, from_query, from_values
 
 DEFAULT = Configuration(profile="small@0", cluster="cpu-1g", strategy="data", devices=4)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from small_networks import chain
 
-from dashboard.configuration import Configuration
-from dashboard.convergence import Course, courses, has_curves
 from dashboard.figures.convergence import accuracy_over_time
-from dashboard.store import Store
+from dashboard.state.configuration import Configuration
+from dashboard.state.convergence import Course, courses, has_curves
+from dashboard.state.store import Store
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.files import library, read_profile
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from small_networks import branches
 
-from dashboard import uploads
 from dashboard.app import create_app
 from dashboard.columns import encode
 from dashboard.comparison import measured
-from dashboard.configuration import Configuration
-from dashboard.measures import shares
-from dashboard.store import Store
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.measures import shares
+from dashboard.state.store import Store
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.errors import InputError, UnknownNameError

@@ -12,7 +12,7 @@ import pytest
 from small_networks import branches
 
 import partitioners
-from dashboard import columns, measures
+from dashboard import columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
@@ -20,7 +20,8 @@ from dashboard.figures.network import link_use, topology, utilisation_over_time
 from dashboard.figures.style import CONFIG, device_colours, short_names
 from dashboard.figures.swimlanes import cuts, swimlanes
 from dashboard.figures.traffic import traffic_matrix
-from dashboard.store import Outcome, Store
+from dashboard.state import measures
+from dashboard.state.store import Outcome, Store
 from simulator.taskgraph import Kind
 
 SHARED = {"hypergraph", "owt", "spatial"}

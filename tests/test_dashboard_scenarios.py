@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from small_networks import chain
 
-from dashboard import scenarios, uploads
 from dashboard.figures.scenario import throughput
-from dashboard.scenarios import Lives, shipped_overheads, shipped_scenarios
-from dashboard.store import Store
+from dashboard.state import scenarios, uploads
+from dashboard.state.scenarios import Lives, shipped_overheads, shipped_scenarios
+from dashboard.state.store import Store
 from simulator.elastic.scenario import Event, Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from small_networks import branches, chain
 
-from dashboard import store as store_module
-from dashboard import uploads
-from dashboard.advice import advise, moves
-from dashboard.configuration import Configuration
-from dashboard.store import Outcome, Store, require_size
+from dashboard.state import store as store_module
+from dashboard.state import uploads
+from dashboard.state.advice import advise, moves
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Outcome, Store, require_size
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from small_networks import chain
 
-from dashboard import uploads
 from dashboard.figures.validation import QUANTITIES, error_over, errors, predicted_against_actual
 from dashboard.pages._validate_words import causes, details, kpis
-from dashboard.validations import GROUPINGS, Stored, at_hand, grouped
+from dashboard.state import uploads
+from dashboard.state.validations import GROUPINGS, Stored, at_hand, grouped
 from partitioners import pipeline
 from simulator import files
 from simulator.errors import InputError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure
-from dashboard.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, Share
-from dashboard.measures import IDLE as NO_WORK
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, Share
+from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
     COMPUTE: FORWARD,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.convergence import Course
 from dashboard.figures.style import DEVICES, OUTLINE, Figure, figure, message
+from dashboard.state.convergence import Course
 from simulator.units import format_duration
 
 _DASHES = ("solid", "dash", "dot")

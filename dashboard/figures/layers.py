@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.blocks import Block, folded
 from dashboard.figures.style import BACKWARD, CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, message
+from dashboard.state.blocks import Block, folded
 from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile
 

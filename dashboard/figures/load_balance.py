@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, short_names
-from dashboard.measures import layer_loads
+from dashboard.state.measures import layer_loads
 from simulator.cluster import Cluster
 from simulator.run import Run
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.figures.style import CUT, Figure, device_colours, figure, short_names
-from dashboard.measures import layer_loads
+from dashboard.state.measures import layer_loads
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.studies.explain import describe

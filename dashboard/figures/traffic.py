@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dashboard.figures.style import MAGNITUDE, Figure, figure, message, short_names
-from dashboard.measures import traffic
+from dashboard.state.measures import traffic
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.units import format_bytes

@@ -7,7 +7,7 @@ from math import log10
 from typing import Any
 
 from dashboard.figures.style import DEVICES, GRID, INK, OUTLINE, Figure, figure, message
-from dashboard.validations import Group
+from dashboard.state.validations import Group
 from traces.results.validations import Outcome
 
 CLOSE = 0.10

@@ -17,9 +17,9 @@ from dashboard.figures.network import link_use, topology
 from dashboard.figures.style import Figure, message, short_names
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
-from dashboard.measures import shares
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
-from dashboard.store import Outcome, Store
+from dashboard.state.measures import shares
+from dashboard.state.store import Outcome, Store
 from simulator.run import Run
 
 

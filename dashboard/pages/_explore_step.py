@@ -7,14 +7,14 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard import uploads
-from dashboard.advice import advise
 from dashboard.clientside import effect
-from dashboard.configuration import Configuration, from_values
 from dashboard.controls import CONTROLS, SLIDERS, cluster_options, remarks
 from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, verdict
 from dashboard.shell import toast
-from dashboard.store import Outcome, Store
+from dashboard.state import uploads
+from dashboard.state.advice import advise
+from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.store import Outcome, Store
 from simulator.errors import InputError
 
 _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]

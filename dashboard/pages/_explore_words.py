@@ -8,12 +8,12 @@ import dash_mantine_components as dmc
 from dash import html
 
 from dashboard import columns
-from dashboard.advice import Advice, Tried
 from dashboard.cards import tiles
 from dashboard.kpis import kpis
-from dashboard.measures import transfer_seconds
-from dashboard.shelf import label
-from dashboard.store import Outcome
+from dashboard.state.advice import Advice, Tried
+from dashboard.state.measures import transfer_seconds
+from dashboard.state.shelf import label
+from dashboard.state.store import Outcome
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 

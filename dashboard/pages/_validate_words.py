@@ -11,7 +11,7 @@ from dash import html
 from dashboard.cards import card, facts, plain_table
 from dashboard.figures.validation import CLOSE
 from dashboard.kpis import Kpi
-from dashboard.validations import Stored
+from dashboard.state.validations import Stored
 from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time

@@ -10,20 +10,20 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard import uploads
 from dashboard.cards import aria, card, drop, graph, legend, plain_table, refused
 from dashboard.clientside import effect, keep_in_address
 from dashboard.comparison import Row, measured, results, settings
-from dashboard.configuration import Configuration
-from dashboard.convergence import courses, has_curves
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.figures.swimlanes import swimlanes
-from dashboard.measures import shares
 from dashboard.pages._validate_words import causes
-from dashboard.shelf import label
 from dashboard.shell import Page
-from dashboard.store import Outcome, Store
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.convergence import courses, has_curves
+from dashboard.state.measures import shares
+from dashboard.state.shelf import label
+from dashboard.state.store import Outcome, Store
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import format_duration, format_time
 from traces.results.executions import Execution

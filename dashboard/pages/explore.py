@@ -10,11 +10,11 @@ import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
 from dashboard.cards import LIVE, aria, card, graph, legend
-from dashboard.configuration import Configuration
 from dashboard.controls import rail
 from dashboard.pages import _explore_figures, _explore_step
 from dashboard.shell import Page
-from dashboard.store import Store
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store
 
 _PHASES = [
     {"value": "all", "label": "all"}, {"value": "forward", "label": "fwd"}, {"value": "backward", "label": "bwd"},

@@ -9,14 +9,14 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard import uploads
 from dashboard.cards import aria, card, drop, facts, graph, refused
-from dashboard.configuration import Configuration
 from dashboard.controls import profile_options
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
 from dashboard.shell import Page
-from dashboard.store import Store
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store
 from simulator.errors import InputError
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile

@@ -9,17 +9,17 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard import uploads
 from dashboard.cards import LIVE, aria, card, drop, graph, plain_table, refused, tiles
 from dashboard.clientside import keep_in_address
-from dashboard.configuration import Configuration
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
 from dashboard.kpis import Kpi, difference
-from dashboard.scenarios import Lived, Lives
-from dashboard.shelf import label
 from dashboard.shell import Page
-from dashboard.store import Store
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.scenarios import Lived, Lives
+from dashboard.state.shelf import label
+from dashboard.state.store import Store
 from simulator.cli._scenario import rows
 from simulator.elastic.job_account import Account
 from simulator.elastic.scenario import POLICIES

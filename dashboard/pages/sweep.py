@@ -11,13 +11,13 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 import partitioners
 from dashboard.cards import LIVE, aria, card, graph
-from dashboard.configuration import Configuration
 from dashboard.figures.style import Figure, message
 from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
-from dashboard.shelf import label
 from dashboard.shell import Page
-from dashboard.store import Store
-from dashboard.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.configuration import Configuration
+from dashboard.state.shelf import label
+from dashboard.state.store import Store
+from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
 
 _NONE = "none"
 

@@ -9,17 +9,17 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from dashboard import uploads
 from dashboard.cards import LIVE, aria, card, drop, graph, refused, tiles
 from dashboard.clientside import keep_in_address
-from dashboard.configuration import Configuration
 from dashboard.figures.style import Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual
 from dashboard.pages._validate_words import details, kpis, machine, rows
-from dashboard.shelf import label
 from dashboard.shell import Page
-from dashboard.store import Store
-from dashboard.validations import GROUPINGS, Stored, grouped
+from dashboard.state import uploads
+from dashboard.state.configuration import Configuration
+from dashboard.state.shelf import label
+from dashboard.state.store import Store
+from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import InputError, UnknownNameError
 from traces.results.validations import Outcome
 

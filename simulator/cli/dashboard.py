@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.app import serve
-    from dashboard.scenarios import shipped_scenarios
     from dashboard.security import LOCAL
-    from dashboard.store import Store, bundled
-    from dashboard.validations import at_hand
+    from dashboard.state.scenarios import shipped_scenarios
+    from dashboard.state.store import Store, bundled
+    from dashboard.state.validations import at_hand
 
     if not 0 <= args.port <= 65535:
         raise InputError(f"port is {args.port}: it is 0 to 65535")

@@ -8,8 +8,8 @@ from functools import cache
 from math import isfinite
 
 import partitioners
-from dashboard.configuration import OWN, Configuration
-from dashboard.store import Outcome, Store
+from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.store import Outcome, Store
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Curves
 from simulator.convergence.time_to_accuracy import Reached, reached_by, regime_of

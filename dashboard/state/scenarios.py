@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import partitioners
-from dashboard.store import Store, require_size
+from dashboard.state.store import Store, require_size
 from simulator.cli.scenario import Plans
 from simulator.cluster import Cluster
 from simulator.elastic.job import live_through

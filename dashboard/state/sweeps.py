@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.configuration import OPTIMIZERS, OWN, Configuration
-from dashboard.store import Store, changed_cluster
+from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration
+from dashboard.state.store import Store, changed_cluster
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import partitioners
-from dashboard.configuration import MOST_MICROBATCHES, Configuration
-from dashboard.measures import Share, shares
-from dashboard.store import Outcome, Store
+from dashboard.state.configuration import MOST_MICROBATCHES, Configuration
+from dashboard.state.measures import Share, shares
+from dashboard.state.store import Outcome, Store
 from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.configuration import OPTIMIZERS, OWN, Configuration, from_query
-from dashboard.shelf import Shelf
-from dashboard.validations import Stored
+from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration, from_query
+from dashboard.state.shelf import Shelf
+from dashboard.state.validations import Stored
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
