@@ -9,8 +9,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
-from dashboard.kpis import Kpi
 from dashboard.state.uploads import MOST_UPLOAD_BYTES
+from dashboard.words.kpis import Kpi
 
 KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
          "point-to-point": MESSAGE, "all-reduce": REDUCE}  # fmt: skip

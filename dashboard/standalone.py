@@ -17,8 +17,8 @@ from dashboard.figures.network import link_use, topology
 from dashboard.figures.style import CONFIG, Figure
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
-from dashboard.kpis import kpis
 from dashboard.state.measures import shares
+from dashboard.words.kpis import kpis
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.workload import Profile

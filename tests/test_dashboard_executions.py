@@ -14,11 +14,11 @@ from small_networks import branches
 
 from dashboard.app import create_app
 from dashboard.columns import encode
-from dashboard.comparison import measured
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.store import Store
+from dashboard.words.comparison import measured
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
 from simulator.errors import InputError, UnknownNameError

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from small_networks import branches, chain
 
-from dashboard.comparison import results, settings
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.sweep import over, parallel, shown_value, trade_off
-from dashboard.kpis import BAD, GOOD, SAME, difference
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.words.comparison import results, settings
+from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from simulator.errors import InputError, UnknownNameError
 
 

@@ -9,11 +9,11 @@ from dash import html
 
 from dashboard import columns
 from dashboard.cards import tiles
-from dashboard.kpis import kpis
 from dashboard.state.advice import Advice, Tried
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome
+from dashboard.words.kpis import kpis
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 

@@ -10,8 +10,8 @@ from dash import html
 
 from dashboard.cards import card, facts, plain_table
 from dashboard.figures.validation import CLOSE
-from dashboard.kpis import Kpi
 from dashboard.state.validations import Stored
+from dashboard.words.kpis import Kpi
 from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time

@@ -12,7 +12,6 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.cards import aria, card, drop, graph, legend, plain_table, refused
 from dashboard.clientside import effect, keep_in_address
-from dashboard.comparison import Row, measured, results, settings
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.figures.swimlanes import swimlanes
@@ -24,6 +23,7 @@ from dashboard.state.convergence import courses, has_curves
 from dashboard.state.measures import shares
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store
+from dashboard.words.comparison import Row, measured, results, settings
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import format_duration, format_time
 from traces.results.executions import Execution

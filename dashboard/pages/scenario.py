@@ -13,13 +13,13 @@ from dashboard.cards import LIVE, aria, card, drop, graph, plain_table, refused,
 from dashboard.clientside import keep_in_address
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.kpis import Kpi, difference
 from dashboard.shell import Page
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.scenarios import Lived, Lives
 from dashboard.state.shelf import label
 from dashboard.state.store import Store
+from dashboard.words.kpis import Kpi, difference
 from simulator.cli._scenario import rows
 from simulator.elastic.job_account import Account
 from simulator.elastic.scenario import POLICIES

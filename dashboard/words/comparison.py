@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from dashboard.kpis import SAME, difference
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.store import Outcome
+from dashboard.words.kpis import SAME, difference
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report
 from simulator.run import Run
