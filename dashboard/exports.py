@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 import partitioners
-from dashboard import columns
+from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome
@@ -69,7 +69,7 @@ def cluster_argument(outcome: Outcome) -> str:
 def tasks_csv(run: Run, cluster: Cluster) -> str:
     """Every task as one row."""
     out = io.StringIO()
-    rows = columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
+    rows = span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
     writer = csv.DictWriter(out, fieldnames=list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Flask, Response, abort, request
 
-from dashboard import columns
 from dashboard.exports import EXPORTS, command
-from dashboard.standalone import Section, standalone
+from dashboard.figures import span_columns
+from dashboard.figures.standalone import Section, standalone
 from dashboard.state.store import Outcome, Store
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
@@ -19,7 +19,7 @@ def add_routes(server: Flask, store: Store) -> None:
     @server.get("/spans")
     def spans() -> Response:
         _, run, cluster = _asked(store)
-        return Response(columns.encode(run, cluster), mimetype="application/octet-stream")
+        return Response(span_columns.encode(run, cluster), mimetype="application/octet-stream")
 
     @server.get("/export/<name>")
     def export(name: str) -> Response:

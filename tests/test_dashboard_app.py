@@ -134,7 +134,7 @@ def test_the_command_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_hostile_names_stay_text(store: Store) -> None:
-    from dashboard.standalone import Section, standalone
+    from dashboard.figures.standalone import Section, standalone
     from simulator.workload import Profile
 
     name = "</script><script>alert(1)</script>"

@@ -13,7 +13,7 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.columns import encode
+from dashboard.figures.span_columns import encode
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares

@@ -12,7 +12,7 @@ import pytest
 from small_networks import branches
 
 import partitioners
-from dashboard import columns
+from dashboard.figures import span_columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
@@ -127,7 +127,7 @@ def decoded(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]
 
 def test_the_columns_hold_every_task(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
-    header, spans = decoded(columns.encode(run, cluster))
+    header, spans = decoded(span_columns.encode(run, cluster))
     assert set(spans["task"].tolist()) == set(range(len(run.graph)))
     assert header["tasks"] == len(run.graph) and header["step_s"] == run.report.step_s
     for lane, (first, last) in enumerate(zip(header["lane_start"], header["lane_start"][1:], strict=False)):
@@ -135,7 +135,7 @@ def test_the_columns_hold_every_task(outcome: Outcome) -> None:
         assert np.all(np.diff(spans["start"][first:last]) >= 0)
     compute = spans["lane"] % 2 == 0
     assert np.array_equal(run.graph.device[spans["task"][compute]] * 2, spans["lane"][compute])
-    critical = spans["flag"] & columns.CRITICAL > 0
+    critical = spans["flag"] & span_columns.CRITICAL > 0
     assert float((spans["start"] + spans["seconds"])[critical].max()) == pytest.approx(run.report.step_s)
 
 
@@ -143,23 +143,23 @@ def test_the_utilisation_strip_has_the_mean_of_the_report(outcome: Outcome) -> N
     run, _, cluster = parts(outcome)
     busy_s = sum(device.compute_s for device in run.report.devices[: cluster.workers])
     mean = busy_s / cluster.workers / run.report.step_s
-    assert columns.utilisation(run, cluster.workers).mean() == pytest.approx(mean)
+    assert span_columns.utilisation(run, cluster.workers).mean() == pytest.approx(mean)
 
 
 def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
     last = int(np.argmax(run.timeline.end_s))
-    told = columns.describe_task(run, cluster, last)
+    told = span_columns.describe_task(run, cluster, last)
     assert told["title"] == run.graph.describe(last)
     assert told["waited"] in run.graph.predecessors(last)
 
 
 def test_the_table_sorts_and_pages(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
-    rows = columns.table_rows(run, cluster, 0, 5, "takes_ms", descending=True)
+    rows = span_columns.table_rows(run, cluster, 0, 5, "takes_ms", descending=True)
     longest = np.sort(run.timeline.end_s - run.timeline.start_s)[::-1][:5] * 1e3
     assert [row["takes_ms"] for row in rows] == pytest.approx(longest.tolist())
-    assert len(columns.table_rows(run, cluster, 5, 8, "nonsense", descending=False)) == 3
+    assert len(span_columns.table_rows(run, cluster, 5, 8, "nonsense", descending=False)) == 3
 
 
 def test_graphs_never_offer_the_cloud() -> None:

@@ -1,4 +1,4 @@
-/* Spans of a run, as the server packs them (dashboard/columns.py), and questions about them. */
+/* Spans of a run, as the server packs them (dashboard/figures/span_columns.py), and questions about them. */
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});

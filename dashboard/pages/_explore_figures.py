@@ -8,8 +8,8 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard import columns
 from dashboard.clientside import effect, in_browser
+from dashboard.figures import span_columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
@@ -150,7 +150,9 @@ def _add_selection(app: Dash, store: Store) -> None:
             return {"rowData": [], "rowCount": 0}
         sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
         first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
-        found = columns.table_rows(outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc")
+        found = span_columns.table_rows(
+            outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc"
+        )
         return {"rowData": [{**row, "id": str(row["task"])} for row in found], "rowCount": len(outcome.run.graph)}
 
 

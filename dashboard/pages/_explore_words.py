@@ -7,8 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from dashboard import columns
 from dashboard.cards import tiles
+from dashboard.figures import span_columns
 from dashboard.state.advice import Advice, Tried
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.shelf import label
@@ -91,7 +91,7 @@ def _gain_words(one: Tried, outcome: Outcome) -> str:
 
 def task_detail(outcome: Outcome, task: int) -> Any:
     assert outcome.run is not None and outcome.cluster is not None
-    told = columns.describe_task(outcome.run, outcome.cluster, task)
+    told = span_columns.describe_task(outcome.run, outcome.cluster, task)
     facts = " · ".join(f"{label} {value}" for label, value in told["told"].items())
     waited = told["waited"]
     step = (

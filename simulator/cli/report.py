@@ -13,7 +13,7 @@ from simulator.cli import _options, _strategy
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from dashboard.standalone import Section
+    from dashboard.figures.standalone import Section
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dashboard.standalone import standalone
+    from dashboard.figures.standalone import standalone
     from simulator import files
 
     sections = _sections(args)
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
-    from dashboard.standalone import Section
+    from dashboard.figures.standalone import Section
     from simulator import files
     from simulator.cli.compare import named, simulated
 

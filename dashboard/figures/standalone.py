@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
-from dashboard import columns
+from dashboard.figures import span_columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import load_balance
 from dashboard.figures.memory import memory
@@ -60,7 +60,7 @@ def _section(number: int, one: Section, baseline: Run | None) -> str:
     if one.run is None:
         return f'{head}{note}<p class="bad">{escape(one.reason)}</p></section>'
     verdict = f'<p class="bad">{escape(one.run.report.verdict)}</p>' if one.run.report.verdict else ""
-    spans = base64.b64encode(columns.encode(one.run, one.cluster)).decode()
+    spans = base64.b64encode(span_columns.encode(one.run, one.cluster)).decode()
     timeline = (
         f'<figure><figcaption>Timeline (click it, then W A S D F M C)</figcaption><div class="timeline" tabindex="0" '
         f'id="timeline-{number}"><script type="text/plain">{spans}</script></div></figure>'
