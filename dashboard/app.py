@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
-from dashboard import shell
+from dashboard.frame import shell
+from dashboard.frame.routes import add_routes
+from dashboard.frame.security import LOCAL, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
-from dashboard.routes import add_routes
-from dashboard.security import LOCAL, secure
 from dashboard.state.store import Store
 
 INDEX = """<!DOCTYPE html>

@@ -12,8 +12,8 @@ from flask.testing import FlaskClient
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.exports import command
-from dashboard.security import content_policy
+from dashboard.frame.exports import command
+from dashboard.frame.security import content_policy
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.cli import main

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from small_networks import branches
 
-from dashboard.controls import cluster_options, remarks
-from dashboard.exports import command, snippet
+from dashboard.frame.controls import cluster_options, remarks
+from dashboard.frame.exports import command, snippet
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store

@@ -8,7 +8,6 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard.clientside import effect, in_browser
 from dashboard.figures import span_columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
@@ -17,6 +16,7 @@ from dashboard.figures.network import link_use, topology
 from dashboard.figures.style import Figure, message, short_names
 from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
+from dashboard.frame.clientside import effect, in_browser
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
 from dashboard.state.measures import shares
 from dashboard.state.store import Outcome, Store

@@ -7,10 +7,10 @@ from typing import Any
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard.clientside import effect
-from dashboard.controls import CONTROLS, SLIDERS, cluster_options, remarks
+from dashboard.frame.clientside import effect
+from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, remarks
+from dashboard.frame.shell import toast
 from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, verdict
-from dashboard.shell import toast
 from dashboard.state import uploads
 from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration, from_values

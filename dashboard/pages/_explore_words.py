@@ -7,8 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from dashboard.cards import tiles
 from dashboard.figures import span_columns
+from dashboard.frame.cards import tiles
 from dashboard.state.advice import Advice, Tried
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.shelf import label

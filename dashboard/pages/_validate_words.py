@@ -8,8 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from dashboard.cards import card, facts, plain_table
 from dashboard.figures.validation import CLOSE
+from dashboard.frame.cards import card, facts, plain_table
 from dashboard.state.validations import Stored
 from dashboard.words.kpis import Kpi
 from simulator.errors import InputError

@@ -10,13 +10,13 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.cards import aria, card, drop, graph, legend, plain_table, refused
-from dashboard.clientside import effect, keep_in_address
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.figures.swimlanes import swimlanes
+from dashboard.frame.cards import aria, card, drop, graph, legend, plain_table, refused
+from dashboard.frame.clientside import effect, keep_in_address
+from dashboard.frame.shell import Page
 from dashboard.pages._validate_words import causes
-from dashboard.shell import Page
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.convergence import courses, has_curves

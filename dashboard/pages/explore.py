@@ -9,10 +9,10 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.cards import LIVE, aria, card, graph, legend
-from dashboard.controls import rail
+from dashboard.frame.cards import LIVE, aria, card, graph, legend
+from dashboard.frame.controls import rail
+from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_step
-from dashboard.shell import Page
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 

@@ -9,11 +9,11 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.cards import aria, card, drop, facts, graph, refused
-from dashboard.controls import profile_options
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
-from dashboard.shell import Page
+from dashboard.frame.cards import aria, card, drop, facts, graph, refused
+from dashboard.frame.controls import profile_options
+from dashboard.frame.shell import Page
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store

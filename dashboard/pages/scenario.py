@@ -9,11 +9,11 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.cards import LIVE, aria, card, drop, graph, plain_table, refused, tiles
-from dashboard.clientside import keep_in_address
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.shell import Page
+from dashboard.frame.cards import LIVE, aria, card, drop, graph, plain_table, refused, tiles
+from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.shell import Page
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.scenarios import Lived, Lives

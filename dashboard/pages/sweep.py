@@ -10,10 +10,10 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 import partitioners
-from dashboard.cards import LIVE, aria, card, graph
 from dashboard.figures.style import Figure, message
 from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
-from dashboard.shell import Page
+from dashboard.frame.cards import LIVE, aria, card, graph
+from dashboard.frame.shell import Page
 from dashboard.state.configuration import Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Store

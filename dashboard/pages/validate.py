@@ -9,12 +9,12 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from dashboard.cards import LIVE, aria, card, drop, graph, refused, tiles
-from dashboard.clientside import keep_in_address
 from dashboard.figures.style import Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual
+from dashboard.frame.cards import LIVE, aria, card, drop, graph, refused, tiles
+from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.shell import Page
 from dashboard.pages._validate_words import details, kpis, machine, rows
-from dashboard.shell import Page
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.shelf import label

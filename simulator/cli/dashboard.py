@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.app import serve
-    from dashboard.security import LOCAL
+    from dashboard.frame.security import LOCAL
     from dashboard.state.scenarios import shipped_scenarios
     from dashboard.state.store import Store, bundled
     from dashboard.state.validations import at_hand

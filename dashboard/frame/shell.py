@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, parse_qsl
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
-from dashboard.cards import aria, menu
-from dashboard.clientside import effect, in_browser
-from dashboard.exports import EXPORTS
+from dashboard.frame.cards import aria, menu
+from dashboard.frame.clientside import effect, in_browser
+from dashboard.frame.exports import EXPORTS
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.errors import ShardscopeError

@@ -12,7 +12,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 import partitioners
-from dashboard.cards import drop
+from dashboard.frame.cards import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Flask, Response, abort, request
 
-from dashboard.exports import EXPORTS, command
 from dashboard.figures import span_columns
 from dashboard.figures.standalone import Section, standalone
+from dashboard.frame.exports import EXPORTS, command
 from dashboard.state.store import Outcome, Store
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
