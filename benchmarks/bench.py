@@ -17,6 +17,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.lowering.step import lower
+from simulator.network.catalogue import read_cluster
 from simulator.workload import Profile
 
 CLUSTER, DEVICES, BATCH, MICROBATCHES = "p3-16xlarge", 16, 512, 32
@@ -25,7 +26,7 @@ SHARDSCOPE = (sys.executable, "-c", "from simulator.cli import main; raise Syste
 
 def main() -> None:
     source = sys.argv[1] if len(sys.argv) > 1 else "vgg16"
-    profile, cluster = files.read_profile(source), files.read_cluster(CLUSTER, devices=DEVICES)
+    profile, cluster = files.read_profile(source), read_cluster(CLUSTER, devices=DEVICES)
     print(f"{'what':<58} {'measured':>14}  target")
     show("shardscope --help", f"{seconds(lambda: call('--help')):.2f} s", "0.3 s")
     options = f"compare {source} --cluster {CLUSTER} --devices {DEVICES} --batch-size {BATCH}"

@@ -227,11 +227,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 INTRODUCTION = """# Time to accuracy
 
-A shorter step is worth nothing if it takes more steps. `simulator/convergence/curves.py` says how many samples a network needs
-to an accuracy, by the batch of one update and the age of its gradients, measured by real trainings with several seeds
-(`shardscope converge`); `simulator/convergence/time_to_accuracy.py` multiplies it by the simulated step into time, dollars and, where
-devices state their watts, energy. `shardscope compare vgg_digits --cluster cpu-1g --devices 4 --to-accuracy 0.97` ranks
-strategies by it.
+A shorter step is worth nothing if it takes more steps. `simulator/convergence/curves.py` says how many samples a
+network needs to an accuracy, by the batch of one update and the age of its gradients, measured by real trainings with
+several seeds (`shardscope converge`); `simulator/convergence/time_to_accuracy.py` multiplies it by the simulated step
+into time, dollars and, where devices state their watts, energy. `shardscope compare vgg_digits --cluster cpu-1g
+--devices 4 --to-accuracy 0.97` ranks strategies by it.
 
 - Synchronous plans of one global batch share one curve, whatever the partition; only their steps differ.
 - Between measured batch sizes samples are interpolated, beyond them the gradient-noise-scale model takes over
@@ -240,10 +240,10 @@ strategies by it.
 
 This page is made by `python -m benchmarks.convergence`."""
 
-METHOD = """Processes talk through gloo (`traces/convergence/plan_training.py`); the batch is near the noise scale. Predicted from a
-profile, a calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the sum of
-the steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its last
-task. The first choices, batch 256 and 128, were given up after one seed: samples to the target vary too
+METHOD = """Processes talk through gloo (`traces/convergence`); the batch is near the noise scale. Predicted
+from a profile, a calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the
+sum of the steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its
+last task. The first choices, batch 256 and 128, were given up after one seed: samples to the target vary too
 much there. The trials went from 5 to 20 after the first miss, so the errors are those of a setup that was chosen."""
 
 LIMITS = """## What it does not say

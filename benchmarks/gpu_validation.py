@@ -1,6 +1,6 @@
 """docs/gpu-validation.md from what a card's suite stored. Usage: python -m benchmarks.gpu_validation FOLDER [PAGE]
 
-FOLDER is what `python -m traces.device_card.command --output FOLDER` wrote on the GPU machine. Every number of the page
+FOLDER is what `python -m traces.device_card --output FOLDER` wrote on the GPU machine. Every number of the page
 comes from there; predictions that the machine could not make are made here, from the stored profiles alone.
 """
 
@@ -18,6 +18,7 @@ from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
 from traces.device_card import cards
 from traces.device_card.cards import ACCUMULATION, CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, Copies
+from traces.device_card.predictions import predicted
 
 ROOT = Path(__file__).resolve().parent.parent
 CNN = ("alexnet", "vgg16", "resnet50", "inception_v3")
@@ -30,7 +31,7 @@ TITLES = {
 }
 INTRODUCTION = """# One GPU, predicted and measured
 
-Made by `python -m benchmarks.gpu_validation` from what `python -m traces.device_card.command` stored: profiles, and for each
+Made by `python -m benchmarks.gpu_validation` from what `python -m traces.device_card` stored: profiles, and for each
 of them what the simulator said of the same device before it was measured. Times are medians; an error is predicted over
 measured, less 1. Layers hold no launching, so a step that launching limits is longer than their sum; as a CUDA
 graph it is launched at once."""
@@ -146,7 +147,7 @@ def gaps(found: Sequence[Measured]) -> str:
 def _measured(path: Path, folder: Path) -> Measured:
     source, card = folder / "profiles" / path.name, cards.read_card(path)
     if any(check.predicted is None for check in card.checks):
-        card = cards.predicted(card, source)
+        card = predicted(card, source)
     return Measured(profile=read_profile(source), card=card)
 
 

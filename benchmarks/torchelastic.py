@@ -1,4 +1,4 @@
-"""The baseline of elastic training: torchrun's own restarts, with the training of `traces.elastic.rehearsal`, over loopback.
+"""The baseline of elastic training: torchrun's own restarts over loopback, with our elastic training.
 
     python -m benchmarks.torchelastic
 

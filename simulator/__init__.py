@@ -1,1 +1,91 @@
-"""The nouns, the lowering, the engine, the metrics and the command line."""
+"""What training costs under a plan: the nouns, and the verbs that lead from one to the next.
+
+    errors      every error that Shardscope raises on purpose
+    units       reading and printing quantities; inside there are only seconds, bytes, FLOP and ratios
+    workload    Profile: a network measured layer by layer on one device
+    cluster     Cluster: devices and the links that join them
+    plan        Plan: who computes which shard
+    taskgraph   TaskGraph: what has to be done in one step
+    timeline    Timeline: when every task ran
+    files       every file format
+    run         from a plan to its report in one call
+
+    network/      links and what flows over them       report/       what a step cost
+    collectives/  how a group sums a gradient          studies/      questions that take several simulations
+    lowering/     from a plan to tasks                 elastic/      devices that come and go
+    engine/       when every task runs                 convergence/  samples to an accuracy
+    sweep/        many points, one table               cli/          the command line
+
+Rooms import only those that stand above them in `tests/test_architecture.py`. Names below load on first use, so that
+a command's help, and a capture on a machine with torch alone, load nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.engine.reference import simulate
+    from simulator.errors import ShardscopeError
+    from simulator.files import read_plan, read_profile, write_plan, write_profile
+    from simulator.lowering.step import lower
+    from simulator.network.catalogue import read_cluster, write_cluster
+    from simulator.plan import Placement, Plan, Synchronisation
+    from simulator.report.metrics import Report, measure
+    from simulator.run import Run
+    from simulator.taskgraph import TaskGraph
+    from simulator.timeline import Timeline
+    from simulator.workload import Layer, Profile
+
+_HOMES = {
+    "Cluster": "cluster",
+    "Layer": "workload",
+    "Placement": "plan",
+    "Plan": "plan",
+    "Profile": "workload",
+    "Report": "report.metrics",
+    "Run": "run",
+    "ShardscopeError": "errors",
+    "Synchronisation": "plan",
+    "TaskGraph": "taskgraph",
+    "Timeline": "timeline",
+    "lower": "lowering.step",
+    "measure": "report.metrics",
+    "read_cluster": "network.catalogue",
+    "read_plan": "files",
+    "read_profile": "files",
+    "simulate": "engine.reference",
+    "write_cluster": "network.catalogue",
+    "write_plan": "files",
+    "write_profile": "files",
+}
+__all__ = [
+    "Cluster",
+    "Layer",
+    "Placement",
+    "Plan",
+    "Profile",
+    "Report",
+    "Run",
+    "ShardscopeError",
+    "Synchronisation",
+    "TaskGraph",
+    "Timeline",
+    "lower",
+    "measure",
+    "read_cluster",
+    "read_plan",
+    "read_profile",
+    "simulate",
+    "write_cluster",
+    "write_plan",
+    "write_profile",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -27,7 +27,6 @@ from simulator.errors import InputError, UnknownNameError, nearest
 from simulator.workload import Profile
 
 if TYPE_CHECKING:
-    from simulator.cluster import Cluster
     from simulator.plan import Plan
 
 SCHEMA = 1
@@ -40,7 +39,7 @@ def read_profile(source: str | Path) -> Profile:
     Raises InputError when its content breaks a rule, UnknownNameError when there is neither file nor name,
     OSError when the file cannot be read.
     """
-    if not _is_path(source):
+    if not is_path(source):
         if str(source) not in library():
             raise UnknownNameError.of("profile (and no such file)", str(source), library())
         source = Path(str(_library_folder() / f"{source}.json"))
@@ -69,29 +68,6 @@ def read_plan(path: str | Path) -> Plan:
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write `plan` as JSON, one layer's placement per line."""
     write_text_atomic(path, to_json(plan))
-
-
-def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
-    """The cluster in a YAML file, or built from the preset of that name.
-
-    devices: how many workers to take, in order; None takes all of a file, or a preset's own default. servers:
-    parameter servers to add to a preset; a file lists its own. Raises InputError when a rule is broken,
-    UnknownNameError when there is neither file nor preset, OSError when the file cannot be read.
-    """
-    from simulator.cluster import Cluster
-    from simulator.network import catalogue, topologies
-
-    if not _is_path(source):
-        return catalogue.read_preset(str(source)).build(devices, servers=servers)
-    cluster = read_yaml(Path(source), Cluster)
-    if servers:
-        raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
-    return cluster if devices is None else topologies.take(cluster, devices)
-
-
-def write_cluster(cluster: Cluster, path: str | Path) -> None:
-    """Write `cluster` as YAML, one device or link per line."""
-    write_yaml(cluster, path)
 
 
 def write_yaml(value: Any, path: str | Path) -> None:
@@ -147,7 +123,7 @@ def write_text_atomic(path: str | Path, text: str) -> None:
             temporary.unlink()
 
 
-def _is_path(source: str | Path) -> bool:
+def is_path(source: str | Path) -> bool:
     """Whether `source` is a file's path; a bare word that names no file is looked up as a name."""
     return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix != "" or os.sep in source
 

@@ -19,6 +19,7 @@ import partitioners
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.engine.noise import Noise
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.report import chrome_trace
@@ -103,7 +104,7 @@ def make_cluster(
 
     cores: of every host. link_curve, all_reduce: measured (bytes, seconds) points of every link and of the collective.
     """
-    cluster = files.read_cluster(preset, devices=devices, servers=servers) if preset else None
+    cluster = read_cluster(preset, devices=devices, servers=servers) if preset else None
     cluster = cluster or _shaped(shape, devices, servers, wire)
     factors = [speed * factor for factor in (speeds or (1.0,) * cluster.workers)]
     factors += [speed] * len(cluster.servers)

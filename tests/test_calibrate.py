@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
-from simulator import cli, files
+from simulator import cli
 from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from traces.calibrate import links as program
 from traces.calibrate.links import Measurement, apply, calibrate
@@ -85,8 +86,8 @@ def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> N
     assert cluster.transfer_s(0, 1, 1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.25)
     # a ring all-reduce of S bytes over 2 devices moves S bytes over each link
     assert cluster.collectives["all_reduce"][2].seconds(1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.4)
-    files.write_cluster(cluster, tmp_path / "measured.yaml")
-    assert files.read_cluster(tmp_path / "measured.yaml") == cluster
+    write_cluster(cluster, tmp_path / "measured.yaml")
+    assert read_cluster(tmp_path / "measured.yaml") == cluster
 
 
 def test_loopback_is_measured_where_there_is_no_lab(
@@ -94,11 +95,11 @@ def test_loopback_is_measured_where_there_is_no_lab(
 ) -> None:
     monkeypatch.setattr(namespaces, "available", lambda: "making network namespaces needs root")
     monkeypatch.setattr(program, "SIZES_BYTES", SIZES)
-    files.write_cluster(PAIR, tmp_path / "pair.yaml")
+    write_cluster(PAIR, tmp_path / "pair.yaml")
     assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "-o", str(tmp_path / "out.yaml")]) == 0
     out, err = capsys.readouterr()
     assert err == "making network namespaces needs root; measuring loopback without shaping instead\n"
-    cluster = files.read_cluster(tmp_path / "out.yaml")
+    cluster = read_cluster(tmp_path / "out.yaml")
     assert rising(cluster.links[0].curve)
     assert "over loopback, unshaped" in cluster.sources[0] and cluster.sources[0] in out
 

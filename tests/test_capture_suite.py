@@ -19,7 +19,7 @@ from conftest import ROOT  # noqa: E402
 from benchmarks import gpu_validation  # noqa: E402
 from simulator.files import read_profile, to_json  # noqa: E402
 from traces.capture.fx_steps import trace  # noqa: E402
-from traces.device_card import cards, command  # noqa: E402
+from traces.device_card import cards, command, predictions  # noqa: E402
 from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
 from traces.device_card.command import main  # noqa: E402
 from traces.device_card.stream_pipeline import SharedPipeline  # noqa: E402
@@ -56,7 +56,7 @@ def test_a_profile_is_captured_as_by_itself(made: Path) -> None:
     profile = read_profile(made / "profiles" / f"{NAME}.json")
     assert (profile.model, profile.dtype, profile.batch_size <= 4) == ("vgg_digits", "float32", True)
     assert profile.notes.endswith("network of Shardscope's zoo")
-    assert profile.command.startswith("python -m traces.device_card.command --output")
+    assert profile.command.startswith("python -m traces.device_card --output")
     assert not (made / "profiles" / "vgg_digits-tf32.json").exists()
     # as many threads as what is measured against it
     assert profile.device == cards.read_copies(made / "copies.json").device
@@ -122,7 +122,7 @@ def test_it_runs_without_the_packages_of_the_simulator(made: Path, tmp_path: Pat
     assert {check.predicted for check in card.checks} == {None}
     assert any(check.measured for check in card.checks)
     assert "| +" in gpu_validation.page(tmp_path) or "| -" in gpu_validation.page(tmp_path)
-    again = cards.predicted(card_in(made), made / "profiles" / f"{NAME}.json")
+    again = predictions.predicted(card_in(made), made / "profiles" / f"{NAME}.json")
     assert again == card_in(made)
 
 

@@ -17,8 +17,8 @@ from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand
 from simulator.engine.noise import Noise
 from simulator.engine.reference import simulate
-from simulator.files import library, write_cluster, write_profile
-from simulator.network.catalogue import read_preset
+from simulator.files import library, write_profile
+from simulator.network.catalogue import read_preset, write_cluster
 from traces.results.executions import Execution, write_execution
 
 pytestmark = [

@@ -19,8 +19,7 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.files import write_cluster
-from simulator.network.catalogue import read_preset
+from simulator.network.catalogue import read_preset, write_cluster
 
 
 @pytest.fixture(scope="module")

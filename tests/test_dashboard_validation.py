@@ -18,6 +18,7 @@ from dashboard.state.validations import GROUPINGS, Stored, at_hand, grouped
 from partitioners import pipeline
 from simulator import files
 from simulator.errors import InputError
+from simulator.network.catalogue import write_cluster
 from simulator.run import run
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -96,7 +97,7 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     for part in ("profiles", "clusters", "overheads", "plans", "timelines"):
         (folder / part).mkdir()
     files.write_profile(profile, folder / "profiles" / "small.json")
-    files.write_cluster(cluster, folder / "clusters" / f"{CASE.network.name}.yaml")
+    write_cluster(cluster, folder / "clusters" / f"{CASE.network.name}.yaml")
     (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
     files.write_plan(plan, plan_path(folder, CASE))
     sent = np.zeros(len(predicted.graph))

@@ -22,6 +22,7 @@ from training import CLUSTER, alone, made, random_plan, script_of, sharded
 import partitioners
 from simulator import cli, files
 from simulator.errors import InputError
+from simulator.network.catalogue import write_cluster
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.taskgraph import Kind
 from traces.calibrate.runtime_overheads import task_overhead_s
@@ -179,7 +180,7 @@ def test_a_profile_of_another_network_is_refused() -> None:
 
 def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster, plan, output = (str(tmp_path / name) for name in ("two.yaml", "plan.json", "run.npz"))
-    files.write_cluster(switched([1.0] * 2), cluster)
+    write_cluster(switched([1.0] * 2), cluster)
     files.write_plan(partitioners.load("owt")(files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
     options = ["--cluster", cluster, "--network", "loopback", "--steps", "2", "--output", output]
     assert cli.main(["execute", plan, *options]) == 0

@@ -21,6 +21,7 @@ from random_inputs import clusters, profiles
 from simulator import files
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError, UnknownNameError
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
@@ -81,10 +82,10 @@ def changed_profile(change: Callable[[dict[str, Any]], object], folder: Path) ->
 def test_a_profile_a_plan_and_a_cluster_come_back_equal(tmp_path: Path) -> None:
     files.write_profile(PROFILE, tmp_path / "profile.json")
     files.write_plan(PLAN, tmp_path / "plan.json")
-    files.write_cluster(CLUSTER, tmp_path / "cluster.yaml")
+    write_cluster(CLUSTER, tmp_path / "cluster.yaml")
     assert files.read_profile(tmp_path / "profile.json") == PROFILE
     assert files.read_plan(tmp_path / "plan.json") == PLAN
-    assert files.read_cluster(tmp_path / "cluster.yaml") == CLUSTER
+    assert read_cluster(tmp_path / "cluster.yaml") == CLUSTER
 
 
 @settings(max_examples=25, deadline=None)
@@ -99,8 +100,8 @@ def test_any_profile_comes_back_equal(profile: Profile, tmp_path_factory: pytest
 @given(cluster=clusters(max_servers=2))
 def test_any_cluster_comes_back_equal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("files") / "cluster.yaml"
-    files.write_cluster(cluster, path)
-    assert files.read_cluster(path) == cluster
+    write_cluster(cluster, path)
+    assert read_cluster(path) == cluster
 
 
 def test_a_profile_file_has_one_layer_per_line_and_leaves_defaults_out(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_bad_cluster_file(text: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=expected) as caught:
-        files.read_cluster(path)
+        read_cluster(path)
     assert "\n" not in str(caught.value)
 
 
@@ -251,7 +252,7 @@ def test_numbers_with_an_exponent_need_no_decimal_point_in_yaml(tmp_path: Path) 
     path = tmp_path / "cluster.yaml"
     link = "{source: a, target: b, bandwidth_bytes_per_s: 25e9, latency_s: 1e-6}"
     path.write_text(f"schema: 1\nname: x\ndevices: [{{name: a, host: h}}]\nlinks: [{link}]")
-    (read,) = files.read_cluster(path).links
+    (read,) = read_cluster(path).links
     assert (read.bandwidth_bytes_per_s, read.latency_s) == (25e9, 1e-6)
 
 
@@ -285,14 +286,14 @@ def test_a_missing_file_is_an_os_error() -> None:
 def test_devices_of_a_cluster_file_are_taken_in_order(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     devices = tuple(Device(name=f"d{i}", host=f"h{i}") for i in range(3))
-    files.write_cluster(Cluster(name="x", devices=devices, host_cores={"h0": 1.0, "h2": 1.0}), path)
-    taken = files.read_cluster(path, devices=2)
+    write_cluster(Cluster(name="x", devices=devices, host_cores={"h0": 1.0, "h2": 1.0}), path)
+    taken = read_cluster(path, devices=2)
     assert [device.name for device in taken.devices] == ["d0", "d1"]
     assert taken.host_cores == {"h0": 1.0}
     with pytest.raises(InputError, match="devices is 4: cluster 'x' has 3 workers; use 1 to 3"):
-        files.read_cluster(path, devices=4)
+        read_cluster(path, devices=4)
     with pytest.raises(InputError, match=r"servers is 1: .* is a file; list its servers there"):
-        files.read_cluster(path, servers=1)
+        read_cluster(path, servers=1)
 
 
 # Writing.
@@ -347,7 +348,7 @@ def test_profiles_are_written_without_anything_but_the_standard_library(tmp_path
 
 def test_a_written_cluster_is_plain_yaml(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    files.write_cluster(CLUSTER, path)
+    write_cluster(CLUSTER, path)
     content = yaml.safe_load(path.read_text())
     assert content["schema"] == 1
     assert content["devices"][0] == {"name": "a", "host": "h", "memory_bytes": 2**30}

@@ -10,6 +10,7 @@ from test_closed_forms import chain
 
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
+from simulator.network.catalogue import read_cluster
 from simulator.plan import Synchronisation
 from traces.calibrate.bandwidth_fit import Measured, fit, fit_one, read_measured
 
@@ -59,7 +60,7 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
     table.write_text("profile, devices, batch_size, step_s, sync, overlap\n" + "\n".join(lines) + "\n")
     assert shardscope("calibrate", CLUSTER, "--from", table, "-o", output) == 0
     assert "inter links give training 0.250 of their bandwidth" in capsys.readouterr().out
-    cluster = files.read_cluster(output)
+    cluster = read_cluster(output)
     assert cluster.workers == 16
     assert cluster.sources[-1] == "inter.efficiency 0.25: fitted to 2 measured steps of measured.csv"
     rates = {link.tier: link.bandwidth_bytes_per_s for link in cluster.links}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.network import catalogue
-from simulator.network.catalogue import Join, Node, Preset
+from simulator.network.catalogue import Join, Node, Preset, read_cluster, write_cluster
 
 GB = 1e9
 GIB = 2**30
@@ -64,7 +63,7 @@ def test_every_number_has_a_source(name: str, part: str) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_latencies_are_between_a_tenth_of_a_microsecond_and_a_millisecond(name: str) -> None:
-    cluster = files.read_cluster(name, devices=FACTS[name][1] + 1)
+    cluster = read_cluster(name, devices=FACTS[name][1] + 1)
     latencies = [cluster.latency_s(0, 1), cluster.latency_s(0, cluster.workers - 1)]
     assert all(1e-7 < latency < 1e-3 for latency in latencies)
     assert latencies[0] <= latencies[1]
@@ -72,37 +71,37 @@ def test_latencies_are_between_a_tenth_of_a_microsecond_and_a_millisecond(name: 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(1, 1), (4, 1), (5, 2), (16, 4)])
 def test_nodes_fill_in_order_and_are_added_as_needed(devices: int, nodes: int) -> None:
-    cluster = files.read_cluster("p3-8xlarge", devices=devices)
+    cluster = read_cluster("p3-8xlarge", devices=devices)
     hosts = [device.host for device in cluster.devices]
     assert hosts == [f"node{i // 4}" for i in range(devices)]
     assert len(set(hosts)) == nodes
 
 
 def test_without_a_number_a_preset_has_its_default() -> None:
-    assert files.read_cluster("dgx-h100").workers == 8
-    assert files.read_cluster("p100-4x4").workers == 16
+    assert read_cluster("dgx-h100").workers == 8
+    assert read_cluster("p100-4x4").workers == 16
 
 
 def test_the_price_of_a_node_is_shared_by_its_devices() -> None:
-    cluster = files.read_cluster("p3-16xlarge", devices=16)
+    cluster = read_cluster("p3-16xlarge", devices=16)
     assert sum(device.dollars_per_hour or 0 for device in cluster.devices) == pytest.approx(2 * 24.48, rel=1e-12)
 
 
 def test_cpu_hosts_have_a_core_each() -> None:
-    cluster = files.read_cluster("cpu-1g", devices=3, servers=1)
+    cluster = read_cluster("cpu-1g", devices=3, servers=1)
     assert cluster.host_cores == {"host0": 1, "host1": 1, "host2": 1}
 
 
 def test_the_sources_travel_with_the_cluster(tmp_path: Path) -> None:
-    cluster = files.read_cluster("dgx-a100")
+    cluster = read_cluster("dgx-a100")
     assert any(source.startswith("intra.bandwidth_bytes_per_s: NVIDIA A100 data sheet") for source in cluster.sources)
-    files.write_cluster(cluster, tmp_path / "mine.yaml")
-    assert files.read_cluster(tmp_path / "mine.yaml") == cluster
+    write_cluster(cluster, tmp_path / "mine.yaml")
+    assert read_cluster(tmp_path / "mine.yaml") == cluster
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"'dgx-h10', did you mean 'dgx-h100'\? known: azure-v100-10g, cpu-1g"):
-        files.read_cluster("dgx-h10")
+        read_cluster("dgx-h10")
 
 
 def test_a_node_of_several_devices_needs_something_that_joins_them() -> None:

@@ -18,7 +18,8 @@ from partitioners._kahypar import cut
 from partitioners._repartition import cut_close_to, with_anchors
 from simulator import cli
 from simulator.elastic.movement import Movement, Placed, movement
-from simulator.files import read_profile, write_cluster, write_profile
+from simulator.files import read_profile, write_profile
+from simulator.network.catalogue import write_cluster
 from simulator.plan import Plan
 from simulator.workload import Profile
 

@@ -15,6 +15,7 @@ from test_closed_forms import BANDWIDTH, LATENCY, ONE_BUCKET, chain, replicated,
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.report.usage import usage_of
@@ -71,7 +72,7 @@ def test_a_ring_scales_and_one_server_does_not() -> None:
 
 def test_dollars_and_hours_of_an_epoch() -> None:
     def cluster_of(devices: int, servers: int) -> Cluster:
-        return files.read_cluster("gcp-v100", devices=devices, servers=servers)
+        return read_cluster("gcp-v100", devices=devices, servers=servers)
 
     profile = chain(4, batch=48)
     (point,) = scale(

@@ -18,6 +18,7 @@ import partitioners
 from simulator import cli, files
 from simulator.cluster import Cluster
 from simulator.lowering.step import lower
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
@@ -168,7 +169,7 @@ def test_command(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert told["score"] == told["strategies"][0]["step_s"]
     assert told["bound"] == pytest.approx(0.3) and told["score"] >= 0.3 * (1 - 1e-9)
     assert told["gap_ratio"] == pytest.approx(told["score"] / told["bound"] - 1, abs=1e-9)
-    cluster = files.read_cluster("gcp-v100", devices=2)
+    cluster = read_cluster("gcp-v100", devices=2)
     assert step_seconds(files.read_profile(tiny), cluster, files.read_plan(plan)) == told["score"]
     assert cli.main(command) == 0
     assert "no plan has less than" in capsys.readouterr().out

@@ -23,6 +23,7 @@ from small_networks import chain, network
 
 from simulator import files
 from simulator.errors import InputError
+from simulator.network.catalogue import read_cluster
 from simulator.run import run
 from simulator.sweep.engines import Dask, Processes
 from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
@@ -65,7 +66,7 @@ def column(folder: Path, name: str) -> list[Any]:
 def test_a_row_holds_what_the_simulator_says(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, devices=3, inter_latency_s="1ms", intra_latency_s="2ms")
     (row,) = sweep(points, tmp_path / "out", jobs=1)
-    cluster = files.read_cluster("gcp-v100", devices=3)
+    cluster = read_cluster("gcp-v100", devices=3)
     cluster = cluster.with_tier("inter", latency_s=1e-3).with_tier("intra", latency_s=2e-3)
     read = files.read_profile(profile)
     report = run(read, cluster, sweep_strategies.load("turns")(read, cluster, batch_size=8)).report

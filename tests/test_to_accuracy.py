@@ -11,13 +11,14 @@ from small_networks import chain, switched
 from simulator import cli, files
 from simulator.convergence.curve_files import write_curves
 from simulator.convergence.curves import Curves, Regime, Trial
+from simulator.network.catalogue import write_cluster
 
 
 @pytest.fixture
 def argv(tmp_path: Path) -> list[str]:
     """A comparison on drawn curves, with which a stashing pipeline of two stages takes twice the samples."""
     files.write_profile(chain([1.0, 1.0]), tmp_path / "profile.json")
-    files.write_cluster(switched([1.0] * 2), tmp_path / "cluster.yaml")
+    write_cluster(switched([1.0] * 2), tmp_path / "cluster.yaml")
     regimes = [Regime(batch_size=8), Regime(batch_size=2), Regime(batch_size=2, method="stashing", staleness=1)]
     trials = [
         Trial(regime=regime, learning_rate=0.1, seed=seed, points=((0, 0.1), (samples + 80 * seed, 0.9)))

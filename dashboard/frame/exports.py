@@ -43,7 +43,8 @@ def snippet(outcome: Outcome) -> str:
         lines.append(f"cluster = cluster.with_tier({tier!r}, {option}={value!r})")
     lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
     return "\n".join((
-        "from simulator.files import read_cluster, read_plan, read_profile",
+        "from simulator.files import read_plan, read_profile",
+        "from simulator.network.catalogue import read_cluster",
         "from simulator.run import run",
         "",
         f"profile = read_profile({profile_argument(outcome)!r})",

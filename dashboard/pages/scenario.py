@@ -20,8 +20,7 @@ from dashboard.state.scenarios import Lived, Lives
 from dashboard.state.shelf import label
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
-from simulator.cli._scenario import rows
-from simulator.elastic.job_account import Account
+from simulator.elastic.job_account import Account, incident_rows
 from simulator.elastic.scenario import POLICIES
 from simulator.errors import InputError, ShardscopeError
 from simulator.units import format_bytes, format_duration
@@ -186,7 +185,7 @@ def _rows(account: Account) -> list[dict[str, Any]]:
             "rate": row["samples_per_s"],
             "parts": row["parts"],
         }
-        for i, row in enumerate(rows(account))
+        for i, row in enumerate(incident_rows(account))
     ]
 
 

@@ -1,1 +1,102 @@
-"""Room."""
+"""What the pages show, before anything is drawn: configurations, results, uploads. No Dash here.
+
+advice         what to try next: a fixed list of single changes to a configuration, each simulated, the best one
+               first
+blocks         A network folded for reading: consecutive blocks of layers that repeat become one row with a count
+configuration  what the user has set: a Configuration, and its two written forms, a URL query and a command line
+convergence    accuracy over simulated time: what each strategy's step makes of the measured curves of a network. No
+               Dash here
+measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
+               which shard
+scenarios      scenarios: those at hand, and what becomes of the jobs that they describe, lived through once. No
+               Dash here
+shelf          what users bring along, kept under names that links can hold. No Dash here
+store          profiles, and what configurations of them come to: simulated once, then remembered. No Dash here
+sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
+               No Dash here
+uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash
+               here
+validations    stored validations: where they come from, and their runs in groups. No Dash here
+"""
+
+from dashboard.state.advice import Advice, Tried, advise
+from dashboard.state.blocks import Block, folded
+from dashboard.state.configuration import (
+    MOST_DEVICES,
+    MOST_MICROBATCHES,
+    MOST_SAMPLES,
+    OPTIMIZERS,
+    OWN,
+    Configuration,
+    from_values,
+)
+from dashboard.state.convergence import Course, courses, has_curves
+from dashboard.state.measures import (
+    BUBBLE,
+    COMPUTE,
+    EXPOSED,
+    IDLE,
+    NAMES,
+    OVERLAPPED,
+    Share,
+    layer_loads,
+    shares,
+    traffic,
+    transfer_seconds,
+)
+from dashboard.state.scenarios import Lived, Lives, shipped_scenarios
+from dashboard.state.shelf import label
+from dashboard.state.store import Outcome, Store, bundled
+from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.uploads import MOST_UPLOAD_BYTES
+from dashboard.state.validations import GROUPINGS, SHIPPED, Group, Stored, at_hand, grouped
+
+__all__ = [
+    "BUBBLE",
+    "CANCELLED",
+    "COMPUTE",
+    "DONE",
+    "EXPOSED",
+    "GROUPINGS",
+    "IDLE",
+    "MOST_DEVICES",
+    "MOST_MICROBATCHES",
+    "MOST_SAMPLES",
+    "MOST_UPLOAD_BYTES",
+    "NAMES",
+    "OPTIMIZERS",
+    "OVERLAPPED",
+    "OWN",
+    "PARAMETERS",
+    "RUNNING",
+    "SHIPPED",
+    "Advice",
+    "Block",
+    "Configuration",
+    "Course",
+    "Group",
+    "Lived",
+    "Lives",
+    "Outcome",
+    "Share",
+    "Store",
+    "Stored",
+    "Sweep",
+    "Sweeps",
+    "Tried",
+    "advise",
+    "at_hand",
+    "bundled",
+    "configuration_of",
+    "courses",
+    "folded",
+    "from_values",
+    "grouped",
+    "has_curves",
+    "label",
+    "layer_loads",
+    "shares",
+    "shipped_scenarios",
+    "traffic",
+    "transfer_seconds",
+]

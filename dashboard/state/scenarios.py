@@ -10,7 +10,7 @@ from pathlib import Path
 
 import partitioners
 from dashboard.state.store import Store, require_size
-from simulator.cli.scenario import Plans
+from partitioners._scenario_plans import ScenarioPlans
 from simulator.cluster import Cluster
 from simulator.elastic.job import live_through
 from simulator.elastic.job_account import Account
@@ -67,7 +67,7 @@ class Lives:
         cluster = self._cluster(scenario).with_speed(scenario.speed)
         if scenario.overheads not in self._overheads:
             raise UnknownNameError.of("file of overheads", scenario.overheads, self._overheads)
-        plans = Plans(scenario, profile, cluster, EXAMPLES)
+        plans = ScenarioPlans(scenario, profile, cluster, EXAMPLES)
 
         def plan_of(cluster: Cluster, before: Plan | None) -> Plan:
             plan = plans(cluster, before)

@@ -19,6 +19,7 @@ from dashboard.state.store import Store, changed_cluster
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
+from simulator.network.catalogue import write_cluster
 from simulator.sweep.engines import Processes
 from simulator.sweep.evaluate import Outcome
 from simulator.sweep.points import Points, expand
@@ -113,7 +114,7 @@ class Sweeps:
             given = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
                 given["cluster"] = str(Path(folder) / "cluster.yaml")
-                files.write_cluster(self._store.clusters.get(base.cluster), given["cluster"])
+                write_cluster(self._store.clusters.get(base.cluster), given["cluster"])
             given |= {name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()}
             options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
             points = expand(Specification(parameters=given), options)

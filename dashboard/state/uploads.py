@@ -17,6 +17,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
+from simulator.network.catalogue import read_cluster
 from simulator.workload import Profile
 from traces.results.executions import Execution, read_execution
 from traces.results.validations import Validation
@@ -71,7 +72,7 @@ def execution(text: bytes, filename: str) -> Execution:
 
 def cluster(text: bytes, filename: str) -> Cluster:
     """The cluster in `text` (YAML). Raises InputError as `profile` does."""
-    found = _read(text, filename, lambda path: files.read_cluster(_plain_yaml(path)))
+    found = _read(text, filename, lambda path: read_cluster(_plain_yaml(path)))
     require(len(found.devices) <= MOST_CLUSTER_DEVICES, "devices", len(found.devices),
             f"at most {MOST_CLUSTER_DEVICES} here")  # fmt: skip
     require(len(found.links) <= MOST_LINKS, "links", len(found.links), f"at most {MOST_LINKS} here")

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simulator import files, units
+from simulator import units
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,9 +118,11 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     """The cluster asked for, with its overrides; `collective` ps gets a server where none is."""
-    cluster = files.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
+    from simulator.network import catalogue
+
+    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if collective == "ps" and not cluster.servers:
-        cluster = files.read_cluster(args.cluster, devices=args.devices, servers=1)
+        cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=1)
     for tier, value in args.bandwidth:
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))
     for tier, value in args.latency:

@@ -10,29 +10,10 @@ from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.elastic.job_account import Account, Incident
+    from simulator.elastic.job_account import Account
     from simulator.elastic.scenario import Scenario
     from simulator.sweep.chart import Chart
     from simulator.workload import Profile
-
-
-def rows(account: Account) -> list[dict[str, Any]]:
-    """One flat row per incident, for files."""
-    return [
-        {
-            "at_s": incident.at_s,
-            "event": incident.event,
-            "policy": incident.policy,
-            "lost_s": incident.lost_s,
-            "parts": _parts(incident),
-            "lost_samples": incident.lost_samples,
-            "repeated_samples": incident.repeated_samples,
-            "moved_bytes": incident.moved_bytes,
-            "devices": incident.devices,
-            "samples_per_s": incident.samples_per_s,
-        }
-        for incident in account.incidents
-    ]
 
 
 def print_accounts(
@@ -63,17 +44,10 @@ def print_accounts(
         )
     console.print(table)
     for incident in account.incidents:
-        if _parts(incident):
-            _printing.say(console, f"{format_duration(incident.at_s)}: {_parts(incident)}")
+        if incident.parts_text:
+            _printing.say(console, f"{format_duration(incident.at_s)}: {incident.parts_text}")
     console.print(_totals(accounts))
     _printing.say(console, "repeated: samples computed again; no sample is left out, and none counts twice")
-
-
-def _parts(incident: Incident) -> str:
-    pause = {**incident.parts_s, "step in flight": incident.lost_step_s, "steps again": incident.again_s}
-    parts = [f"{name} {format_time(seconds)}" for name, seconds in pause.items() if seconds]
-    beside = [f"{name} {format_time(seconds)}" for name, seconds in incident.beside_s.items() if seconds]
-    return " + ".join(parts) + (f"; beside the training {' + '.join(beside)}" if beside else "")
 
 
 def _totals(accounts: Mapping[str, Account]) -> Any:

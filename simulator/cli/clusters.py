@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator import files
     from simulator.cli import _printing
     from simulator.network import catalogue
 
@@ -26,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"output is {args.output}: name the cluster to write, e.g. {catalogue.presets()[0]}")
         _printing.print_presets([catalogue.read_preset(name) for name in catalogue.presets()])
         return 0
-    cluster = files.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
+    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if args.output:
-        files.write_cluster(cluster, args.output)
+        catalogue.write_cluster(cluster, args.output)
     _printing.print_cluster(cluster)
     return 0

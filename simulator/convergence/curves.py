@@ -6,7 +6,7 @@ gradients; data-parallel, pipelined and hypergraph plans then differ in the time
 
     measured here       its trials: median, lowest and highest over the seeds
     between two sizes   interpolated, samples and batch size both on logarithmic scales
-    beyond the sizes    the gradient-noise-scale model (`simulator.convergence.noise_scale`), from the nearest measured size
+    beyond the sizes    the gradient-noise-scale model (`noise_scale.py`), from the nearest measured size
     stale elsewhere     the synchronous curve times what staleness cost at the batch size where it was measured
 
 The interval spans the trials: of n trials, one more falls inside with a chance of (n - 1) / (n + 1).

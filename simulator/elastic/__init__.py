@@ -1,1 +1,54 @@
-"""Room."""
+"""Jobs whose devices join, leave, fail and slow down, and what each change costs.
+
+job              A job lives through a scenario: steady steps between events, each simulated once per configuration
+job_account      the account of a job that lived through a scenario: what it did when, and what each event cost
+movement         what must move when one plan takes over from another: pieces of parameters to devices that do not
+                 hold them
+reconfiguration  what it costs to change the devices of a running job: each policy is a sum of named parts that can
+                 be measured
+scenario         A training run whose devices change: what a scenario file says
+"""
+
+from simulator.elastic.job import live_through
+from simulator.elastic.job_account import Account, incident_rows
+from simulator.elastic.movement import Placed, movement
+from simulator.elastic.reconfiguration import (
+    DETECT,
+    FRAMEWORK,
+    GROUPS,
+    LAUNCH,
+    LEAVE,
+    MOVE,
+    READ,
+    STOP,
+    WRITE,
+    Change,
+    Overheads,
+    Reconfiguration,
+    read_overheads,
+)
+from simulator.elastic.scenario import POLICIES, Scenario, read_scenario
+
+__all__ = [
+    "DETECT",
+    "FRAMEWORK",
+    "GROUPS",
+    "LAUNCH",
+    "LEAVE",
+    "MOVE",
+    "POLICIES",
+    "READ",
+    "STOP",
+    "WRITE",
+    "Account",
+    "Change",
+    "Overheads",
+    "Placed",
+    "Reconfiguration",
+    "Scenario",
+    "incident_rows",
+    "live_through",
+    "movement",
+    "read_overheads",
+    "read_scenario",
+]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simulator.taskgraph import Floats
+from simulator.units import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,14 @@ class Incident:
     def lost_s(self) -> float:
         """Pause, lost step and steps done again."""
         return sum(self.parts_s.values()) + self.lost_step_s + self.again_s
+
+    @property
+    def parts_text(self) -> str:
+        """The parts of the pause with their times, and what went on beside the training."""
+        pause = {**self.parts_s, "step in flight": self.lost_step_s, "steps again": self.again_s}
+        parts = [f"{name} {format_time(seconds)}" for name, seconds in pause.items() if seconds]
+        beside = [f"{name} {format_time(seconds)}" for name, seconds in self.beside_s.items() if seconds]
+        return " + ".join(parts) + (f"; beside the training {' + '.join(beside)}" if beside else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +102,22 @@ class Account:
         for plain, incident in zip(found["incidents"], self.incidents, strict=True):
             plain["lost_s"] = incident.lost_s
         return found
+
+
+def incident_rows(account: Account) -> list[dict[str, Any]]:
+    """One flat row per incident, for files."""
+    return [
+        {
+            "at_s": incident.at_s,
+            "event": incident.event,
+            "policy": incident.policy,
+            "lost_s": incident.lost_s,
+            "parts": incident.parts_text,
+            "lost_samples": incident.lost_samples,
+            "repeated_samples": incident.repeated_samples,
+            "moved_bytes": incident.moved_bytes,
+            "devices": incident.devices,
+            "samples_per_s": incident.samples_per_s,
+        }
+        for incident in account.incidents
+    ]

@@ -1,1 +1,35 @@
-"""Room."""
+"""Links and what flows over them: topologies, named machines, max-min fair sharing.
+
+catalogue   clusters by name or from a file. Presets are one YAML file each in `presets/`, with a source of every
+            number
+max_min     max-min fair sharing of capacities among activities: transfers on links, compute tasks on a host's cores
+topologies  ways to join devices: each builder returns a Cluster
+transfers   what each transfer of a graph asks of the links: a delay, then work shared max-min fairly
+"""
+
+from simulator.network.catalogue import Join, Preset, presets, read_cluster, read_preset, write_cluster
+from simulator.network.max_min import ActivityClass, Sharing
+from simulator.network.topologies import Wire, flat_switch, select, take, two_tier
+from simulator.network.transfers import Transfer, core_seconds, link_bytes, link_weights, transfers, uncontended_s
+
+__all__ = [
+    "ActivityClass",
+    "Join",
+    "Preset",
+    "Sharing",
+    "Transfer",
+    "Wire",
+    "core_seconds",
+    "flat_switch",
+    "link_bytes",
+    "link_weights",
+    "presets",
+    "read_cluster",
+    "read_preset",
+    "select",
+    "take",
+    "transfers",
+    "two_tier",
+    "uncontended_s",
+    "write_cluster",
+]

@@ -1,4 +1,4 @@
-"""The presets: named machines, one YAML file each in `presets/`, with the source of every number.
+"""Clusters by name or from a file. Presets are one YAML file each in `presets/`, with a source of every number.
 
 A preset describes a node and how nodes join. `build` takes as many devices as asked, filling nodes in order and
 adding nodes as needed. The folder is the registry: a new file is a new preset.
@@ -12,9 +12,10 @@ from importlib import resources
 from math import inf
 from pathlib import Path
 
+from simulator import files
 from simulator.cluster import Cluster, Device
-from simulator.errors import UnknownNameError, require
-from simulator.network.topologies import Wire, flat_switch, two_tier
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.network.topologies import Wire, flat_switch, take, two_tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +124,26 @@ def presets() -> tuple[str, ...]:
 
 def read_preset(name: str) -> Preset:
     """The preset called `name`. Raises UnknownNameError when there is none."""
-    from simulator import files
-
     if name not in presets():
         raise UnknownNameError.of("cluster (and no such file)", name, presets())
     return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)
+
+
+def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
+    """The cluster in a YAML file, or built from the preset of that name.
+
+    devices: how many workers to take, in order; None takes all of a file, or a preset's own default. servers:
+    parameter servers to add to a preset; a file lists its own. Raises InputError when a rule is broken,
+    UnknownNameError when there is neither file nor preset, OSError when the file cannot be read.
+    """
+    if not files.is_path(source):
+        return read_preset(str(source)).build(devices, servers=servers)
+    cluster = files.read_yaml(Path(source), Cluster)
+    if servers:
+        raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
+    return cluster if devices is None else take(cluster, devices)
+
+
+def write_cluster(cluster: Cluster, path: str | Path) -> None:
+    """Write `cluster` as YAML, one device or link per line."""
+    files.write_yaml(cluster, path)

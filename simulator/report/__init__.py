@@ -1,1 +1,39 @@
-"""Room."""
+"""What a step cost: times, bytes, memory, the critical path, and its trace.
+
+chrome_trace   A timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
+critical_path  what a step waits for: its longest chain, by dependencies alone and as it really came to pass
+memory         how much memory each device needs during a step
+metrics        what a step cost: Timeline, TaskGraph -> Report
+time_spans     arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in
+               seconds
+usage          resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment
+               by moment
+volume         how much a plan communicates, counted from its placements alone, without lowering or simulating it
+"""
+
+from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
+from simulator.report.memory import most_bytes, peak_bytes
+from simulator.report.metrics import DeviceUse, LayerUse, Report, measure, one_device_s
+from simulator.report.time_spans import length, union
+from simulator.report.usage import Usage, figure, usage_of, write_html
+from simulator.report.volume import communication_volume
+
+__all__ = [
+    "DeviceUse",
+    "LayerUse",
+    "Report",
+    "Usage",
+    "binding_chain",
+    "communication_volume",
+    "critical_path_s",
+    "figure",
+    "length",
+    "measure",
+    "most_bytes",
+    "one_device_s",
+    "path_shares",
+    "peak_bytes",
+    "union",
+    "usage_of",
+    "write_html",
+]

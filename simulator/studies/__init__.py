@@ -1,1 +1,43 @@
-"""Room."""
+"""Questions that take several simulations: scaling, accumulation, bottlenecks, what-if.
+
+accumulation    A batch larger than the devices hold at once: micro-batches whose gradients add up before one update
+architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
+asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and how fast they
+                come to go
+bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
+                more of it
+explain         A plan in words: which layers are split how, what crosses, and what would make it faster
+scaling         how data parallelism scales: the same network on more and more devices, by ways of synchronising
+scaling_figure  the pictures of a scaling study: a plain Plotly figure of four panels, and a chart of the throughput
+                alone
+what_if         what would make a step faster: the same plan simulated again with one resource twice as fast
+"""
+
+from simulator.studies.accumulation import Choice, best, choices
+from simulator.studies.architectures import Architecture, architecture, device_counts
+from simulator.studies.asynchronous import run_asynchronously
+from simulator.studies.explain import Explanation, crossing_words, describe, explain
+from simulator.studies.scaling import Point, Study, replicated, scale, usage_at
+from simulator.studies.scaling_figure import COLOURS, figure, throughput
+
+__all__ = [
+    "COLOURS",
+    "Architecture",
+    "Choice",
+    "Explanation",
+    "Point",
+    "Study",
+    "architecture",
+    "best",
+    "choices",
+    "crossing_words",
+    "describe",
+    "device_counts",
+    "explain",
+    "figure",
+    "replicated",
+    "run_asynchronously",
+    "scale",
+    "throughput",
+    "usage_at",
+]

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.network.catalogue import read_cluster
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
 from simulator.workload import Profile
 
@@ -83,9 +84,9 @@ def content_hash(value: object) -> str:
 
 def _read_machine(machine: Machine) -> Cluster:
     name, devices, servers = machine
-    cluster = files.read_cluster(name, devices=devices, servers=max(servers, 0))
+    cluster = read_cluster(name, devices=devices, servers=max(servers, 0))
     if servers < 0 and not cluster.servers:
-        return files.read_cluster(name, devices=devices, servers=1)
+        return read_cluster(name, devices=devices, servers=1)
     return cluster
 
 

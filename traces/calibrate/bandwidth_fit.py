@@ -27,6 +27,7 @@ from pathlib import Path
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Synchronisation
 from simulator.run import step_seconds
 from simulator.studies.scaling import replicated
@@ -50,7 +51,7 @@ class Measured:
     def step_s_at(self, source: str, tier: str, efficiency: float) -> float:
         """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
         servers = 1 if self.synchronisation.collective == "ps" else 0
-        cluster = files.read_cluster(source, devices=self.devices, servers=servers)
+        cluster = read_cluster(source, devices=self.devices, servers=servers)
         plan = replicated(self.profile, self.devices, self.batch_size, self.synchronisation)
         return step_seconds(self.profile, cluster.with_efficiency(tier, efficiency, "tried"), plan)
 
@@ -154,13 +155,13 @@ def main(argv: Sequence[str]) -> int:
         )
     print(f"{args.tier} links give training {found.efficiency:.3f} of their bandwidth")
     if args.output:
-        files.write_cluster(_calibrated(args, measured, found), args.output)
+        write_cluster(_calibrated(args, measured, found), args.output)
         print(f"cluster: {args.output}")
     return 0
 
 
 def _calibrated(args: argparse.Namespace, measured: Sequence[Measured], found: Fit) -> Cluster:
     """The cluster with as many devices as the largest measured step had."""
-    cluster = files.read_cluster(args.cluster, devices=max(step.devices for step in measured))
+    cluster = read_cluster(args.cluster, devices=max(step.devices for step in measured))
     steps = "one measured step" if len(measured) == 1 else f"{len(measured)} measured steps"
     return cluster.with_efficiency(args.tier, found.efficiency, f"fitted to {steps} of {Path(args.csv).name}")

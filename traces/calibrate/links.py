@@ -30,6 +30,7 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster, Curve, Link
 from simulator.errors import require
+from simulator.network.catalogue import read_cluster, write_cluster
 from traces.calibrate.link_probe import measure
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
@@ -221,10 +222,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
     args = parser.parse_args(argv)
     files.check_writable(args.output)
-    cluster = files.read_cluster(args.cluster, devices=args.devices)
+    cluster = read_cluster(args.cluster, devices=args.devices)
     measured = _on_these_hosts(cluster) if "RANK" in os.environ else _on_this_machine(cluster, args.timeout)
     if measured is not None:
-        files.write_cluster(measured, args.output)
+        write_cluster(measured, args.output)
         print(f"{args.output}: {'; '.join(measured.sources[-2:])}")
     return 0
 

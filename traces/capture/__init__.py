@@ -1,1 +1,48 @@
-"""Room."""
+"""Measuring a network layer by layer on this machine: `python -m traces.capture`.
+
+channel_fractions   A layer with a fraction of its output channels, as a device that holds a channel shard would run
+                    it
+command             measure a network layer by layer on this machine
+device_clocks       clocks that time what a device does, step by step, without slowing it down
+fx_steps            A network as a list of steps that can be run, timed and differentiated one by one
+layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
+layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,
+                    saved storage
+machine_settings    the machine that a profile is captured on: its name, its software, and settings that are put
+                    back afterwards
+measurement_rounds  rounds of measurement over one network, and the layers that their medians make
+median_profile      several captures of one network as one profile
+timed_passes        whole training steps, run layer by layer and timed in place
+"""
+
+from traces.capture.command import FRACTIONS, capture, main, summary
+from traces.capture.device_clocks import Clock, clock_of
+from traces.capture.fx_steps import Loss, Step, Trained, by_stage, tensors, trace
+from traces.capture.layer_survey import shape_of
+from traces.capture.measurement_rounds import Rounds, draw, median, spread, trained_on
+from traces.capture.median_profile import median_profile
+from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+
+__all__ = [
+    "FRACTIONS",
+    "LEARNING_RATE",
+    "MOMENTUM",
+    "Clock",
+    "Loss",
+    "Rounds",
+    "Step",
+    "Trained",
+    "by_stage",
+    "capture",
+    "clock_of",
+    "draw",
+    "main",
+    "median",
+    "median_profile",
+    "shape_of",
+    "spread",
+    "summary",
+    "tensors",
+    "trace",
+    "trained_on",
+]

@@ -141,7 +141,3 @@ def _shape(text: str) -> tuple[int, ...]:
     if not all(side.isdecimal() and int(side) > 0 for side in sides):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
     return tuple(map(int, sides))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,6 +21,7 @@ from pathlib import Path
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
@@ -111,8 +112,8 @@ def conditions(folder: Path, model: str, batch_size: int, network: Network) -> t
         pinned = pinning(len(nominal.devices), cores)
         with Lab(nominal) as lab:
             measured = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
-        files.write_cluster(measured, cluster)
-    calibrated = replace(files.read_cluster(cluster), task_overhead_s=float(overhead.read_text()))
+        write_cluster(measured, cluster)
+    calibrated = replace(read_cluster(cluster), task_overhead_s=float(overhead.read_text()))
     return files.read_profile(profile), calibrated
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, from_numpy, nn
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.convergence import datasets
@@ -68,7 +69,7 @@ def train(
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
         files.write_profile(profile, folder / "profile.json")
-        files.write_cluster(cluster, folder / "cluster.yaml")
+        write_cluster(cluster, folder / "cluster.yaml")
         files.write_plan(plan, folder / "plan.json")
         arguments = {
             "folder": name, "dataset": dataset, "seed": like.seed, "learning_rate": like.learning_rate,
@@ -114,7 +115,7 @@ def run_rank(
     plan = files.read_plan(place / "plan.json")
     script = Script(
         profile=profile,
-        cluster=files.read_cluster(place / "cluster.yaml"),
+        cluster=read_cluster(place / "cluster.yaml"),
         plan=plan,
         network=networks.load(profile.model),
         seed=seed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -114,22 +114,6 @@ def card_of(content: dict[str, Any], date: str) -> Card:
             *(Check(kind=PIPELINE, batch_size=micro * 8, microbatches=8, stages=stages) for stages in STAGES),
         ),
     )
-
-
-def predicted(card: Card, profile_path: Path) -> Card:
-    """The card with every check simulated from the profile; without them where a package of the simulator is absent.
-
-    Raises InputError or OSError.
-    """
-    try:
-        from simulator.files import read_profile
-        from traces.device_card.predictions import foresee
-
-        profile = read_profile(profile_path)
-    except ImportError as error:
-        return replace(card, unpredicted=f"{error.name} is not installed here")
-    checks = tuple(replace(check, predicted=foresee(profile, check)) for check in card.checks)
-    return replace(card, checks=checks, unpredicted="")
 
 
 def stage_names(layers: Sequence[tuple[str, float]], stages: int) -> list[list[str]]:

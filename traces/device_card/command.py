@@ -1,4 +1,4 @@
-"""Everything to be known of one card in one command: `python -m traces.device_card.command --output DIR --device cuda`.
+"""Everything to be known of one card in one command: `python -m traces.device_card --output DIR --device cuda`.
 
 Needs torch and the standard library; takes torchvision's networks where it is installed, the zoo's otherwise, and
 every profile says which. Predictions need the simulator's packages too (numpy, networkx, simpy, pydantic); without
@@ -39,6 +39,7 @@ from traces.capture import machine_settings
 from traces.capture.command import capture, summary
 from traces.capture.measurement_rounds import median
 from traces.device_card import cards
+from traces.device_card.cards import Card
 from traces.device_card.measured_checks import measured
 from traces.device_card.memory_copies import DIRECTIONS, curve
 from traces.device_card.whole_steps import Whole
@@ -84,9 +85,7 @@ class Suite:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 0 when all is there, 1 when time was over, 2 after one line about what is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    suite = Suite(
-        **vars(_parser().parse_args(argv)), command=f"python -m traces.device_card.command {shlex.join(argv)}"
-    )
+    suite = Suite(**vars(_parser().parse_args(argv)), command=f"python -m traces.device_card {shlex.join(argv)}")
     try:
         return run(suite)
     except (ShardscopeError, OSError) as error:
@@ -190,13 +189,22 @@ def _largest(suite: Suite, network: Network, dtype: str) -> int:
     return size
 
 
+def _predicted(card: Card, profile_path: Path) -> Card:
+    """The card with its predictions; without them where a package of the simulator is absent."""
+    try:
+        from traces.device_card.predictions import predicted
+    except ImportError as error:
+        return replace(card, unpredicted=f"{error.name} is not installed here")
+    return predicted(card, profile_path)
+
+
 def _card(suite: Suite, model: str, name: str) -> None:
     """Predict every check of a profile, then measure those that were not, storing each as it comes."""
     path, source = suite.output / "cards" / f"{name}.json", suite.output / "profiles" / f"{name}.json"
     content = json.loads(source.read_text(encoding="utf-8"))
     if not path.exists():
         card = cards.card_of(content, datetime.date.today().isoformat())
-        write_text_atomic(path, to_json(cards.predicted(card, source)))
+        write_text_atomic(path, to_json(_predicted(card, source)))
     card = cards.read_card(path)
     network, place = network_of(model)[0], machine_settings.place_of(suite.device)
     times = [(layer["name"], layer["forward_s"] + layer["backward_s"]) for layer in content["layers"]]
@@ -236,7 +244,7 @@ def _tidy() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m traces.device_card.command", description="All of one card.")
+    parser = argparse.ArgumentParser(prog="python -m traces.device_card", description="All of one card.")
     parser.add_argument("--output", type=Path, required=True, help="the folder to write; what it has is kept")
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:N or cpu")
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")
@@ -250,7 +258,3 @@ def _parser() -> argparse.ArgumentParser:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

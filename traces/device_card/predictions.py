@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from simulator.cluster import Cluster, Device, Link
+from simulator.files import read_profile
 from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement, Plan
 from simulator.run import run
 from simulator.workload import Profile
-from traces.device_card.cards import CHANNELS, MEMORY, Check, stage_names
+from traces.device_card.cards import CHANNELS, MEMORY, Card, Check, stage_names
 
 
-def foresee(profile: Profile, check: Check) -> float:
+def predicted(card: Card, profile_path: Path) -> Card:
+    """The card with every check simulated from its profile's file. Raises InputError or OSError."""
+    profile = read_profile(profile_path)
+    checks = tuple(replace(check, predicted=prediction(profile, check)) for check in card.checks)
+    return replace(card, checks=checks, unpredicted="")
+
+
+def prediction(profile: Profile, check: Check) -> float:
     """The simulated seconds of a check, or bytes for "memory". Raises InputError where it cannot be planned."""
     if check.kind == CHANNELS:
         layer = profile.layers[profile.index[check.layer]]

@@ -1,7 +1,9 @@
-"""Even and balanced shares of a batch on devices of unequal speed, for real: `python -m traces.elastic.balanced_shares` (root).
+"""Even and balanced shares of a batch on devices of unequal speed, for real.
+
+    sudo python -m traces.elastic.balanced_shares
 
 Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
-at two numbers of samples, which gives a_i + b_i x for each; `simulator.lowering.sample_shares` splits the batch by that.
+at two numbers of samples, which gives a_i + b_i x for each; `lowering/sample_shares.py` splits the batch by it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The life of one member of a crew (`traces.elastic.process_group`): `python -m traces.elastic.group_rank FOLDER DEVICE GENERATION PARENT`.
+"""The life of one rank of an elastic process group.
+
+    python -m traces.elastic.group_rank FOLDER DEVICE GENERATION PARENT
 
 FOLDER/job.json          what is trained                  FOLDER/DEVICE.log        what it did when, a JSON line each
 FOLDER/N.generation      who trains in generation N       FOLDER/DEVICE.N.ready    its process has started

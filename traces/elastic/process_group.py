@@ -194,7 +194,7 @@ class Crew:
             **os.environ,
             "GLOO_SOCKET_IFNAME": interface,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[1]), *sys.path] if path),
+            "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[2]), *sys.path] if path),
         }
         with open(self.folder / f"{device}.out", "ab") as out:
             return subprocess.Popen(

@@ -26,6 +26,7 @@ import torch
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
+from simulator.network.catalogue import read_cluster
 from traces.capture import machine_settings
 from traces.elastic.elastic_worker import Training, read_state, write_state
 from traces.elastic.membership_changes import Switch, switch_of
@@ -129,9 +130,10 @@ def _source(lab: Lab | None) -> str:
     place = torch.device("cpu")
     versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(place).items())
     where = "in a network lab" if lab else "over loopback"
+    device = machine_settings.device_name(place, 1)
     return (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {machine_settings.device_name(place, 1)}, {os.cpu_count()} cores in "
-        f"all, {TRAINING.model}, gloo; {versions}; medians of {REPEATS}"
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {device}, {os.cpu_count()} cores in all, {TRAINING.model}, "
+        f"gloo; {versions}; medians of {REPEATS}"
     )
 
 
@@ -143,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the overheads")
     args = parser.parse_args(argv)
     files.check_writable(args.output)
-    cluster = files.read_cluster(args.cluster, devices=args.devices)
+    cluster = read_cluster(args.cluster, devices=args.devices)
     reason = namespaces.available()
     if reason:
         print(f"{reason}; measuring over loopback instead", file=sys.stderr)

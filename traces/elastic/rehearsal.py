@@ -1,4 +1,6 @@
-"""Devices that come and go in a training for real, beside what the simulator says: `python -m traces.elastic.rehearsal`.
+"""Devices that come and go in a training for real, beside what the simulator says.
+
+    sudo python -m traces.elastic.rehearsal
 
 A crew trains in a network lab of this machine (root) through two series, twice as many devices each time and back:
 
@@ -23,6 +25,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import Change, Reconfiguration, read_overheads
+from simulator.network.catalogue import read_cluster
 from simulator.plan import Placement, Plan
 from simulator.units import format_time
 from simulator.workload import Profile
@@ -170,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     cores = sorted(os.sched_getaffinity(0))
     nominal = Network(ranks=8, mbit=1000).cluster(cores)
-    cluster: Cluster = files.read_cluster(args.cluster) if args.cluster else nominal
+    cluster: Cluster = read_cluster(args.cluster) if args.cluster else nominal
     training = Training(model="vgg_small", batch_size=args.batch_size)
     profile = files.read_profile(training.model)
     pricing = Reconfiguration(profile=profile, cluster=cluster, overheads=read_overheads(args.overheads))

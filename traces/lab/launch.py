@@ -88,7 +88,7 @@ def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subproce
         "NCCL_SOCKET_IFNAME": lab.interface if lab else "lo",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
-        "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[1]), *sys.path] if path),
+        "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[2]), *sys.path] if path),
     }
     with open(folder / f"{number}.log", "wb") as log:
         return subprocess.Popen(

@@ -7,7 +7,7 @@
 
 The cluster's links form a tree whose leaves are the devices and whose inner nodes are switches (a flat switch, two
 tiers, a fat tree). Nothing is joined to the machine's own network, so traffic cannot leave the lab. A link's
-latency_s is not shaped, since many kernels lack what that takes (netem); `traces.calibrate.links` measures what there is.
+latency_s is not shaped, since many kernels lack what that takes (netem); `traces/calibrate` measures what is there.
 
 Each direction is shaped by an HTB class: it lets whole TCP segments of up to 64 KiB pass and then waits, where TBF
 cuts them into packets and costs several times the CPU. TCP is set alike in every namespace, whatever the machine's

@@ -1,1 +1,53 @@
-"""Room."""
+"""What actual runs left behind, and its comparison with predictions. No torch here.
+
+executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
+                     it
+observed_timeline    from what ranks saw of a step to the Timeline of its task graph. No torch here
+task_order           the order of a timeline's tasks
+timeline_comparison  A timeline held against another of the same task graph, task by task: where the simulator was
+                     wrong, and why
+validation_cases     the runs of a validation: which network, on which lab, split how, and run by what
+validations          what a validation holds: real runs beside their predictions. No torch here, so that anything
+                     may read it
+"""
+
+from traces.results.executions import Execution, read_execution, write_execution
+from traces.results.observed_timeline import Seen, execution
+from traces.results.task_order import in_order
+from traces.results.timeline_comparison import Comparison, Difference, compare
+from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validations import (
+    Outcome,
+    Overhead,
+    Round,
+    Validation,
+    explained,
+    plan_path,
+    profile_and_cluster,
+    summarised,
+    timeline_path,
+)
+
+__all__ = [
+    "Case",
+    "Comparison",
+    "Difference",
+    "Execution",
+    "Network",
+    "Outcome",
+    "Overhead",
+    "Round",
+    "Seen",
+    "Validation",
+    "compare",
+    "execution",
+    "explained",
+    "in_order",
+    "pinning",
+    "plan_path",
+    "profile_and_cluster",
+    "read_execution",
+    "summarised",
+    "timeline_path",
+    "write_execution",
+]

@@ -1,7 +1,7 @@
 """From what ranks saw of a step to the Timeline of its task graph. No torch here.
 
-A rank that runs a plan by a runtime of torch's notes what it sees (`traces/runs/torch_runtimes/task_observer.py`); of a message each end sees a
-part. A task began when the last of those that saw it begin did, and ended when the last that saw it end did.
+A rank that runs a plan by a runtime of torch's notes what it sees (`runs/torch_runtimes`); of a message each end sees
+a part. A task began when the last of those that saw it begin did, and ended when the last that saw it end did.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pathlib import Path
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
+from simulator.network.catalogue import read_cluster
 from simulator.run import run as simulate
 from simulator.workload import Profile
 from traces.results.executions import read_execution
@@ -37,7 +38,7 @@ def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
     Raises InputError or OSError.
     """
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
-    cluster = files.read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    cluster = read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
     if case.via != "ddp":
         overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
         added = {"execute": "task_overhead_s", "pipelining": "pass_overhead_s"}[case.via]
@@ -67,7 +68,7 @@ def timeline_path(folder: Path, case: Case) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass; traces/calibrate/runtime_overheads.py."""
+    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass (measured)."""
 
     __pydantic_config__ = {"extra": "forbid"}
 

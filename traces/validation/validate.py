@@ -28,6 +28,7 @@ import torch.distributed as dist
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
+from simulator.network.catalogue import write_cluster
 from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
@@ -230,7 +231,7 @@ def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Calla
         pinned = pinning(len(nominal.devices), cores)
         with Lab(nominal) as lab:
             found = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=counts, cores=pinned)
-        files.write_cluster(found, path)
+        write_cluster(found, path)
 
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:

@@ -1,1 +1,13 @@
-"""Room."""
+"""Networks to capture and to train, written with torch.nn alone.
+
+blocks        pieces that the networks of the zoo are made of. Joins are modules, so that every layer has a name
+inception     Inception-v3 (arXiv 1512.00567) without its auxiliary head
+networks      networks to capture, written with torch.nn alone
+transformers  networks of attention: a vision transformer (arXiv 2010.11929) and a GPT-2 decoder, with torch.nn
+              alone
+"""
+
+from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
+from traces.zoo.networks import ZOO, Network, load
+
+__all__ = ["ZOO", "Add", "Attention", "First", "Network", "Positions", "Tokens", "load"]

@@ -25,6 +25,7 @@ from torch import Tensor
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -64,7 +65,7 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
         files.write_profile(profile, folder / "profile.json")
-        files.write_cluster(cluster, folder / "cluster.yaml")
+        write_cluster(cluster, folder / "cluster.yaml")
         files.write_plan(plan, folder / "plan.json")
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
         launch(
@@ -80,7 +81,7 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None
     place = Path(folder)
     script = Script(
         profile=files.read_profile(place / "profile.json"),
-        cluster=files.read_cluster(place / "cluster.yaml"),
+        cluster=read_cluster(place / "cluster.yaml"),
         plan=files.read_plan(place / "plan.json"),
         network=load(model),
         seed=seed,

@@ -1,0 +1,52 @@
+"""Plans for the devices that a scenario leaves: the strategy's, or one close to the plan before."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import partitioners
+from partitioners._repartition import repartition
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.elastic.scenario import Scenario
+from simulator.errors import UnknownNameError
+from simulator.plan import Plan
+from simulator.workload import Profile
+
+CLOSE = ("grid", "imbalance", "seed")
+"""Options of a strategy that a cut close to the plan before takes too."""
+
+
+class ScenarioPlans:
+    """The plan for the devices that are there: the scenario's file for the first ones, otherwise its strategy's."""
+
+    def __init__(self, scenario: Scenario, profile: Profile, cluster: Cluster, place: Path) -> None:
+        self._scenario, self._profile = scenario, profile
+        self._first = files.read_plan(place / scenario.plan) if scenario.plan else None
+        self._names = [cluster.devices[i].name for i in scenario.first_members(cluster)]
+
+    def __call__(self, cluster: Cluster, old: Plan | None) -> Plan:
+        names = [device.name for device in cluster.devices[: cluster.workers]]
+        if self._first is not None and names == self._names:
+            return self._first
+        scenario = self._scenario
+        if old is not None:
+            return repartition(self._profile, cluster, old, migration=scenario.migration, **_options(scenario, CLOSE))
+        batch_size = scenario.batch_size or (self._first or self._profile).batch_size
+        partition = partitioners.load(scenario.strategy)
+        return partition(self._profile, cluster, batch_size=batch_size, **_options(scenario))
+
+
+def _options(scenario: Scenario, wanted: Container[str] | None = None) -> dict[str, Any]:
+    """The strategy's options (those `wanted`), lists as tuples. Raises UnknownNameError for one it does not take."""
+    known = partitioners.options(scenario.strategy)
+    for name in scenario.options:
+        if name not in known:
+            raise UnknownNameError.of(f"option of strategy {scenario.strategy}", name, known)
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in scenario.options.items()
+        if wanted is None or name in wanted
+    }
