@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -81,6 +82,7 @@ def simulated(case: GoldenCase) -> Simulated:
     )
 
 
+@cache
 def make_profile(name: str) -> Profile:
     """A profile of the library, or a small network with a residual block and two branches."""
     return small_networks.branches() if name == "branches" else files.read_profile(name)

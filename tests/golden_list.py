@@ -44,7 +44,7 @@ STRATEGIES = [
         "layerwise by simulated step",
         "vgg_small",
         {**NODES, "speed": 5.0},
-        {"strategy": "layerwise", "batch_size": 32, "objective": "step", "dimensions": "nc", "effort": 0.1},
+        {"strategy": "layerwise", "batch_size": 32, "objective": "step", "dimensions": "nc", "effort": 0.05},
     ),
     case(
         "hypergraph for the step",
@@ -62,7 +62,7 @@ STRATEGIES = [
         "hypergraph for the volume",
         "branches",
         {"devices": 3},
-        {"strategy": "hypergraph", "batch_size": 8, "objective": "volume", "others": False, "imbalance": 0.3},
+        {"strategy": "hypergraph", "batch_size": 8, "objective": "volume", "effort": 0.02, "imbalance": 0.3},
     ),
     case(
         "hypergraph by mtkahypar",
