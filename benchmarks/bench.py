@@ -16,6 +16,7 @@ from partitioners._kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster
 from simulator.workload import Profile
@@ -59,8 +60,8 @@ def show_cut(name: str, target: str) -> None:
 def show_engine(profile: Profile, cluster: Cluster, strategy: str) -> None:
     """Tasks per second of lowering and of the engine."""
     plan = load(strategy)(profile, cluster, batch_size=BATCH, microbatches=MICROBATCHES)
-    graph = lower(profile, cluster, plan)
-    lowering_s = seconds(lambda: lower(profile, cluster, plan))
+    graph = lower(ShardedModel(profile, plan), cluster)
+    lowering_s = seconds(lambda: lower(ShardedModel(profile, plan), cluster))
     engine_s = seconds(lambda: simulate(graph, cluster))
     show(f"lowering, {strategy}: {len(graph)} tasks", f"{len(graph) / lowering_s:,.0f} /s", "")
     show(f"engine, {strategy}: {len(graph)} tasks", f"{len(graph) / engine_s:,.0f} /s", "30,000 /s")

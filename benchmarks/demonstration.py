@@ -79,11 +79,11 @@ def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> Sh
     path = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{mbit}-{alone.seed}.json"
     samples = curves.samples_to(TARGET, Regime(batch_size=BATCH_SIZE)).interval
     if not path.exists():
-        profile, cluster = conditions(folder, MODEL, BATCH_SIZE, network)
+        profile, cluster, runtime = conditions(folder, MODEL, BATCH_SIZE, network)
         plan = planned(name, profile, cluster)
         done = shown(
             profile, plan, name, network, dataset="digits", alone=alone, every=512,
-            predicted_step_s=step_seconds(profile, cluster, plan),
+            predicted_step_s=step_seconds(profile, cluster, plan, runtime),
             predicted_samples=(samples.median, samples.low, samples.high),
         )  # fmt: skip
         files.write_text_atomic(path, files.to_json(done))

@@ -11,6 +11,7 @@ from simulator.cluster import Cluster
 from simulator.convergence.curves import Curves, Regime
 from simulator.convergence.time_to_accuracy import reached, regime_of
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import run
@@ -133,4 +134,4 @@ def _plan(name: str, profile: Profile, cluster: Cluster, batch_size: int, **opti
 
 
 def _run(profile: Profile, cluster: Cluster, plan: Plan) -> Trained:
-    return regime_of(profile, plan), run(profile, cluster, plan).report.samples_per_s
+    return regime_of(ShardedModel(profile, plan)), run(profile, cluster, plan).report.samples_per_s

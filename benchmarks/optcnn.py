@@ -14,6 +14,7 @@ from partitioners import data, layerwise, owt
 from partitioners._elimination import least_sum
 from partitioners._optcnn import CostTables, cost_tables
 from simulator.cluster import Cluster
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_preset
 from simulator.plan import Degrees, Plan, Synchronisation
 from simulator.report.metrics import one_device_s
@@ -124,7 +125,7 @@ def _sent() -> str:
             plan = partition(profile(name), _cluster(4), batch_size=4 * PER_DEVICE)
             served = replace(plan, synchronisation=Synchronisation(collective="ps"))
             ring, ps = (
-                communication_volume(profile(name), cluster, one).total / GIB
+                communication_volume(ShardedModel(profile(name), one), cluster).total / GIB
                 for cluster, one in ((_cluster(4), plan), (_cluster(4, servers=1), served))
             )
             rows.append([TITLES[name], strategy, f"{theirs:.3f}", f"{ps:.3f}", f"{ring:.3f}"])

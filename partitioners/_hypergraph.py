@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.errors import InputError
-from simulator.lowering.crossings import Reads, element_bytes, reads_of, replicas_of
-from simulator.lowering.passes import pass_seconds
+from simulator.lowering.crossings import Reads
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Placement, Plan
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -136,25 +136,26 @@ def build(profile: Profile, grid: Grid) -> Hypergraph:
         microbatches=grid.microbatches,
         placements=grid.placements(profile, np.arange(grid.vertices)),
     )
+    model = ShardedModel(profile, plan)
     weights = np.zeros(grid.vertices)
     nets: dict[tuple[int, ...], float] = {}
     for position, vertex in enumerate(grid.vertex):
-        np.add.at(weights, vertex, pass_seconds(profile, plan, position).sum(axis=0) * grid.microbatches)
-        for pins, size in _activation_nets(profile, plan, grid, position):
+        np.add.at(weights, vertex, model.pass_seconds(position).sum(axis=0) * grid.microbatches)
+        for pins, size in _activation_nets(model, grid, position):
             nets[pins] = nets.get(pins, 0.0) + 2 * size * grid.microbatches
-    for piece in replicas_of(profile, plan):
+    for piece in model.replicas:
         if len(piece.devices) > 1:
             nets[piece.devices] = nets.get(piece.devices, 0.0) + 2 * piece.parameter_bytes
     return _csr(weights, nets)
 
 
-def _activation_nets(profile: Profile, plan: Plan, grid: Grid, position: int) -> list[tuple[tuple[int, ...], float]]:
+def _activation_nets(model: ShardedModel, grid: Grid, position: int) -> list[tuple[tuple[int, ...], float]]:
     """(pins, bytes) of the pieces of one layer's output; a piece is what the same set of shards reads."""
-    found = reads_of(profile, plan.placements, plan.microbatch_size, position)
+    found = model.reads(position)
     if not len(found.producer):
         return []
     readers = _reading_vertices(grid, found)
-    each = element_bytes(profile, position)
+    each = model.profile.element_bytes(position)
     order = np.argsort(found.producer, kind="stable")
     splits = np.flatnonzero(np.diff(found.producer[order])) + 1
     nets: list[tuple[tuple[int, ...], float]] = []

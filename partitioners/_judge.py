@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.report.memory import most_bytes, peak_bytes
@@ -61,11 +62,11 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
-        return self._simulated(plan, lower(self.profile, self.cluster, plan), label)
+        return self._simulated(plan, lower(ShardedModel(self.profile, plan), self.cluster), label)
 
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
-        graph = lower(self.profile, self.cluster, plan)
+        graph = lower(ShardedModel(self.profile, plan), self.cluster)
         most = most_bytes(graph, len(self.cluster.devices))
         return (
             bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
@@ -92,7 +93,7 @@ class Judge:
     def _cost(self, plan: Plan, timeline: Timeline) -> float:
         if self.objective == "step":
             return timeline.step_s
-        return communication_volume(self.profile, self.cluster, plan).total
+        return communication_volume(ShardedModel(self.profile, plan), self.cluster).total
 
 
 def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:

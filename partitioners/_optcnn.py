@@ -22,7 +22,6 @@ from simulator.cluster import Cluster
 from simulator.collectives import UPDATES_ON_SERVER, collective
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import element_bytes
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
 from simulator.plan import Degrees, Placement, Plan
 from simulator.taskgraph import Floats, Ints
@@ -188,7 +187,7 @@ def _traffic(
     found = {}
     for i, layer in enumerate(profile.layers):
         own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
-        each = element_bytes(profile, i)
+        each = profile.element_bytes(i)
         for j in profile.consumers[i]:
             reader = profile.layers[j]
             axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]

@@ -110,7 +110,7 @@ def _holders(profile: Profile, old: Plan, position: int, interval: Interval) -> 
     layer = profile.layers[position]
     slots = split(layer.channels, old.placements[layer.name].degrees[1])
     found: dict[int, int] = {}
-    for piece in replicas_of(profile, old):
+    for piece in replicas_of(profile, old.placements):
         if piece.layer == position:
             first, last = slots[piece.slot]
             covered = max(min(last, interval[1]) - max(first, interval[0]), 0)

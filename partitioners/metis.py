@@ -18,8 +18,7 @@ import numpy as np
 from partitioners._hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, require
-from simulator.lowering.crossings import element_bytes, reads_of, replicas_of
-from simulator.lowering.passes import pass_seconds
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -78,18 +77,19 @@ def shard_graph(profile: Profile, grid: Grid) -> tuple[Floats, Edges]:
     """Compute seconds of every vertex of `grid`, and the bytes of a step between any two."""
     own = grid.placements(profile, np.arange(grid.vertices))
     plan = Plan(model=profile.model, batch_size=grid.batch_size, microbatches=grid.microbatches, placements=own)
+    model = ShardedModel(profile, plan)
     seconds = np.zeros(grid.vertices)
     edges: defaultdict[tuple[int, int], float] = defaultdict(float)
     for position, vertex in enumerate(grid.vertex):
-        np.add.at(seconds, vertex, pass_seconds(profile, plan, position).sum(axis=0) * grid.microbatches)
-        found, each = reads_of(profile, own, plan.microbatch_size, position), element_bytes(profile, position)
+        np.add.at(seconds, vertex, model.pass_seconds(position).sum(axis=0) * grid.microbatches)
+        found, each = model.reads(position), profile.element_bytes(position)
         sizes = (found.high - found.low).prod(axis=1) * (2 * each * grid.microbatches)
         columns = zip(found.producer, found.consumer, found.shard, sizes.tolist(), strict=True)
         for producer, consumer, shard, size in columns:
             pair = int(vertex[producer]), int(grid.vertex[consumer][shard])
             if pair[0] != pair[1]:
                 edges[min(pair), max(pair)] += size
-    for piece in replicas_of(profile, plan):
+    for piece in model.replicas:
         for pair in combinations(piece.devices, 2):
             edges[pair] += 2 * piece.parameter_bytes / (len(piece.devices) - 1)
     return seconds, dict(edges)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from partitioners._contiguous import contiguous_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering.schedules import CHUNKED
+from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Plan, Synchronisation
 from simulator.workload import Profile
 
@@ -33,9 +33,10 @@ def partition(
     Raises InputError when there are more stages than layers or the batch does not divide.
     """
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
-    if chunks > 1 and (replicas or schedule not in CHUNKED):
+    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages)
+    if chunks > 1 and (replicas or schedule not in several):
         raise InputError(
-            f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(sorted(CHUNKED))} and no "
+            f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
             f"replicas; here it is {schedule!r}"
         )
     plan = Plan(

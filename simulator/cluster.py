@@ -12,7 +12,7 @@ from typing import Literal
 
 import networkx as nx
 
-from simulator.errors import InputError, UnknownNameError, require, require_time
+from simulator.errors import InputError, UnknownNameError, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,19 +100,11 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Devices, workers before servers, and the links that join them.
+    """Devices, workers before servers, and the links that join them: hardware alone, software is the Runtime's.
 
-    host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core);
-    hosts that are absent never limit their devices. overlap_slowdown (>= 1): a device's compute takes that
-    many times longer while a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte:
-    core seconds that a transfer takes at its ends, on hosts in host_cores, evenly over the time that it would
-    last alone; what computes there gets the rest. busy_latency_s: each round of a transfer that starts
-    while all devices on its hosts compute waits that much longer for its turn, in proportion where only some do, and
-    no longer than any does. rendezvous: the messages of pipelines wait for their receivers, as torch's do (`ASKS` of
-    simulator/lowering/rendezvous.py). collectives: measured curves by name, as {"all_reduce": {number of devices:
+    host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core); hosts that are
+    absent never limit their devices. collectives: measured curves by name, as {"all_reduce": {number of devices:
     curve}}; they replace the formula where one matches.
-    task_overhead_s, pass_overhead_s: what the runtime adds to every compute task, and to every pass of a schedule over
-    a stage, whatever the speed of the device.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
@@ -122,22 +114,11 @@ class Cluster:
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     host_cores: Mapping[str, float] = field(default_factory=dict, hash=False)
-    overlap_slowdown: float = 1.0
-    send_cpu_s_per_byte: float = 0.0
-    receive_cpu_s_per_byte: float = 0.0
-    busy_latency_s: float = 0.0
-    task_overhead_s: float = 0.0
-    pass_overhead_s: float = 0.0
-    rendezvous: bool = False
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
-        require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
-        cpu = "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s"
-        for name in (*cpu, "task_overhead_s", "pass_overhead_s"):
-            require_time(name, getattr(self, name))
         roles = [device.role for device in self.devices]
         require(roles == sorted(roles, reverse=True), "devices", roles, "workers come before servers")
         require("worker" in roles, "devices", roles, "at least one is a worker")

@@ -87,6 +87,11 @@ class Synchronisation:
             rule = "it is at least 1 (left out: one per host)"
             require(self.serving_workers >= 1, "serving_workers", self.serving_workers, rule)
 
+    @property
+    def updates_on_server(self) -> bool:
+        """Whether servers apply the optimizer, instead of every device that holds the parameter."""
+        return self.collective in ("ps", "ps-workers")
+
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""
         narrower = _ELEMENT_BYTES.get(dtype, 4) / 2 if self.half_precision else 1.0
@@ -129,6 +134,10 @@ class Plan:
     def microbatch_size(self) -> int:
         """Samples of one micro-batch."""
         return self.batch_size // self.microbatches
+
+    def state_bytes(self, profile: Profile) -> float:
+        """Bytes of a checkpoint of `profile`: all parameters with their optimizer state, once."""
+        return profile.parameter_bytes * (1 + self.optimizer_state)
 
     @cached_property
     def devices(self) -> tuple[int, ...]:

@@ -144,6 +144,12 @@ class Profile:
                 found[self.index[name]].append(i)
         return tuple(map(tuple, found))
 
+    def element_bytes(self, position: int) -> float:
+        """Bytes of one output element of the layer at `position`."""
+        layer = self.layers[position]
+        channels, height, width = layer.output_shape
+        return layer.output_bytes / (self.batch_size * channels * height * width)
+
     def batch_for(self, workers: int) -> int:
         """The profile's batch size, doubled until each of `workers` can have a sample of its own."""
         size = self.batch_size

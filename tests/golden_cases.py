@@ -20,6 +20,7 @@ import partitioners
 from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.engine.noise import Noise
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
 from simulator.plan import Placement, Plan, Synchronisation
@@ -29,6 +30,7 @@ from simulator.report.metrics import Report
 from simulator.report.usage import usage_of
 from simulator.report.volume import communication_volume
 from simulator.run import Run, run
+from simulator.runtime import Runtime
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -61,24 +63,31 @@ class Simulated:
     profile: Profile
     cluster: Cluster
     plan: Plan
+    runtime: Runtime
     graph: TaskGraph
     timeline: Timeline
     report: Report
 
     @property
     def run(self) -> Run:
-        return Run(plan=self.plan, graph=self.graph, timeline=self.timeline, report=self.report)
+        return Run(plan=self.plan, runtime=self.runtime, graph=self.graph, timeline=self.timeline, report=self.report)
 
 
 def simulated(case: GoldenCase) -> Simulated:
     """Build the inputs of `case` and simulate one step."""
-    profile, bare = make_profile(case.profile), make_cluster(**case.cluster)
-    cluster = with_runtime(bare, case.runtime)
+    profile, cluster = make_profile(case.profile), make_cluster(**case.cluster)
+    runtime = make_runtime(case.runtime)
     plan = make_plan(profile, cluster, **case.plan)
     noise = Noise(**case.noise) if case.noise else None
-    done = run(profile, cluster, plan, noise)
+    done = run(profile, cluster, plan, runtime=runtime, noise=noise)
     return Simulated(
-        profile=profile, cluster=cluster, plan=plan, graph=done.graph, timeline=done.timeline, report=done.report
+        profile=profile,
+        cluster=cluster,
+        plan=plan,
+        runtime=runtime,
+        graph=done.graph,
+        timeline=done.timeline,
+        report=done.report,
     )
 
 
@@ -138,9 +147,9 @@ def _shaped(shape: str, devices: int, servers: int, wire: Wire) -> Cluster:
     return (ring if shape == "ring" else flat_switch)(devices, wire, servers=servers)
 
 
-def with_runtime(cluster: Cluster, runtime: Options) -> Cluster:
-    """The cluster on which the software of a case runs."""
-    return replace(cluster, **runtime)
+def make_runtime(habits: Options) -> Runtime:
+    """The runtime of a case; where messages meet their receivers gradients are divided, as torch's pipelines do."""
+    return Runtime(**habits, gradient_scaling=2 / 8 if habits.get("rendezvous") else 0.0)
 
 
 def make_plan(profile: Profile, cluster: Cluster, *, strategy: str, sync: Options | None = None, **own: Any) -> Plan:
@@ -253,7 +262,7 @@ def report_values(report: Report) -> Any:
 
 def volume_values(done: Simulated) -> Any:
     """The communication volume, counted without simulating."""
-    volume = communication_volume(done.profile, done.cluster, done.plan)
+    volume = communication_volume(ShardedModel(done.profile, done.plan), done.cluster)
     return {name: getattr(volume, name) for name in _VOLUME}
 
 

@@ -93,13 +93,13 @@ def _helped(golden: GoldenCase) -> StudyValues:
     done = simulated(golden)
 
     def step_s(changed: Cluster) -> float:
-        return step_seconds(done.profile, changed, done.plan)
+        return step_seconds(done.profile, changed, done.plan, done.runtime)
 
     evidence = find_bottleneck(done.graph, done.cluster, done.timeline, step_s)
     told = explain(done.profile, done.cluster, done.run)
     crossings = [[use.name, use.forward_bytes, use.backward_bytes, use.synchronisation_bytes] for use in told.crossings]
     return done.timeline.step_s, {
-        "gains": _gains(gains(done.profile, done.cluster, done.plan)),
+        "gains": _gains(gains(done.profile, done.cluster, done.plan, done.runtime)),
         "bottleneck": [evidence.resource, evidence.name, evidence.busy, evidence.path_share, evidence.kind_share],
         "bottleneck_gains": _gains(evidence.gains),
         "splits": [[first, last] for first, last, _ in told.splits],

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 from simulator import cli
 from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
-from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from traces.calibrate import links as program
 from traces.calibrate.links import Measurement, apply, calibrate
@@ -48,7 +48,8 @@ def rising(curve: Curve | None) -> bool:
 
 
 def test_an_exact_line_comes_back_as_bandwidth_and_latency() -> None:
-    cluster = apply(PAIR, measurement({(0, 1): line(40e-6, 0.9 * RATE)}), "on paper")
+    cluster, runtime = apply(PAIR, measurement({(0, 1): line(40e-6, 0.9 * RATE)}), "on paper")
+    assert (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte, runtime.busy_latency_s) == (1e-9, 2e-9, 1e-3)
     for link in cluster.links:
         assert link.bandwidth_bytes_per_s == pytest.approx(0.9 * RATE, rel=1e-9)
         assert link.latency_s == pytest.approx(20e-6, rel=1e-6)
@@ -61,7 +62,7 @@ def test_an_exact_line_comes_back_as_bandwidth_and_latency() -> None:
 def test_each_tier_learns_from_the_shortest_route_that_crosses_it() -> None:
     intra, inter = Wire(bandwidth_bytes_per_s=1e9, tier="intra"), Wire(bandwidth_bytes_per_s=1e8, tier="inter")
     given = two_tier(4, 2, intra, inter)
-    cluster = apply(given, measurement({(0, 1): line(10e-6, 0.8e9), (0, 2): line(50e-6, 0.9e8)}), "on paper")
+    cluster, _ = apply(given, measurement({(0, 1): line(10e-6, 0.8e9), (0, 2): line(50e-6, 0.9e8)}), "on paper")
     found = {link.tier: link for link in cluster.links}
     assert found["intra"].bandwidth_bytes_per_s == pytest.approx(0.8e9, rel=1e-9)
     assert found["inter"].bandwidth_bytes_per_s == pytest.approx(0.9e8, rel=1e-9)
@@ -71,14 +72,14 @@ def test_each_tier_learns_from_the_shortest_route_that_crosses_it() -> None:
 
 def test_a_disturbed_short_message_takes_no_longer_than_a_longer_one() -> None:
     points = [(4, 3e-3, 0.0), (1e3, 1e-4, 0.0), (1e6, 5e-2, 0.0)]
-    curve = apply(PAIR, measurement({(0, 1): points}), "on paper").links[0].curve
+    curve = apply(PAIR, measurement({(0, 1): points}), "on paper")[0].links[0].curve
     assert curve == Curve(points=((4, 1e-4), (1e3, 1e-4), (1e6, 5e-2)))
 
 
 @needs_lab
 def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> None:
     with Lab(PAIR) as lab:
-        cluster = calibrate(PAIR, lab, sizes_bytes=SIZES)
+        cluster, runtime = calibrate(PAIR, lab, sizes_bytes=SIZES)
     curve = cluster.links[0].curve
     assert rising(curve) and rising(cluster.collectives["all_reduce"][2])
     assert cluster.links[0].bandwidth_bytes_per_s == pytest.approx(RATE * 1448 / 1514, rel=0.1)
@@ -86,8 +87,9 @@ def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> N
     assert cluster.transfer_s(0, 1, 1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.25)
     # a ring all-reduce of S bytes over 2 devices moves S bytes over each link
     assert cluster.collectives["all_reduce"][2].seconds(1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.4)
-    write_cluster(cluster, tmp_path / "measured.yaml")
+    write_cluster(cluster, tmp_path / "measured.yaml", runtime)
     assert read_cluster(tmp_path / "measured.yaml") == cluster
+    assert read_runtime(tmp_path / "measured.yaml") == runtime
 
 
 def test_loopback_is_measured_where_there_is_no_lab(

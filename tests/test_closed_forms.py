@@ -12,6 +12,7 @@ from simulator.engine.reference import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import run
+from simulator.runtime import Runtime
 from simulator.taskgraph import Kind, Route
 from simulator.workload import Layer, Profile
 
@@ -199,8 +200,8 @@ def test_ranks_that_share_cores_share_them_fairly() -> None:
 def test_communication_slows_compute_by_the_given_factor() -> None:
     """Each layer's all-reduce overlaps the next layer's backward, which takes 1.5x as long meanwhile."""
     profile = chain(2, batch=2)
-    cluster = replace(star(2), overlap_slowdown=1.5)
-    report = run(profile, cluster, replicated(profile, 2, synchronisation=Synchronisation(bucket_bytes=0))).report
+    plan = replicated(profile, 2, synchronisation=Synchronisation(bucket_bytes=0))
+    report = run(profile, star(2), plan, runtime=Runtime(overlap_slowdown=1.5)).report
     each_s = 10**6 / BANDWIDTH + 2 * LATENCY
     # while the first all-reduce runs (each_s), backward of the other layer advances by each_s / 1.5
     expected = 2 * 0.03 / 2 + each_s * (1 - 1 / 1.5) + each_s
@@ -218,8 +219,8 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=size)
     graph = builder.build(np.zeros(2), ["l0"])
     free = star(2, latency_s=0.0)
-    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, receive_cpu_s_per_byte=core_s / size)
-    found = simulate(graph, cluster)
+    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
+    found = simulate(graph, cluster, Runtime(receive_cpu_s_per_byte=core_s / size))
     assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
 
 
@@ -227,9 +228,10 @@ def test_the_runtime_adds_to_every_compute_task() -> None:
     """Three layers forward, backward and one update on one device: seven tasks."""
     cluster, profile = star(1), chain(3)
     plan = replicated(profile, 1)
-    slow = replace(cluster, task_overhead_s=0.5)
     expected = run(profile, cluster, plan).report.step_s + 7 * 0.5
-    assert run(profile, slow, plan).report.step_s == pytest.approx(expected, rel=EXACT)
+    assert run(profile, cluster, plan, runtime=Runtime(task_overhead_s=0.5)).report.step_s == pytest.approx(
+        expected, rel=EXACT
+    )
 
 
 @pytest.mark.parametrize(("receiver_s", "end_s"), [(3.0, 1.625), (1.1, 1.6), (0.0, 1.5)])
@@ -240,8 +242,8 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     message = builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=0.5 * BANDWIDTH)
     builder.depend(message, 0)
     free = star(2, latency_s=0.0)
-    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0}, busy_latency_s=0.25)
-    found = simulate(builder.build(np.zeros(2), ["l0"]), cluster)
+    cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
+    found = simulate(builder.build(np.zeros(2), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
     assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)
 
 

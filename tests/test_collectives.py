@@ -18,6 +18,7 @@ from simulator.engine.reference import simulate
 from simulator.errors import InputError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.report.volume import communication_volume
@@ -295,7 +296,7 @@ def test_buckets_leave_one_after_the_other(name: str) -> None:
 def test_a_steps_volume_is_the_collectives(name: str) -> None:
     profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET, servers=1)
     plan = replicated(profile, 8, synchronisation=Synchronisation(collective=name))
-    volume = communication_volume(profile, cluster, plan)
+    volume = communication_volume(ShardedModel(profile, plan), cluster)
     found = run(profile, cluster, plan).report.communication_bytes
     assert np.array(found.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
     assert volume.total == pytest.approx((16 if name == "ps" else 14) * profile.parameter_bytes, EXACT)
@@ -337,7 +338,7 @@ def test_state_lies_with_the_servers() -> None:
         plan = replicated(
             profile, 4, optimizer_state=2.0, synchronisation=Synchronisation(collective=name, serving_workers=servers)
         )
-        held = static_bytes(profile, star(4, servers=1), plan)
+        held = static_bytes(ShardedModel(profile, plan), star(4, servers=1))
         assert held == pytest.approx(np.array(expected) * size)
 
 

@@ -17,6 +17,7 @@ from simulator.convergence.curves import Curves, Interval, Regime, Trial, course
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
 from simulator.convergence.time_to_accuracy import reached_by, regime_of
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.run import run
 
 
@@ -165,10 +166,10 @@ def test_regimes_that_cannot_be(wrong: dict[str, object]) -> None:
 def test_synchronous_plans_share_a_regime_and_pipedream_has_its_own() -> None:
     profile, cluster = chain([1.0, 1.0, 1.0]), switched([1.0] * 3)
     plans = [partition(profile, cluster, batch_size=8) for partition in (data, pipeline)]
-    assert {regime_of(profile, plan) for plan in plans} == {Regime(batch_size=8)}
+    assert {regime_of(ShardedModel(profile, plan)) for plan in plans} == {Regime(batch_size=8)}
     stashed = replace(plans[1], schedule="pipedream", microbatches=4)
     stages = len(stashed.devices)
-    assert regime_of(profile, stashed) == Regime(batch_size=2, method="stashing", staleness=stages - 1)
+    assert regime_of(ShardedModel(profile, stashed)) == Regime(batch_size=2, method="stashing", staleness=stages - 1)
     assert stages > 1
 
 

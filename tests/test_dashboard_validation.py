@@ -20,6 +20,7 @@ from simulator import files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster
 from simulator.run import run
+from simulator.runtime import IDEAL
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 from traces.results.executions import Execution, write_execution
@@ -89,7 +90,7 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     """A validation of one run in which the second layer's forward pass lasted `slow` seconds longer."""
     cluster = CASE.network.cluster([0, 1])
     plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=2)
-    predicted = run(profile, CASE.conditions(cluster), plan)
+    predicted = run(profile, CASE.with_straggler(cluster), plan, runtime=CASE.with_habits(IDEAL))
     late = int(np.flatnonzero(predicted.graph.layer == 1)[0])
     end_s = predicted.timeline.end_s.copy()
     end_s[late] += slow

@@ -17,6 +17,7 @@ from partitioners._hypergraph import Hypergraph, build, exact_grid, grid_of
 from partitioners._kahypar import cut
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
@@ -38,7 +39,7 @@ def test_cut_is_plan_volume_is_simulated_bytes(case: tuple[Profile, Cluster, Pla
     profile, cluster, plan = case
     hypergraph = build(profile, exact_grid(plan, profile))
     parts = [device for layer in profile.layers for device in plan.placements[layer.name].devices]
-    volume = communication_volume(profile, cluster, plan).total
+    volume = communication_volume(ShardedModel(profile, plan), cluster).total
     assert hypergraph.connectivity(parts) == pytest.approx(volume, rel=1e-9)
     assert run(profile, cluster, plan).report.communication_bytes.total == pytest.approx(volume, rel=1e-9)
 
@@ -50,7 +51,7 @@ def test_fused_grid_cut_is_the_volume_of_its_placements(
     grid = grid_of(profile, samples, channels, batch_size=12)
     parts = [random.randrange(3) for _ in range(grid.vertices)]  # type: ignore[attr-defined]
     plan = Plan(model="random", batch_size=12, placements=grid.placements(profile, parts))
-    volume = communication_volume(profile, star(3), plan).total
+    volume = communication_volume(ShardedModel(profile, plan), star(3)).total
     assert build(profile, grid).connectivity(parts) == pytest.approx(volume, rel=1e-9)
 
 

@@ -11,6 +11,7 @@ from partitioners import load
 from partitioners.hypergraph import partition, plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Geometry, Profile
@@ -45,14 +46,14 @@ def test_step_is_never_worse_than_the_other_strategies() -> None:
 def test_volume_is_never_above_that_of_others_as_balanced() -> None:
     profile, cluster = network(), slow_star()
     plan = partition(profile, cluster, batch_size=64, objective="volume", effort=0.2)
-    size = communication_volume(profile, cluster, plan).total
+    size = communication_volume(ShardedModel(profile, plan), cluster).total
     assert plan_imbalance(profile, cluster, plan) <= 0.03 + 1e-6
-    data = communication_volume(profile, cluster, load("data")(profile, cluster, batch_size=64)).total
+    data = communication_volume(ShardedModel(profile, load("data")(profile, cluster, batch_size=64)), cluster).total
     assert size < data / 10  # the fully connected layers stay in one place
     for name in OTHERS:
         other = load(name)(profile, cluster, batch_size=64)
         if plan_imbalance(profile, cluster, other) <= 0.03:
-            assert size <= communication_volume(profile, cluster, other).total
+            assert size <= communication_volume(ShardedModel(profile, other), cluster).total
 
 
 def test_says_which_strategy_it_came_from() -> None:

@@ -14,6 +14,7 @@ from random_inputs import clusters, plans, profiles
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.lowering.crossings import shard_elements
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.plan import Placement, Plan
@@ -60,7 +61,7 @@ def test_a_device_runs_one_task_at_a_time(found: Run) -> None:
 def test_bytes_on_links_are_the_plans_volume(case: tuple[Profile, Cluster, Plan]) -> None:
     profile, cluster, plan = case
     found = run(profile, cluster, plan)
-    volume = communication_volume(profile, cluster, plan)
+    volume = communication_volume(ShardedModel(profile, plan), cluster)
     report = found.report.communication_bytes
     for phase in ("total", "forward", "backward", "synchronisation"):
         assert getattr(report, phase) == pytest.approx(getattr(volume, phase), rel=CLOSE)
@@ -125,7 +126,7 @@ def test_renaming_devices_changes_nothing(case: tuple[Profile, Cluster, Plan], r
 @given(cases())
 def test_every_sample_and_channel_is_computed_once(case: tuple[Profile, Cluster, Plan]) -> None:
     profile, cluster, plan = case
-    graph = lower(profile, cluster, plan)
+    graph = lower(ShardedModel(profile, plan), cluster)
     for kind in (Kind.FORWARD, Kind.BACKWARD):
         for position, layer in enumerate(profile.layers):
             mine = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
@@ -140,11 +141,13 @@ def test_every_sample_and_channel_is_computed_once(case: tuple[Profile, Cluster,
 @given(cases())
 def test_same_inputs_give_the_same_bytes(case: tuple[Profile, Cluster, Plan]) -> None:
     profile, cluster, plan = case
-    graph = lower(profile, cluster, plan)
-    a, b = simulate(graph, cluster), simulate(lower(profile, cluster, plan), cluster)
+    graph = lower(ShardedModel(profile, plan), cluster)
+    a, b = simulate(graph, cluster), simulate(lower(ShardedModel(profile, plan), cluster), cluster)
     assert a.start_s.tobytes() == b.start_s.tobytes()
     assert a.end_s.tobytes() == b.end_s.tobytes()
-    assert measure(profile, cluster, plan, graph, a) == measure(profile, cluster, plan, graph, b)
+    assert measure(ShardedModel(profile, plan), cluster, graph, a) == measure(
+        ShardedModel(profile, plan), cluster, graph, b
+    )
 
 
 @given(runs())

@@ -17,6 +17,7 @@ from partitioners._fabric import Fabric
 from partitioners._optcnn import configurations, cost_tables, placement_of
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.collectives import parameter_server, ring
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Profile
@@ -93,7 +94,7 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
     strategy = [source.draw(st.integers(0, len(options) - 1)) for options in tables.configurations]
     chosen = zip(profile.layers, tables.configurations, strategy, strict=True)
     placements = {layer.name: placement_of(options[i]) for layer, options, i in chosen}
-    volume = communication_volume(profile, cluster, template(profile, 4, placements=placements))
+    volume = communication_volume(ShardedModel(profile, template(profile, 4, placements=placements)), cluster)
     total = sum(float(table[strategy[i], strategy[j]]) for (i, j), table in tables.transfer_s.items())
     if all(len(readers) < 2 for readers in profile.consumers):
         assert total == pytest.approx(volume.forward + volume.backward)

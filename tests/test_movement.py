@@ -11,7 +11,7 @@ from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
 import partitioners
-from simulator.elastic.movement import Placed, movement, state_bytes
+from simulator.elastic.movement import Placed, movement
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, split
 from simulator.network.topologies import take
@@ -74,7 +74,7 @@ def test_what_a_vanished_device_alone_held_is_lost() -> None:
     new = Placed(plan=replace(plan, placements=dict.fromkeys("ab", Placement(devices=(0,)))), members=(0,))
     assert movement(profile, CLUSTER, old, new, [0]).lost_bytes == 3 * MB
     assert movement(profile, CLUSTER, old, new).lost_bytes == 0
-    assert state_bytes(profile, plan) == 6 * MB
+    assert plan.state_bytes(profile) == 6 * MB
 
 
 @settings(max_examples=60)
@@ -104,7 +104,7 @@ Channel = tuple[int, int]
 def channels(profile: Profile, plan: Plan) -> dict[Channel, set[int]]:
     """The devices that hold each (layer, channel)."""
     found: dict[Channel, set[int]] = {}
-    for piece in replicas_of(profile, plan):
+    for piece in replicas_of(profile, plan.placements):
         one = profile.layers[piece.layer]
         first, last = split(one.channels, plan.placements[one.name].degrees[1])[piece.slot]
         found |= {(piece.layer, channel): set(piece.devices) for channel in range(first, last)}

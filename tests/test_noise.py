@@ -10,6 +10,7 @@ from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
 from simulator.engine.noise import Noise
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.run import run
 
@@ -24,7 +25,7 @@ def test_a_straggler_is_a_slower_device() -> None:
 
 def test_jitter_has_its_mean_and_spread_and_leaves_transfers_alone() -> None:
     profile = chain(40, batch=2400)
-    graph = lower(profile, star(4), staged(profile, 4, 400, "gpipe"))
+    graph = lower(ShardedModel(profile, staged(profile, 4, 400, "gpipe")), star(4))
     noisy = Noise(jitter=0.2, seed=1).disturb(graph)
     compute = ~graph.is_transfer & (graph.seconds > 0)
     factors = noisy.seconds[compute] / graph.seconds[compute]
@@ -34,7 +35,7 @@ def test_jitter_has_its_mean_and_spread_and_leaves_transfers_alone() -> None:
 
 
 def test_same_seed_same_durations() -> None:
-    graph = lower(chain(4), star(2), staged(chain(4), 2, 4, "1f1b"))
+    graph = lower(ShardedModel(chain(4), staged(chain(4), 2, 4, "1f1b")), star(2))
     a, b, c = (Noise(jitter=0.1, seed=seed).disturb(graph).seconds for seed in (7, 7, 8))
     assert np.array_equal(a, b) and not np.array_equal(a, c)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -13,8 +12,10 @@ from partitioners import data, pipeline
 from partitioners.model import partition as model_parallel
 from simulator import files
 from simulator.errors import RunError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
+from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.taskgraph import Kind, TaskGraph
 from traces.results.executions import Execution
 from traces.results.observed_timeline import Seen, execution
@@ -24,7 +25,7 @@ F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 
 def two_stages() -> TaskGraph:
     profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0])
-    return lower(profile, cluster, model_parallel(profile, cluster, batch_size=8))
+    return lower(ShardedModel(profile, model_parallel(profile, cluster, batch_size=8)), cluster)
 
 
 def both_ranks() -> list[list[Seen]]:
@@ -86,14 +87,16 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
     from traces.runs.torch_runtimes.pipelining import run_pipeline
 
     profile = files.read_profile("vgg_small")
-    cluster = replace(flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9)), rendezvous=strategy != "data")
+    cluster = flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9))
+    runtime = IDEAL if strategy == "data" else TORCH_PIPELINING
     if strategy == "data":
         plan = data.partition(profile, cluster, batch_size=8)
         run = run_ddp
     else:
         plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=4, schedule=strategy)
         run = run_pipeline
-    return lower(profile, cluster, plan), run(profile, cluster, plan, steps=2, timeout_s=60).execution
+    graph = lower(ShardedModel(profile, plan), cluster, runtime)
+    return graph, run(profile, cluster, plan, steps=2, timeout_s=60).execution
 
 
 @pytest.mark.alone

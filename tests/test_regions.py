@@ -10,6 +10,7 @@ from test_closed_forms import star
 
 from simulator.lowering.crossings import crossings_of, reads_of, replicas_of
 from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Placement, Plan
 from simulator.report.volume import communication_volume
 from simulator.workload import Geometry, Layer, Profile
@@ -124,7 +125,7 @@ def test_overlapping_halos_on_one_device_count_once() -> None:
     profile = two(layer("a", "conv", (1, 8, 2)), layer("b", "conv", (1, 8, 2), "a", geometry=conv))
     placements = {"a": Placement(devices=(0,)), "b": Placement(degrees=(1, 1, 4, 1), devices=(1, 1, 0, 0))}
     plan = Plan(model="two", batch_size=BATCH, placements=placements)
-    volume = communication_volume(profile, star(2), plan)
+    volume = communication_volume(ShardedModel(profile, plan), star(2))
     assert volume.forward == 5 * 2 * BATCH * 4
     assert volume.matrix == ((0.0, volume.forward), (volume.forward, 0.0))
 
@@ -137,5 +138,5 @@ def test_replicas_are_the_devices_of_a_channel_slot(devices: tuple[int, ...], ho
     profile = two(layer("a", "linear", (8, 1, 1), parameter_bytes=100), layer("b", "relu", (8, 1, 1), "a"))
     placement = Placement(degrees=(2, 2, 1, 1), devices=devices)
     plan = Plan(model="two", batch_size=BATCH, placements={"a": placement, "b": placement})
-    assert [piece.devices for piece in replicas_of(profile, plan)] == holders
-    assert [piece.parameter_bytes for piece in replicas_of(profile, plan)] == [50, 50]
+    assert [piece.devices for piece in replicas_of(profile, plan.placements)] == holders
+    assert [piece.parameter_bytes for piece in replicas_of(profile, plan.placements)] == [50, 50]

@@ -10,9 +10,11 @@ from test_closed_forms import chain, staged, star
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.schedules import SCHEDULES, SPLIT, schedule
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Placement, Plan
 from simulator.run import Run, run
+from simulator.runtime import TORCH_PIPELINING
 from simulator.taskgraph import Kind
 
 
@@ -131,7 +133,7 @@ def test_torch_receives_only_when_it_needs_to() -> None:
     size = profile.layers[0].output_bytes / 2
     fast = star(2, bandwidth=size, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01    ab", "  01ab"]
-    assert picture(run(profile, replace(fast, rendezvous=True), plan), 1.0) == ["01     a b", "  0 1ab"]
+    assert picture(run(profile, fast, plan, runtime=TORCH_PIPELINING), 1.0) == ["01     a b", "  0 1ab"]
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
@@ -140,7 +142,7 @@ def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
-    found = run(profile, replace(fast, rendezvous=True), plan)
+    found = run(profile, fast, plan, runtime=TORCH_PIPELINING)
     assert picture(found, 1.0) == ["01   a   b", "  0a  1b"]
     began_s = {
         (int(found.graph.kind[task]), int(found.graph.microbatch[task])): float(found.timeline.start_s[task])
@@ -157,7 +159,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
     """After which of its passes each rank posts each receive: ours against torch's own lowering of the same passes."""
     torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules", reason="torch is not installed")
     stages = devices * chunks
-    profile, instructions = chain(stages), SCHEDULES[name]
+    profile, instructions = chain(stages), SCHEDULES[name].order
     assert instructions is not None
     letters = {Kind.FORWARD: "F", Kind.BACKWARD: "I" if name == "zero-bubble" else "B", Kind.WEIGHT: "W"}
     passes = {
@@ -177,7 +179,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
                 last = action
     placements = {layer.name: Placement(devices=(i % devices,)) for i, layer in enumerate(profile.layers)}
     plan = Plan(model="chain", batch_size=48, microbatches=microbatches, placements=placements, schedule=name)
-    graph = lower(profile, replace(star(devices), rendezvous=True), plan)
+    graph = lower(ShardedModel(profile, plan), star(devices), TORCH_PIPELINING)
     start, successors = graph.successors()
     found = set()
     for word in np.flatnonzero(graph.kind == Kind.READY).tolist():

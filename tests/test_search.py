@@ -17,6 +17,7 @@ from small_networks import chain, layer, network
 import partitioners
 from simulator import cli, files
 from simulator.cluster import Cluster
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
@@ -57,7 +58,7 @@ def test_no_plan_beats_the_bounds(data: st.DataObject) -> None:
     plan = data.draw(random_inputs.plans(profile, cluster))
     report = run(profile, cluster, plan).report
     assert compute_bound_s(profile, cluster, plan.batch_size) <= report.step_s * (1 + 1e-9)
-    assert graph_bound_s(lower(profile, cluster, plan), cluster) <= report.step_s * (1 + 1e-9)
+    assert graph_bound_s(lower(ShardedModel(profile, plan), cluster), cluster) <= report.step_s * (1 + 1e-9)
     assert memory_bound_bytes(profile, cluster, plan.optimizer_state) <= report.peak_memory_bytes * (1 + 1e-9)
 
 

@@ -16,8 +16,9 @@ from partitioners import pipeline
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
-from simulator.lowering.schedules import stages
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
+from simulator.runtime import IDEAL
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
@@ -73,9 +74,9 @@ def test_ranks_on_one_core_share_it() -> None:
 
 def test_conditions_slow_the_straggler_only() -> None:
     cluster = CASE.network.cluster([0, 1])
-    assert replace(CASE, straggler=1).conditions(cluster).speeds == (1.0, 0.5)
-    assert CASE.conditions(cluster).speeds == (1.0, 1.0)
-    assert replace(CASE, via="pipelining").conditions(cluster).rendezvous
+    assert replace(CASE, straggler=1).with_straggler(cluster).speeds == (1.0, 0.5)
+    assert CASE.with_straggler(cluster).speeds == (1.0, 1.0)
+    assert replace(CASE, via="pipelining").with_habits(IDEAL).rendezvous and not CASE.with_habits(IDEAL).rendezvous
 
 
 def test_summary_has_mean_bias_and_worst() -> None:
@@ -106,7 +107,7 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
     steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
     ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "watched": [[]]} for each in steps]
     profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
-    found = combined(lower(profile, cluster, make_plan(CASE, profile, cluster)), ranks)
+    found = combined(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
     assert (found.steps_s, found.sent_bytes, found.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
 
 
@@ -117,7 +118,7 @@ def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str
     cluster = validation_cases.Network(ranks=2, mbit=1000).cluster([0, 1])
     plan = pipeline.partition(profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
     trained = Trained(load(model).build()).eval()
-    names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]
+    names = [[profile.layers[layer].name for layer in layers] for layers in ShardedModel(profile, plan).stages]
     value = data = torch.randn(2, *load(model).input_shape)
     whole = trained.model(data)
     for part in cut(trace(trained), names, Watch(0, [])):

@@ -2,16 +2,16 @@
 
 breakdown     where the step goes: device time by what it was spent on, adding up to 100 %
 convergence   accuracy over simulated seconds of training, one line per strategy, and where each reaches the target
-layers        A profile: time by layer, one layer's measured scaling, and the network's layers with their joins
+layers        a profile: time by layer, one layer's measured scaling, and the network's layers with their joins
 load_balance  load balance: each device's compute over the mean, and each layer's
 memory        peak memory of each device against its capacity
 network       the network: its topology with what each link carried, and every busy link's utilisation over the step
-scenario      A job over time: throughput under each policy, the devices that it has, and what happened when
-span_columns  A run's spans as one block of bytes that the canvas reads without parsing, and single tasks in words
-standalone    A report as one HTML file that needs neither a server nor a network: figures, timelines and their
+scenario      a job over time: throughput under each policy, the devices that it has, and what happened when
+span_columns  a run's spans as one block of bytes that the canvas reads without parsing, and single tasks in words
+standalone    a report as one HTML file that needs neither a server nor a network: figures, timelines and their
               scripts inside
 style         what all figures share: the palette, the frame, names and colours of devices
-sweep         A sweep: one quantity over one or two parameters, the trade-off of two quantities, and all of it at
+sweep         a sweep: one quantity over one or two parameters, the trade-off of two quantities, and all of it at
               once
 swimlanes     the partition: a lane per device, the layers along it; a sharded layer stands in each lane that holds
               a shard

@@ -3,7 +3,7 @@
 cards       the frame of a card: a title, its controls, an export menu, the figure
 clientside  callbacks that run in the browser: functions of assets/page.js
 controls    the left rail: one control for each field of a Configuration, and what to say beside it
-exports     A run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
+exports     a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
             again
 routes      what the browser fetches beside callbacks: the timeline's spans and the exported files
 security    what the server lets in and what browsers may do with what it sends

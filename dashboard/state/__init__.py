@@ -2,7 +2,7 @@
 
 advice         what to try next: a fixed list of single changes to a configuration, each simulated, the best one
                first
-blocks         A network folded for reading: consecutive blocks of layers that repeat become one row with a count
+blocks         a network folded for reading: consecutive blocks of layers that repeat become one row with a count
 configuration  what the user has set: a Configuration, and its two written forms, a URL query and a command line
 convergence    accuracy over simulated time: what each strategy's step makes of the measured curves of a network. No
                Dash here

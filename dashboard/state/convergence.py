@@ -14,6 +14,7 @@ from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Curves
 from simulator.convergence.time_to_accuracy import Reached, reached_by, regime_of
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 
 LEVELS = 40
 
@@ -62,7 +63,7 @@ def _course(outcome: Outcome, curves: Curves) -> Course | None:
     if outcome.run is None or outcome.cluster is None:
         return None
     plan, report = outcome.run.plan, outcome.run.report
-    regime = regime_of(outcome.profile, plan)
+    regime = regime_of(ShardedModel(outcome.profile, plan))
     rows = []
     for level in _levels(curves):
         try:

@@ -21,9 +21,9 @@ from simulator.network import catalogue
 from simulator.plan import Plan
 from simulator.workload import Profile
 
-_HERE = Path(__file__).resolve().parent
-EXAMPLES = _HERE / "examples" if (_HERE / "examples").exists() else _HERE.parent / "examples"
-"""In an installed package beside this file, in the repository beside the package."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+EXAMPLES = _PACKAGE / "examples" if (_PACKAGE / "examples").exists() else _PACKAGE.parent / "examples"
+"""In an installed package inside it, in the repository beside it."""
 MOST_EVENTS = 100
 MOST_CHECKPOINTS = 5000
 MOST_DEVICES = 64

@@ -19,6 +19,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue, topologies
 from simulator.plan import Plan, Synchronisation
 from simulator.report.metrics import measure
@@ -129,7 +130,7 @@ class Store:
             reason = f"{error}; choose on Explore the profile, machine and strategy that the run was made with"
             return replace(predicted, run=None, reason=reason), None
         plan, graph, timeline = predicted.run.plan, predicted.run.graph, execution.timeline
-        report = measure(predicted.profile, predicted.cluster, plan, graph, timeline)
+        report = measure(ShardedModel(predicted.profile, plan), predicted.cluster, graph, timeline)
         return replace(predicted, run=Run(plan=plan, graph=graph, timeline=timeline, report=report)), compared
 
     def _forget(self) -> None:

@@ -13,6 +13,7 @@ from simulator.errors import InputError
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.plan import Plan
+    from simulator.runtime import Runtime
     from simulator.workload import Profile
 
 OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
@@ -130,6 +131,13 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, _share(value), "as asked for")
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
+
+
+def read_runtime(args: argparse.Namespace) -> Runtime:
+    """The runtime that the cluster's file was measured with; the ideal one for a preset."""
+    from simulator.network import catalogue
+
+    return catalogue.read_runtime(args.cluster)
 
 
 def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **step: Any) -> Plan:

@@ -64,13 +64,17 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator import files
     from simulator.run import run as simulate
+    from simulator.runtime import TORCH_PIPELINING
     from traces.results.timeline_comparison import compare
 
     plan = files.read_plan(args.plan)
     profile = files.read_profile(args.profile or plan.model)
     cluster = _options.read_cluster(args, plan.synchronisation.collective)
-    cluster = replace(cluster, rendezvous=args.via == "pipelining")
-    done = simulate(profile, cluster, plan)
+    runtime = _options.read_runtime(args)
+    if args.via == "pipelining":
+        habits = TORCH_PIPELINING
+        runtime = replace(runtime, rendezvous=habits.rendezvous, gradient_scaling=habits.gradient_scaling)
+    done = simulate(profile, cluster, plan, runtime=runtime)
     reason = namespaces.available()
     loopback = args.network == "loopback" or (args.network is None and reason is not None)
     if loopback:
@@ -82,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         elif args.via == "pipelining":
             found = pipelining.run_pipeline(profile, cluster, plan, **chosen).execution
         else:
-            found = execute.execute(profile, cluster, plan, **chosen)
+            found = execute.execute(profile, cluster, plan, runtime=runtime, **chosen)
     if args.output:
         executions.write_execution(found, args.output)
     if args.trace_out:

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
     plan = given or _made(args, profile, cluster)
-    done = simulate(profile, cluster, plan, _noise(args))
+    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args), noise=_noise(args))
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
     if args.trace_out:

@@ -8,16 +8,17 @@ from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Curves, Interval, Method, Regime, Samples
-from simulator.lowering.schedules import STASHING, stages
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.workload import Profile
 
 
-def regime_of(profile: Profile, plan: Plan) -> Regime:
-    """The regime in which `plan` trains: synchronous, unless its schedule stashes weights and has several stages."""
-    if plan.schedule in STASHING:
-        behind = len(stages(profile, plan)) - 1
+def regime_of(model: ShardedModel) -> Regime:
+    """The regime in which a plan trains: synchronous, unless its schedule stashes weights and has several stages."""
+    plan = model.plan
+    if model.schedule.stashes_weights:
+        behind = len(model.stages) - 1
         method: Method = "stashing" if behind else "synchronous"
         return Regime(batch_size=plan.microbatch_size, method=method, staleness=behind)
     return Regime(batch_size=plan.batch_size)
@@ -57,7 +58,7 @@ def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, sam
 
 def reached_by(curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report) -> Reached:
     """When `plan`, whose simulated step is `run`, reaches the target."""
-    return reached(curves, target, regime_of(profile, plan), cluster, run.samples_per_s)
+    return reached(curves, target, regime_of(ShardedModel(profile, plan)), cluster, run.samples_per_s)
 
 
 def _finite(value: Any) -> Any:

@@ -1,12 +1,12 @@
 """Jobs whose devices join, leave, fail and slow down, and what each change costs.
 
-job              A job lives through a scenario: steady steps between events, each simulated once per configuration
+job              a job lives through a scenario: steady steps between events, each simulated once per configuration
 job_account      the account of a job that lived through a scenario: what it did when, and what each event cost
 movement         what must move when one plan takes over from another: pieces of parameters to devices that do not
                  hold them
 reconfiguration  what it costs to change the devices of a running job: each policy is a sum of named parts that can
                  be measured
-scenario         A training run whose devices change: what a scenario file says
+scenario         a training run whose devices change: what a scenario file says
 """
 
 from simulator.elastic.job import live_through

@@ -97,11 +97,6 @@ def renumbered(old: Placed, members: Sequence[int]) -> Plan:
     return replace(old.plan, placements=placements)
 
 
-def state_bytes(profile: Profile, plan: Plan) -> float:
-    """Bytes of a checkpoint: all parameters with their optimizer state, once."""
-    return profile.parameter_bytes * (1 + plan.optimizer_state)
-
-
 def _pieces(profile: Profile, old: Placed, new: Placed) -> Iterable[tuple[int, set[int], set[int]]]:
     """(bytes, devices that hold it, devices that need it) of every piece that both plans leave whole."""
     had, needs = _holders(profile, old), _holders(profile, new)
@@ -119,7 +114,7 @@ Holders = list[tuple[Interval, set[int]]]
 def _holders(profile: Profile, placed: Placed) -> Mapping[int, Holders]:
     """By layer, its channel slots and the devices that use each."""
     found: dict[int, Holders] = {i: [] for i in range(len(profile.layers))}
-    for piece in replicas_of(profile, placed.plan):
+    for piece in replicas_of(profile, placed.plan.placements):
         layer = profile.layers[piece.layer]
         slot = split(layer.channels, placed.plan.placements[layer.name].degrees[1])[piece.slot]
         found[piece.layer].append((slot, {placed.members[device] for device in piece.devices}))

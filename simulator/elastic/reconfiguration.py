@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator import files
 from simulator.cluster import Cluster, Curve
-from simulator.elastic.movement import Placed, movement, state_bytes
+from simulator.elastic.movement import Placed, movement
 from simulator.errors import require, require_time
 from simulator.lowering.crossings import replicas_of
 from simulator.workload import Profile
@@ -104,7 +104,7 @@ class Reconfiguration:
 
     def restart(self, new: Placed, *, planned: bool = True) -> Change:
         """Stop everything and start again on the devices of `new`; unplanned, from the last checkpoint."""
-        size, costs = state_bytes(self.profile, new.plan), self.overheads
+        size, costs = new.plan.state_bytes(self.profile), self.overheads
         before = {WRITE: costs.checkpoint_write.seconds(size)} if planned else {DETECT: costs.detect_s}
         start = self._starting(new.members)
         after = {GROUPS: costs.groups_s(len(new.members)), READ: costs.checkpoint_read.seconds(size)}
@@ -114,7 +114,7 @@ class Reconfiguration:
 
     def resume(self, new: Placed) -> Change:
         """Start on the devices of `new` where nothing runs, from the last checkpoint."""
-        read = {READ: self.overheads.checkpoint_read.seconds(state_bytes(self.profile, new.plan))}
+        read = {READ: self.overheads.checkpoint_read.seconds(new.plan.state_bytes(self.profile))}
         groups = {GROUPS: self.overheads.groups_s(len(new.members))}
         return Change(policy="resume", parts_s={**self._starting(new.members), **groups, **read})
 
@@ -137,13 +137,13 @@ class Reconfiguration:
         moved, costs = movement(self.profile, self.cluster, old, new, left), self.overheads
         parts = {DETECT: costs.detect_s, **self._regrouping(old, new)}
         if moved.lost_bytes:
-            read = costs.checkpoint_read.seconds(state_bytes(self.profile, new.plan))
+            read = costs.checkpoint_read.seconds(new.plan.state_bytes(self.profile))
             return Change(policy="recover", parts_s={**parts, READ: read}, rolls_back=True)
         return Change(policy="recover", parts_s={**parts, MOVE: moved.seconds(self.cluster)}, moved_bytes=moved.bytes)
 
     def checkpoint_s(self, placed: Placed) -> float:
         """Seconds to write a checkpoint."""
-        return self.overheads.checkpoint_write.seconds(state_bytes(self.profile, placed.plan))
+        return self.overheads.checkpoint_write.seconds(placed.plan.state_bytes(self.profile))
 
     def _moving(
         self, policy: str, old: Placed, new: Placed, available: Iterable[int], beside: Mapping[str, float]
@@ -180,5 +180,5 @@ def _between(points: Mapping[int, float], devices: int) -> float:
 
 def _groups(profile: Profile, placed: Placed) -> tuple[set[int], set[tuple[int, ...]]]:
     """The members, and the sets of devices that hold copies of a piece."""
-    copies = {tuple(placed.members[i] for i in piece.devices) for piece in replicas_of(profile, placed.plan)}
+    copies = {tuple(placed.members[i] for i in piece.devices) for piece in replicas_of(profile, placed.plan.placements)}
     return set(placed.members), copies

@@ -20,6 +20,7 @@ from simulator.cluster import Cluster
 from simulator.errors import StuckError
 from simulator.network.max_min import ActivityClass, Sharing
 from simulator.network.transfers import Transfer, core_seconds, transfers, uncontended_s
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
 
@@ -27,12 +28,12 @@ _LATE = EventPriority(2)
 """SimPy event priority after all ordinary events of the same instant (0 urgent, 1 normal)."""
 
 
-def simulate(graph: TaskGraph, cluster: Cluster) -> Timeline:
-    """Run `graph` on `cluster`. Same inputs give the same timeline, bit for bit.
+def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL) -> Timeline:
+    """Run `graph` on `cluster` as `runtime` does. Same inputs give the same timeline, bit for bit.
 
     Raises StuckError, naming blocked tasks and what each waits for, when the graph has a cycle.
     """
-    run = _Run(graph, cluster)
+    run = _Run(graph, cluster, runtime)
     run.environment.run()
     if run.unfinished:
         raise StuckError(_explain(graph, run.start_s, run.end_s))
@@ -40,7 +41,7 @@ def simulate(graph: TaskGraph, cluster: Cluster) -> Timeline:
 
 
 class _Run:
-    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+    def __init__(self, graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> None:
         self.environment = simpy.Environment()
         self.unfinished = len(graph)
         self.start_s: list[float] = [inf] * len(graph)
@@ -58,7 +59,7 @@ class _Run:
         self._woken: set[int] = set()
         self._idle: list[Event | None] = [None] * len(cluster.devices)
         self._wake: Event | None = None
-        self._setup_sharing(graph, cluster)
+        self._setup_sharing(graph, cluster, runtime)
         for device in range(len(cluster.devices)):
             self.environment.process(self._run_device(device))
         self.environment.process(self._run_network())
@@ -66,15 +67,15 @@ class _Run:
             if not self._waits[task]:
                 self._make_ready(task)
 
-    def _setup_sharing(self, graph: TaskGraph, cluster: Cluster) -> None:
+    def _setup_sharing(self, graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> None:
         """Links are resources; so are the cores of hosts that have fewer than devices, or whose transfers use them."""
-        self._core_seconds = core_seconds(graph, cluster)
+        self._core_seconds = core_seconds(graph, cluster, runtime)
         costly = any(self._core_seconds)
         hosts = [host for host, cores in cluster.host_cores.items() if costly or cores < _devices_on(cluster, host)]
         capacities = [link.bandwidth_bytes_per_s for link in cluster.links]
         self._sharing = Sharing(capacities + [cluster.host_cores[host] for host in hosts])
-        slowed = cluster.overlap_slowdown > 1
-        self._slow_rate = 1 / cluster.overlap_slowdown
+        slowed = runtime.overlap_slowdown > 1
+        self._slow_rate = 1 / runtime.overlap_slowdown
         self._compute: list[ActivityClass | None] = []
         for device in cluster.devices:
             weights = {len(capacities) + hosts.index(device.host): 1.0} if device.host in hosts else {}
@@ -83,7 +84,7 @@ class _Run:
         self._slowed_devices = [route.devices if slowed else () for route in graph.routes]
         self._route: list[int] = graph.route.tolist()
         self._finished: dict[int, Event] = {}
-        self._busy_latency_s, self._routes = cluster.busy_latency_s, graph.routes
+        self._busy_latency_s, self._routes = runtime.busy_latency_s, graph.routes
         host = [device.host for device in cluster.devices]
         self._neighbours = [
             [other for other in range(len(host)) if host[other] == mine and mine in cluster.host_cores] for mine in host

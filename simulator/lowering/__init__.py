@@ -1,52 +1,49 @@
 """From a profile and a plan to the tasks of one training step.
 
+buckets          buckets: which parameter gradients travel together in one collective
 costs            what a shard of a layer costs, interpolated from the layer's measured points
 crossings        which shard reads which, and what therefore crosses between devices
 gradients        gradient synchronisation and update: the tasks of a step after and beside the backward pass
 graph_builder    making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
 passes           the forward and backward passes of a plan's shards: what they take, hold and add up
-rendezvous       pipelines whose stages meet for each message, as torch's do: gloo and NCCL move nothing until both
-                 ends ask
+rendezvous       rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do
+                 under torch
 sample_shares    sharing samples out over devices of unequal speed so that the slowest is done as early as possible
-schedules        in which order a device runs the forward and backward passes of its micro-batches
+schedules/       in which order a device runs the passes of its micro-batches, one file per schedule
 shard_regions    which part of a layer a shard is, and which part of its input it needs
-step             profile, Cluster, Plan -> TaskGraph
+sharded_model    ShardedModel: everything that follows from a profile and a plan, derived once and read by all who
+                 need it
+stages           the stages of a plan: which layers a device, or a set of replicas, runs between two messages
+step             ShardedModel, Cluster, Runtime -> TaskGraph
 weight_stashing  PipeDream's pipeline: no flush, so every stage updates its own weights after each backward pass
 """
 
+from simulator.lowering.buckets import Bucket
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import Reads, crossings_of, element_bytes, reads_of, replicas_of
-from simulator.lowering.gradients import Bucket, buckets, static_bytes
+from simulator.lowering.crossings import Reads, crossings_of, replicas_of
+from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.passes import pass_seconds
 from simulator.lowering.sample_shares import Seconds, balanced_shares, split_by_time
-from simulator.lowering.schedules import CHUNKED, SCHEDULES, STASHING, stages
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 
 __all__ = [
-    "CHUNKED",
-    "SCHEDULES",
-    "STASHING",
     "Bucket",
     "GraphBuilder",
     "Interval",
     "Reads",
     "Seconds",
+    "ShardedModel",
     "balanced_shares",
-    "buckets",
     "channel_bytes",
     "crossings_of",
-    "element_bytes",
     "lower",
-    "pass_seconds",
     "reads",
-    "reads_of",
     "replicas_of",
     "shard_seconds",
     "shards",
     "split",
     "split_by_time",
-    "stages",
     "static_bytes",
 ]

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
-from simulator.plan import Placement, Plan
-from simulator.taskgraph import Floats, Ints
+from simulator.plan import Placement
+from simulator.taskgraph import Ints
 from simulator.workload import Profile
 
 
@@ -121,13 +121,6 @@ def _union(low: Ints, high: Ints) -> int:
     return int(volume[covered].sum())
 
 
-def element_bytes(profile: Profile, position: int) -> float:
-    """Bytes of one output element of a layer."""
-    layer = profile.layers[position]
-    channels, height, width = layer.output_shape
-    return layer.output_bytes / (profile.batch_size * channels * height * width)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
     """The devices that hold copies of one parameter piece of a layer, and its bytes."""
@@ -138,28 +131,16 @@ class Replicas:
     devices: tuple[int, ...]
 
 
-def replicas_of(profile: Profile, plan: Plan) -> list[Replicas]:
+def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:
     """Every parameter piece (layer, channel slot) with the devices that use it."""
-    found = []
+    pieces = []
     for position, layer in enumerate(profile.layers):
         if not layer.parameter_bytes:
             continue
-        placement = plan.placements[layer.name]
+        placement = placements[layer.name]
         devices = placement.array
         for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
             holders = tuple(sorted(set(devices[:, slot].ravel().tolist())))
             size = channel_bytes(layer.parameter_bytes, layer.channels, interval)
-            found.append(Replicas(layer=position, slot=slot, parameter_bytes=size, devices=holders))
-    return found
-
-
-def shard_elements(profile: Profile, placement: Placement, position: int, samples: int) -> Floats:
-    """Output elements of each shard of a layer."""
-    sizes = [
-        np.array([b - a for a, b in axis])
-        for axis in shards(profile.layers[position], samples, placement.degrees, placement.samples)
-    ]
-    product = np.ones((), dtype=np.float64)
-    for size in sizes:
-        product = np.multiply.outer(product, size)
-    return product.ravel()
+            pieces.append(Replicas(layer=position, slot=slot, parameter_bytes=size, devices=holders))
+    return pieces

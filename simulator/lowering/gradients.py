@@ -4,66 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.collectives import UPDATES_ON_SERVER, Step, collective, serving
-from simulator.lowering.crossings import Replicas, replicas_of
+from simulator.collectives import Step, serving
+from simulator.lowering.buckets import Bucket, update_seconds
+from simulator.lowering.crossings import Replicas
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.schedules import STASHING
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
-from simulator.workload import Profile
 
 Backwards = Callable[[int, int, int], Ints]
 """(layer, channel slot, device) -> every backward task, of all micro-batches, that adds to that gradient."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel."""
-
-    group: tuple[int, ...]
-    pieces: tuple[Replicas, ...]
-    size_bytes: int
-    sent_bytes: float
-    update_s: float
-
-    def steps(self, cluster: Cluster, plan: Plan) -> list[Step]:
-        """The collective's steps for this bucket."""
-        chosen = plan.synchronisation
-        return collective(chosen.collective, chosen.serving_workers)(
-            cluster, self.group, self.sent_bytes, self.update_s
-        )
-
-
-def buckets(profile: Profile, plan: Plan) -> list[Bucket]:
-    """Buckets in the order in which they fill: gradients become ready from the last layer to the first."""
-    open_pieces: dict[tuple[int, ...], list[Replicas]] = defaultdict(list)
-    found: list[Bucket] = []
-
-    def close(group: tuple[int, ...]) -> None:
-        pieces = tuple(open_pieces.pop(group))
-        size = sum(piece.parameter_bytes for piece in pieces)
-        sent = plan.synchronisation.sent_bytes(size, profile.dtype)
-        update_s = sum(_update_s(profile, piece) for piece in pieces)
-        found.append(Bucket(group=group, pieces=pieces, size_bytes=size, sent_bytes=sent, update_s=update_s))
-
-    for piece in reversed(replicas_of(profile, plan)):
-        if len(piece.devices) > 1 and piece.parameter_bytes:
-            open_pieces[piece.devices].append(piece)
-            held = sum(other.parameter_bytes for other in open_pieces[piece.devices])
-            if held >= plan.synchronisation.bucket_bytes:
-                close(piece.devices)
-    for group in list(open_pieces):
-        close(group)
-    return found
-
-
 def add_synchronisation(
-    builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan, backwards: Backwards, whole: list[Ints]
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: Backwards, whole: list[Ints]
 ) -> None:
     """Append the collectives and the optimizer's updates.
 
@@ -73,9 +31,10 @@ def add_synchronisation(
     after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
     stashed, each backward pass has an update of its own already.
     """
+    plan = model.plan
     delivered: dict[int, list[int]] = defaultdict(list)
     previous: dict[tuple[int, ...], _Sent] = {}
-    for number, bucket in enumerate(buckets(profile, plan)):
+    for number, bucket in enumerate(model.buckets):
         steps = bucket.steps(cluster, plan)
         ready = _add_ready(builder, cluster, plan, bucket, number, backwards, whole)
         tasks = _add_steps(builder, bucket, number, steps, ready)
@@ -85,9 +44,9 @@ def add_synchronisation(
         if bucket.group in previous:
             _follow(builder, plan, (steps, tasks), previous[bucket.group])
         previous[bucket.group] = steps, tasks
-    if plan.schedule in STASHING:
+    if model.schedule.stashes_weights:
         return
-    for device, seconds in local_updates(profile, plan).items():
+    for device, seconds in model.local_update_s.items():
         speed = cluster.devices[device].speed
         last = np.iinfo(np.int64).max
         task = int(builder.add(Kind.UPDATE, 1, device=device, seconds=seconds / speed, priority=last)[0])
@@ -148,7 +107,7 @@ _Sent = tuple[list[Step], list[int]]
 
 def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> None:
     """Let a bucket leave after the one before it."""
-    if plan.synchronisation.collective in UPDATES_ON_SERVER:
+    if plan.synchronisation.updates_on_server:
         builder.depend(sent[1], before[1])
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
@@ -156,42 +115,26 @@ def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> No
         builder.depend(task, sorted({last[device] for device in step.needs}))
 
 
-def addition_s(profile: Profile, piece: Replicas) -> float:
+def addition_s(model: ShardedModel, piece: Replicas) -> float:
     """Seconds at speed 1 to add a gradient to another.
 
     It reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that size in all (the
     buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory does.
     """
-    return 3 / 8 * _update_s(profile, piece)
+    return 3 / 8 * update_seconds(model.profile, piece)
 
 
-def _update_s(profile: Profile, piece: Replicas) -> float:
-    layer = profile.layers[piece.layer]
-    return layer.update_s * piece.parameter_bytes / layer.parameter_bytes
-
-
-def local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
-    """Per device, the seconds of its optimizer at speed 1 for the parameters that no server updates."""
-    on_server = plan.synchronisation.collective in UPDATES_ON_SERVER
-    found: dict[int, float] = defaultdict(float)
-    for piece in replicas_of(profile, plan):
-        if not (on_server and len(piece.devices) > 1):
-            for device in piece.devices:
-                found[device] += _update_s(profile, piece)
-    return dict(sorted(found.items()))
-
-
-def static_bytes(profile: Profile, cluster: Cluster, plan: Plan) -> Floats:
+def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state."""
     held = np.zeros(len(cluster.devices))
-    chosen = plan.synchronisation
-    for piece in replicas_of(profile, plan):
-        served = chosen.collective in UPDATES_ON_SERVER and len(piece.devices) > 1
-        held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else plan.optimizer_state))
-        if served and chosen.collective == "ps-workers":
-            servers = serving(cluster, piece.devices, chosen.serving_workers)
-            held[list(servers)] += piece.parameter_bytes / len(servers) * plan.optimizer_state
+    state, synchronisation = model.plan.optimizer_state, model.plan.synchronisation
+    for piece in model.replicas:
+        served = synchronisation.updates_on_server and len(piece.devices) > 1
+        held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else state))
+        if served and synchronisation.collective == "ps-workers":
+            servers = serving(cluster, piece.devices, synchronisation.serving_workers)
+            held[list(servers)] += piece.parameter_bytes / len(servers) * state
         elif served and cluster.servers:
             part = piece.parameter_bytes / len(cluster.servers)
-            held[list(cluster.servers)] += part * (2 + plan.optimizer_state)
+            held[list(cluster.servers)] += part * (2 + state)
     return held

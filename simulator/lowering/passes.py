@@ -7,33 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import element_bytes, replicas_of, shard_elements
 from simulator.lowering.gradients import addition_s
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.schedules import SPLIT, stages
-from simulator.lowering.shard_regions import shards
-from simulator.plan import Placement, Plan
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints, Kind
-from simulator.workload import Profile
 
 
-def add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan) -> Passes:
+def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> Passes:
     """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
-    placements = [plan.placements[layer.name] for layer in profile.layers]
-    device = np.concatenate([np.array(placement.devices, dtype=np.int64) for placement in placements])
-    sizes = [len(placement.devices) for placement in placements]
+    device = np.concatenate(model.devices)
+    sizes = [len(devices) for devices in model.devices]
     first = np.concatenate([[0], np.cumsum(sizes)])
     layer = np.repeat(np.arange(len(sizes)), sizes)
     shard = np.concatenate([np.arange(size) for size in sizes])
-    seconds = np.concatenate([pass_seconds(profile, plan, position) for position in range(len(sizes))], axis=1)
+    seconds = np.concatenate([model.pass_seconds(position) for position in range(len(sizes))], axis=1)
     seconds = seconds / np.array(cluster.speeds)[device]
-    saved, output = _pass_bytes(profile, plan)
+    saved, output = _pass_bytes(model)
     columns = {"device": device, "layer": layer, "shard": shard}
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
-    weight_s = seconds[1] * _weight_fractions(profile, plan)[layer]
+    weight_s = seconds[1] * _weight_fractions(model)[layer]
     backward = builder.add(
         Kind.BACKWARD,
         len(device),
@@ -54,9 +49,7 @@ def add_passes(builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: 
     return Passes(first=first, device=device, last=last, total=len(device))
 
 
-def add_gradients(
-    builder: GraphBuilder, profile: Profile, cluster: Cluster, plan: Plan, passes: Passes, starts: Ints
-) -> None:
+def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:
     """Let backward passes add their gradients to those that their device has already, in time and memory.
 
     A device keeps the gradient that it makes first. Later micro-batches add theirs to it, and in the first one those
@@ -65,11 +58,11 @@ def add_gradients(
     """
     seconds = builder.column("seconds")
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
-    for piece in replicas_of(profile, plan):
-        placement = plan.placements[profile.layers[piece.layer].name]
+    for piece in model.replicas:
+        placement = model.placements[piece.layer]
         last = passes.last[passes.forward(piece.layer)][flat_slots(placement, piece.slot)]
         device = placement.array[:, piece.slot].ravel()
-        added_s = addition_s(profile, piece) / np.array(cluster.speeds)[device]
+        added_s = addition_s(model, piece) / np.array(cluster.speeds)[device]
         seconds[np.add.outer(starts[1:], last)] += added_s
         further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
         seconds[last[further]] += added_s[further]
@@ -78,49 +71,25 @@ def add_gradients(
             column[np.append(np.add.outer(starts[1:], last), apart)] += piece.parameter_bytes
 
 
-def _weight_fractions(profile: Profile, plan: Plan) -> Floats:
+def _weight_fractions(model: ShardedModel) -> Floats:
     """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
 
     Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
     for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
     """
-    found = np.zeros(len(profile.layers))
-    if plan.schedule in SPLIT:
-        found[[layer.parameter_bytes > 0 for layer in profile.layers]] = 0.5
-        found[stages(profile, plan)[0]] = 1.0
-    return found
+    fractions = np.zeros(len(model.profile.layers))
+    if model.schedule.splits_backward:
+        fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
+        fractions[model.stages[0]] = 1.0
+    return fractions
 
 
-def pass_seconds(profile: Profile, plan: Plan, position: int) -> Floats:
-    """(forward, backward) seconds of each shard of a layer at speed 1, shape (2, shards)."""
-    layer = profile.layers[position]
-    placement = plan.placements[layer.name]
-    sample, channel, height, width = (
-        np.array([b - a for a, b in axis])
-        for axis in shards(layer, plan.microbatch_size, placement.degrees, placement.samples)
-    )
-    area = np.multiply.outer(height, width).ravel()
-    plane = layer.output_shape[1] * layer.output_shape[2]
-    unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
-    table = np.array(
-        [
-            [
-                [shard_seconds(profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
-                for c in unique[1][0]
-            ]
-            for n in unique[0][0]
-        ]
-    )
-    chosen = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]
-    return chosen.reshape(-1, 2).T
-
-
-def _pass_bytes(profile: Profile, plan: Plan) -> tuple[Floats, Floats]:
+def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
     """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
     saved, output = [], []
-    for position, layer in enumerate(profile.layers):
-        elements = shard_elements(profile, plan.placements[layer.name], position, plan.microbatch_size)
-        bytes_each = element_bytes(profile, position)
+    for position, layer in enumerate(model.profile.layers):
+        elements = model.shard_elements(position)
+        bytes_each = model.profile.element_bytes(position)
         output.append(elements * bytes_each)
         saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
     return np.concatenate(saved), np.concatenate(output)

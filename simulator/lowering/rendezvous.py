@@ -1,127 +1,131 @@
-"""Pipelines whose stages meet for each message, as torch's do: gloo and NCCL move nothing until both ends ask.
+"""Rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do under torch.
 
-The receiver's word that it is ready is a task of its own (READY), of no bytes, from the receiver to the sender; the
-message waits for it. Words and messages from one device to another go one after the other, so that a word waits behind
-a message that its side sends. Of two messages in opposite directions, that of the device which asks last goes first:
+That a receive is posted is a task of its own (READY), a message of no bytes from the receiver to the sender; the
+message waits for it. READY messages and payloads from one device to another go one after the other, so that a READY
+waits behind a payload that its own side sends. Of two payloads in opposite directions, that of the device which posts
+last goes first:
 
-    device 0   asks: send a, receive b                      b b b b>
-    device 1                             asks: send b, receive a
-    0 -> 1     word for b >                                         a a a a>
-    1 -> 0                               b b b b> word for a >
+    device 0   posts: send a, receive b                      b b b b>
+    device 1                             posts: send b, receive a
+    0 -> 1     READY of b >                                         a a a a>
+    1 -> 0                               b b b b> READY of a >
 
-When a device asks to receive depends on the schedule. GPipe and 1F1B ask just before the pass that needs the message.
-1F1B moreover goes on only when what it sends is off its hands, and GPipe's first backward pass waits for that of all
-that its forward passes send. A message is off its sender's hands when the word for it has come: from then on it is with
-the kernel, which takes a few megabytes before they are on the wire. In torch's interleaved and zero-bubble schedules a
-device asks as early as its sender's turn has come when passes are dealt out in rounds, one to each device that has what
-it needs.
+When a receive is posted depends on the schedule (`Schedule.receives`). GPipe and 1F1B post it just before the pass that
+reads the message. 1F1B moreover goes on only when the send of its previous pass has completed, and GPipe's first
+backward pass waits for all sends of its forward passes. A send completes once its receive is posted: from then on the
+message is with the kernel, which buffers a few megabytes. In torch's interleaved and zero-bubble schedules a receive is
+posted as early as its sender's turn has come when passes are dealt out in rounds, one to each device that has what it
+needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.schedules import Schedule
 from simulator.taskgraph import Ints, Kind
 
-LATE, JOINT, EARLY = "late", "joint", "early"
-ASKS: Mapping[str, str] = {"gpipe": LATE, "1f1b": JOINT, "interleaved": EARLY, "zero-bubble": EARLY}
-"""When a device asks, by schedule: just before a pass, together with what it sends, or in the order of the rounds."""
 
+def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], schedule: Schedule) -> None:
+    """Let messages wait until their receives are posted, and passes for their sends.
 
-def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], schedule: str) -> None:
-    """Let messages wait for their receivers' words, and passes for what was sent; orders: see `Meetings`."""
-    meetings = Meetings(builder, orders)
-    words = meetings.words
-    asked = meetings.early() if ASKS[schedule] == EARLY else meetings.late()
-    for message, (place, number) in asked.items():
-        if number >= 0:
-            builder.depend(words[message], orders[place][number][-1])
-    for place in range(len(orders)):
-        if ASKS[schedule] == JOINT:
-            meetings.wait_for_sends(place)
-        elif ASKS[schedule] == LATE:
-            meetings.flush_before_backward(place)
+    orders: of each device that runs passes, the tasks of each of its passes.
+    """
+    rendezvous = _Rendezvous(builder, orders)
+    ready = rendezvous.ready
+    posts = rendezvous.posted_by_rounds() if schedule.receives == "early" else rendezvous.posted_before_use()
+    for message, (rank, last_pass) in posts.items():
+        if last_pass >= 0:
+            builder.depend(ready[message], orders[rank][last_pass][-1])
+    for rank in range(len(orders)):
+        if schedule.receives == "joint":
+            rendezvous.wait_for_sends(rank)
+        elif schedule.receives == "late":
+            rendezvous.flush_before_backward(rank)
 
 
 @dataclass(frozen=True)
-class Meetings:
-    """The messages between passes. orders: of each device, the tasks of each of its passes."""
+class _Rendezvous:
+    """The messages between passes. Devices are numbered by their place in `orders`, passes by theirs on the device."""
 
     builder: GraphBuilder
     orders: Sequence[Sequence[Ints]]
 
     @cached_property
-    def words(self) -> dict[int, int]:
-        """By message, its READY task, which is appended when this is first asked for."""
+    def ready(self) -> dict[int, int]:
+        """By message, its READY task; they are appended when this is first read."""
         builder = self.builder
-        messages = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(m for made in self.made for m in made)]))
+        messages = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(m for sent in self.sent for m in sent)]))
         owner = {name: builder.column(name)[messages] for name in ("layer", "microbatch", "shard", "priority")}
-        home = np.full(len(builder), -1)
+        device_of_task = np.full(len(builder), -1)
         for order in self.orders:
-            home[np.concatenate(order)] = builder.column("device")[order[0][0]]
+            device_of_task[np.concatenate(order)] = builder.column("device")[order[0][0]]
         sender = np.full(len(builder), -1)
-        for order, made in zip(self.orders, self.made, strict=True):
-            for tasks, sent in zip(order, made, strict=True):
-                sender[sent] = home[tasks[0]]
+        for order, sent in zip(self.orders, self.sent, strict=True):
+            for tasks, messages_of_pass in zip(order, sent, strict=True):
+                sender[messages_of_pass] = device_of_task[tasks[0]]
         back = builder.message_routes(builder.column("device")[messages], sender[messages])
-        words = builder.add(Kind.READY, len(messages), device=sender[messages], route=back, **owner)
-        builder.depend(messages, words)
-        return dict(zip(messages.tolist(), words.tolist(), strict=True))
+        tasks = builder.add(Kind.READY, len(messages), device=sender[messages], route=back, **owner)
+        builder.depend(messages, tasks)
+        return dict(zip(messages.tolist(), tasks.tolist(), strict=True))
 
-    def late(self) -> dict[int, tuple[int, int]]:
-        """By message, the device that asks for it, and after which pass: that before the one which needs it."""
+    def posted_before_use(self) -> dict[int, tuple[int, int]]:
+        """By message, the device that receives it, and the pass after which it posts: that before the one which
+        reads."""
         return {
-            message: (place, k - 1)
-            for place, needed in enumerate(self.needed)
-            for k, messages in enumerate(needed)
+            message: (rank, number - 1)
+            for rank, read in enumerate(self.read)
+            for number, messages in enumerate(read)
             for message in messages.tolist()
         }
 
-    def early(self) -> dict[int, tuple[int, int]]:
-        """As `late`, where passes are dealt out in rounds and a sender's turn lets its receiver ask."""
-        reader = {message: place for message, (place, _) in self.late().items()}
+    def posted_by_rounds(self) -> dict[int, tuple[int, int]]:
+        """The same, where passes are dealt out in rounds and a sender's turn lets its receiver post."""
+        receiver = {message: rank for message, (rank, _) in self.posted_before_use().items()}
         dealt = [0] * len(self.orders)
-        found: dict[int, tuple[int, int]] = {}
-        left = sum(map(len, self.orders))
-        while left:
-            for place, needed in enumerate(self.needed):
-                k = dealt[place]
-                if k < len(needed) and all(message in found for message in needed[k].tolist()):
-                    dealt[place] += 1
-                    left -= 1
-                    for message in self.made[place][k].tolist():
-                        found[message] = reader[message], dealt[reader[message]] - 1
-        return found
+        posts: dict[int, tuple[int, int]] = {}
+        remaining = sum(map(len, self.orders))
+        while remaining:
+            for rank, read in enumerate(self.read):
+                number = dealt[rank]
+                if number < len(read) and all(message in posts for message in read[number].tolist()):
+                    dealt[rank] += 1
+                    remaining -= 1
+                    for message in self.sent[rank][number].tolist():
+                        posts[message] = receiver[message], dealt[receiver[message]] - 1
+        return posts
 
-    def wait_for_sends(self, place: int) -> None:
-        """A pass waits until what the pass before it sends is off; a second forward pass in a row does not."""
-        order, kind = self.orders[place], self.builder.column("kind")
-        for k in range(1, len(order)):
-            after = k + (kind[order[k][0]] == kind[order[k - 1][0]] == Kind.FORWARD)
+    def wait_for_sends(self, rank: int) -> None:
+        """A pass waits until the sends of the pass before it complete; a second forward pass in a row does not."""
+        order, kind = self.orders[rank], self.builder.column("kind")
+        for number in range(1, len(order)):
+            both_forward = kind[order[number][0]] == kind[order[number - 1][0]] == Kind.FORWARD
+            after = number + both_forward
             if after < len(order):
-                self.builder.depend(order[after][0], [self.words[sent] for sent in self.made[place][k - 1].tolist()])
+                ready = [self.ready[message] for message in self.sent[rank][number - 1].tolist()]
+                self.builder.depend(order[after][0], ready)
 
-    def flush_before_backward(self, place: int) -> None:
-        """The first backward pass waits until all that the forward passes send is off."""
-        order, kind = self.orders[place], self.builder.column("kind")
-        for k in range(1, len(order)):
-            if kind[order[k][0]] != Kind.FORWARD and kind[order[k - 1][0]] == Kind.FORWARD:
-                for made in self.made[place][:k]:
-                    self.builder.depend(order[k][0], [self.words[sent] for sent in made.tolist()])
+    def flush_before_backward(self, rank: int) -> None:
+        """The first backward pass waits until the sends of all forward passes complete."""
+        order, kind = self.orders[rank], self.builder.column("kind")
+        for number in range(1, len(order)):
+            if kind[order[number][0]] != Kind.FORWARD and kind[order[number - 1][0]] == Kind.FORWARD:
+                for sent in self.sent[rank][:number]:
+                    self.builder.depend(order[number][0], [self.ready[message] for message in sent.tolist()])
 
     @cached_property
-    def needed(self) -> list[list[Ints]]:
+    def read(self) -> list[list[Ints]]:
         """By device and pass, the messages that it waits for."""
         later, earlier = self._edges
         return [self._by_pass(order, later, earlier) for order in self.orders]
 
     @cached_property
-    def made(self) -> list[list[Ints]]:
+    def sent(self) -> list[list[Ints]]:
         """By device and pass, the messages that it sends."""
         later, earlier = self._edges
         return [self._by_pass(order, earlier, later) for order in self.orders]
@@ -132,9 +136,9 @@ class Meetings:
 
     def _by_pass(self, order: Sequence[Ints], tasks: Ints, others: Ints) -> list[Ints]:
         """The messages among `others`, by the pass that the task beside each belongs to."""
-        number = np.full(len(self.builder), -1)
-        for k, mine in enumerate(order):
-            number[mine] = k
-        counts = (number[tasks] >= 0) & (self.builder.column("kind")[others] >= Kind.ACTIVATION)
-        pairs = np.unique(np.stack([number[tasks[counts]], others[counts]]), axis=1)
+        pass_of_task = np.full(len(self.builder), -1)
+        for number, tasks_of_pass in enumerate(order):
+            pass_of_task[tasks_of_pass] = number
+        counts = (pass_of_task[tasks] >= 0) & (self.builder.column("kind")[others] >= Kind.ACTIVATION)
+        pairs = np.unique(np.stack([pass_of_task[tasks[counts]], others[counts]]), axis=1)  # (2, pairs)
         return np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, len(order))))

@@ -7,7 +7,7 @@ topologies  ways to join devices: each builder returns a Cluster
 transfers   what each transfer of a graph asks of the links: a delay, then work shared max-min fairly
 """
 
-from simulator.network.catalogue import Join, Preset, presets, read_cluster, read_preset, write_cluster
+from simulator.network.catalogue import Join, Preset, presets, read_cluster, read_preset, read_runtime, write_cluster
 from simulator.network.max_min import ActivityClass, Sharing
 from simulator.network.topologies import Wire, flat_switch, select, take, two_tier
 from simulator.network.transfers import Transfer, core_seconds, link_bytes, link_weights, transfers, uncontended_s
@@ -26,6 +26,7 @@ __all__ = [
     "presets",
     "read_cluster",
     "read_preset",
+    "read_runtime",
     "select",
     "take",
     "transfers",

@@ -7,7 +7,7 @@ adding nodes as needed. The folder is the registry: a new file is a new preset.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -16,6 +16,7 @@ from simulator import files
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
+from simulator.runtime import IDEAL, Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,15 @@ def read_preset(name: str) -> Preset:
     return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCluster(Cluster):
+    """A cluster file: the cluster, and the runtime that was measured on it."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    runtime: Runtime = IDEAL
+
+
 def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
     """The cluster in a YAML file, or built from the preset of that name.
 
@@ -138,12 +148,19 @@ def read_cluster(source: str | Path, *, devices: int | None = None, servers: int
     """
     if not files.is_path(source):
         return read_preset(str(source)).build(devices, servers=servers)
-    cluster = files.read_yaml(Path(source), Cluster)
+    measured = files.read_yaml(Path(source), MeasuredCluster)
+    cluster = Cluster(**{field.name: getattr(measured, field.name) for field in fields(Cluster)})
     if servers:
         raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
     return cluster if devices is None else take(cluster, devices)
 
 
-def write_cluster(cluster: Cluster, path: str | Path) -> None:
-    """Write `cluster` as YAML, one device or link per line."""
-    files.write_yaml(cluster, path)
+def read_runtime(source: str | Path) -> Runtime:
+    """The runtime in a cluster's YAML file; the ideal one for a preset. Raises as `read_cluster` does."""
+    return files.read_yaml(Path(source), MeasuredCluster).runtime if files.is_path(source) else IDEAL
+
+
+def write_cluster(cluster: Cluster, path: str | Path, runtime: Runtime = IDEAL) -> None:
+    """Write `cluster`, and the runtime measured on it, as YAML, one device or link per line."""
+    values = {field.name: getattr(cluster, field.name) for field in fields(Cluster)}
+    files.write_yaml(MeasuredCluster(**values, runtime=runtime), path)

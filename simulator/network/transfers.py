@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.network.max_min import ActivityClass
+from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Route, TaskGraph
 
 
@@ -53,13 +54,13 @@ def uncontended_s(graph: TaskGraph, cluster: Cluster) -> list[float]:
     return found
 
 
-def core_seconds(graph: TaskGraph, cluster: Cluster) -> list[dict[int, float]]:
+def core_seconds(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> list[dict[int, float]]:
     """For every route, the core seconds that a byte of its transfers costs each device; none where they are free."""
     found: list[dict[int, float]] = []
     for route in graph.routes:
         costs: dict[int, float] = {}
         for pair in route.pairs:
-            for device, cost in zip(pair, (cluster.send_cpu_s_per_byte, cluster.receive_cpu_s_per_byte), strict=True):
+            for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
                 if cost and cluster.devices[device].host in cluster.host_cores:
                     costs[device] = costs.get(device, 0.0) + cost
         found.append(costs)

@@ -1,6 +1,6 @@
 """What a step cost: times, bytes, memory, the critical path, and its trace.
 
-chrome_trace   A timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
+chrome_trace   a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
 critical_path  what a step waits for: its longest chain, by dependencies alone and as it really came to pass
 memory         how much memory each device needs during a step
 metrics        what a step cost: Timeline, TaskGraph -> Report

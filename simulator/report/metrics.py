@@ -10,9 +10,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.gradients import buckets
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.transfers import link_bytes
-from simulator.plan import Plan
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.time_spans import length, union
@@ -130,8 +129,9 @@ class Report:
         return asdict(self)
 
 
-def measure(profile: Profile, cluster: Cluster, plan: Plan, graph: TaskGraph, timeline: Timeline) -> Report:
-    """The Report of a timeline of `graph`, which `plan` was lowered to."""
+def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
+    """The Report of a timeline of `graph`, which `model` was lowered to."""
+    profile, plan = model.profile, model.plan
     step_s = timeline.step_s
     compute = _compute_seconds(graph, cluster)
     peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))
@@ -160,7 +160,7 @@ def measure(profile: Profile, cluster: Cluster, plan: Plan, graph: TaskGraph, ti
         verdict=verdict,
         devices=devices,
         links=_links(graph, cluster, step_s),
-        layers=_layers(profile, plan, graph),
+        layers=_layers(model, graph),
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
@@ -244,9 +244,9 @@ def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, 
     )
 
 
-def _layers(profile: Profile, plan: Plan, graph: TaskGraph) -> tuple[LayerUse, ...]:
+def _layers(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
     """A bucket's bytes are shared out to its layers by their parameter bytes."""
-    count = len(profile.layers)
+    count = len(model.profile.layers)
     volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
 
     def by_layer(kind: Kind, values: Floats) -> Floats:
@@ -259,11 +259,11 @@ def _layers(profile: Profile, plan: Plan, graph: TaskGraph) -> tuple[LayerUse, .
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     mine = graph.kind == Kind.SYNCHRONISATION
-    for number, bucket in enumerate(buckets(profile, plan)):
+    for number, bucket in enumerate(model.buckets):
         size = volume[mine & (graph.shard == number)].sum()
         for piece in bucket.pieces:
             synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
-    columns = zip(profile.layers, compute, forward, backward, synchronisation, strict=True)
+    columns = zip(model.profile.layers, compute, forward, backward, synchronisation, strict=True)
     return tuple(
         LayerUse(
             name=layer.name,

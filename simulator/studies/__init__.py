@@ -1,12 +1,12 @@
 """Questions that take several simulations: scaling, accumulation, bottlenecks, what-if.
 
-accumulation    A batch larger than the devices hold at once: micro-batches whose gradients add up before one update
+accumulation    a batch larger than the devices hold at once: micro-batches whose gradients add up before one update
 architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
 asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and how fast they
                 come to go
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
-explain         A plan in words: which layers are split how, what crosses, and what would make it faster
+explain         a plan in words: which layers are split how, what crosses, and what would make it faster
 scaling         how data parallelism scales: the same network on more and more devices, by ways of synchronising
 scaling_figure  the pictures of a scaling study: a plain Plotly figure of four panels, and a chart of the throughput
                 alone

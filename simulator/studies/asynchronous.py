@@ -18,9 +18,9 @@ from simulator.cluster import Cluster
 from simulator.collectives import serving
 from simulator.engine.reference import simulate
 from simulator.errors import InputError, require
-from simulator.lowering.gradients import Bucket, buckets
+from simulator.lowering.buckets import Bucket
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.passes import pass_seconds
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 from simulator.timeline import Timeline
@@ -64,10 +64,10 @@ def run_asynchronously(
     """
     require(staleness is None or staleness >= 0, "staleness", staleness, "it is at least 0")
     require(steps >= 3, "steps", steps, "it is at least 3: the first one is not counted")
-    workers = len(_group(profile, plan))
+    workers = len(_group(plan))
     factors = np.ones((workers, steps)) if slowdown is None else slowdown
     require(factors.shape == (workers, steps), "slowdown", factors.shape, f"its shape is {(workers, steps)}")
-    tiled = _Tiled(profile, cluster, plan, staleness, factors)
+    tiled = _Tiled(ShardedModel(profile, plan), cluster, staleness, factors)
     timeline = simulate(tiled.graph, cluster)
     ends_s = timeline.end_s[tiled.last]
     return Steps(
@@ -94,9 +94,9 @@ def _samples(plan: Plan, workers: int) -> Floats:
     return np.diff(edges).astype(np.float64) * plan.microbatches
 
 
-def _group(profile: Profile, plan: Plan) -> tuple[int, ...]:
+def _group(plan: Plan) -> tuple[int, ...]:
     """The workers of a plan that puts every layer by sample on the same ones."""
-    first = plan.placements[profile.layers[0].name]
+    first = next(iter(plan.placements.values()))
     if any(p != first or p.degrees[1:] != (1, 1, 1) for p in plan.placements.values()) or len(first.devices) < 2:
         raise InputError(
             f"plan {plan.strategy!r}: workers that do not wait for each other need data parallelism over at least "
@@ -108,12 +108,12 @@ def _group(profile: Profile, plan: Plan) -> tuple[int, ...]:
 class _Tiled:
     """The task graph of all steps; `last[w, i]` is the task that ends step i of worker w."""
 
-    def __init__(self, profile: Profile, cluster: Cluster, plan: Plan, staleness: int | None, slowdown: Floats) -> None:
-        self._builder, self._cluster, self._plan = GraphBuilder(), cluster, plan
-        self._group = _group(profile, plan)
+    def __init__(self, model: ShardedModel, cluster: Cluster, staleness: int | None, slowdown: Floats) -> None:
+        self._builder, self._cluster, self._plan = GraphBuilder(), cluster, model.plan
+        self._group = _group(model.plan)
         self._servers = self._find_servers()
-        self._buckets = buckets(profile, plan)
-        self._lead_s, self._segments_s = self._segments(profile)
+        self._buckets = model.buckets
+        self._lead_s, self._segments_s = self._segments(model)
         self.compute_s = self._lead_s + self._segments_s.sum(axis=1)
         workers, steps = slowdown.shape
         self.last = np.zeros((workers, steps), dtype=np.int64)
@@ -124,7 +124,7 @@ class _Tiled:
                 bound = finished[step - staleness - 1] if staleness is not None and step > staleness else None
                 updates += self._add_step(worker, step, slowdown[worker, step], bound)
             finished.append(self._add_instant(updates))
-        names = [layer.name for layer in profile.layers]
+        names = [layer.name for layer in model.profile.layers]
         self.graph = self._builder.build(np.zeros(len(cluster.devices)), names)
 
     def _find_servers(self) -> tuple[int, ...]:
@@ -139,12 +139,12 @@ class _Tiled:
             )
         return servers
 
-    def _segments(self, profile: Profile) -> tuple[Floats, Floats]:
+    def _segments(self, model: ShardedModel) -> tuple[Floats, Floats]:
         """Seconds of each worker before its last backward pass, and of that pass from bucket to bucket.
 
         A worker computes without a pause, layers in order, so one task stands for all layers of a segment.
         """
-        passes = np.stack([pass_seconds(profile, self._plan, i) for i in range(len(profile.layers))])
+        passes = np.stack([model.pass_seconds(i) for i in range(len(model.profile.layers))])  # (layers, 2, workers)
         speeds = np.array([self._cluster.devices[d].speed for d in self._group])
         forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds
         lead_s = forward.sum(axis=0) * self._plan.microbatches + backward.sum(axis=0) * (self._plan.microbatches - 1)

@@ -40,7 +40,7 @@ def explain(profile: Profile, cluster: Cluster, found: Run) -> Explanation:
         splits=tuple(splits),
         crossings=tuple(crossings[::-1]),
         bottleneck=str(found.report.bottleneck),
-        gains=tuple(gains(profile, cluster, found.plan)),
+        gains=tuple(gains(profile, cluster, found.plan, found.runtime)),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from simulator.cluster import Cluster, Curve, Link
 from simulator.plan import Plan
 from simulator.run import step_seconds
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
 
@@ -20,9 +21,9 @@ class Gain:
     speedup: float
 
 
-def gains(profile: Profile, cluster: Cluster, plan: Plan) -> list[Gain]:
+def gains(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> list[Gain]:
     """Every resource doubled by itself, the largest gain first. Measured collectives stay as they are."""
-    return gains_of(lambda changed: step_seconds(profile, changed, plan), cluster)
+    return gains_of(lambda changed: step_seconds(profile, changed, plan, runtime), cluster)
 
 
 def gains_of(

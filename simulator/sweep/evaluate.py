@@ -13,6 +13,7 @@ from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan, Synchronisation
 from simulator.report.metrics import Report, measure
@@ -126,11 +127,12 @@ def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple
     clock.end("partition")
     if study.must_fit and (told := _cannot_fit(profile, cluster, plan)):
         return {}, told
-    graph = lower(profile, cluster, plan)
+    model = ShardedModel(profile, plan)
+    graph = lower(model, cluster)
     clock.end("lower")
     timeline = simulate(graph, cluster)
     clock.end("simulate")
-    report = measure(profile, cluster, plan, graph, timeline)
+    report = measure(model, cluster, graph, timeline)
     clock.end("measure")
     if study.must_fit and not report.fits:
         return {}, report.verdict
@@ -154,7 +156,7 @@ def _plan_hash(study: Study, values: Mapping[str, Value]) -> str:
 def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:
     """Why `plan` exceeds a device's memory already with parameters, gradients and optimizer state; empty if not."""
     plan.check(profile, cluster)
-    needed = static_bytes(profile, cluster, plan)
+    needed = static_bytes(ShardedModel(profile, plan), cluster)
     for number, device in enumerate(cluster.devices):
         if device.memory_bytes is not None and needed[number] > device.memory_bytes:
             return (

@@ -21,6 +21,7 @@ from typing import Any
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import take
 from simulator.plan import Plan, Synchronisation
@@ -145,7 +146,8 @@ class Search:
     def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> Found | None:
         """The plan simulated; None when it cannot be, does not fit, or by a bound does not score less than `rival`."""
         try:
-            graph = lower(self._profile, cluster, plan)
+            model = ShardedModel(self._profile, plan)
+            graph = lower(model, cluster)
         except InputError:
             self.tally.infeasible += 1
             return None
@@ -157,7 +159,7 @@ class Search:
             self.tally.dropped_by_bound += 1
             return None
         self.tally.simulated += 1
-        report = measure(self._profile, cluster, plan, graph, simulate(graph, cluster))
+        report = measure(model, cluster, graph, simulate(graph, cluster))
         if not report.fits:
             self.tally.too_large += 1
             return None

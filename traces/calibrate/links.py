@@ -31,6 +31,7 @@ from simulator import files
 from simulator.cluster import Cluster, Curve, Link
 from simulator.errors import require
 from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.runtime import Runtime
 from traces.calibrate.link_probe import measure
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
@@ -73,7 +74,7 @@ def calibrate(
     counts: Sequence[int] | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 600.0,
-) -> Cluster:
+) -> tuple[Cluster, Runtime]:
     """`cluster` with measured curves on its links and for all-reduce, with what was measured where in `sources`.
 
     lab: the lab of this cluster; None measures loopback. sizes_bytes: SIZES_BYTES by default. counts: numbers of
@@ -94,8 +95,8 @@ def calibrate(
     return apply(cluster, _measurement(task, found), where)
 
 
-def apply(cluster: Cluster, found: Measurement, where: str) -> Cluster:
-    """`cluster` with the curves that were found; `where` goes into its sources."""
+def apply(cluster: Cluster, found: Measurement, where: str) -> tuple[Cluster, Runtime]:
+    """`cluster` with the measured curves, and the runtime; `where` goes into the cluster's sources."""
     kinds: dict[tuple[Any, ...], Link] = {}
     for pair, points in found.messages.items():
         _learn(cluster, pair, points, kinds)
@@ -112,15 +113,14 @@ def apply(cluster: Cluster, found: Measurement, where: str) -> Cluster:
     )
     reduces = {count: _curve(points) for count, points in found.all_reduces.items()}
     collectives = {**cluster.collectives, **({"all_reduce": reduces} if reduces else {})}
-    return replace(
-        cluster,
-        links=links,
-        collectives=collectives,
+    runtime = Runtime(
+        name="gloo",
         send_cpu_s_per_byte=found.send_cpu_s_per_byte,
         receive_cpu_s_per_byte=found.receive_cpu_s_per_byte,
         busy_latency_s=found.busy_latency_s,
-        sources=(*cluster.sources, *_sources(found, where)),
     )
+    sources = (*cluster.sources, *_sources(found, where))
+    return replace(cluster, links=links, collectives=collectives, sources=sources), runtime
 
 
 def _task(cluster: Cluster, sizes_bytes: Sequence[int] | None, counts: Sequence[int] | None) -> dict[str, Any]:
@@ -225,12 +225,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster = read_cluster(args.cluster, devices=args.devices)
     measured = _on_these_hosts(cluster) if "RANK" in os.environ else _on_this_machine(cluster, args.timeout)
     if measured is not None:
-        write_cluster(measured, args.output)
-        print(f"{args.output}: {'; '.join(measured.sources[-2:])}")
+        write_cluster(measured[0], args.output, measured[1])
+        print(f"{args.output}: {'; '.join(measured[0].sources[-2:])}")
     return 0
 
 
-def _on_this_machine(cluster: Cluster, timeout_s: float) -> Cluster:
+def _on_this_machine(cluster: Cluster, timeout_s: float) -> tuple[Cluster, Runtime]:
     reason = namespaces.available()
     if reason:
         print(f"{reason}; measuring loopback without shaping instead", file=sys.stderr)
@@ -238,7 +238,7 @@ def _on_this_machine(cluster: Cluster, timeout_s: float) -> Cluster:
         return calibrate(cluster, lab, timeout_s=timeout_s)
 
 
-def _on_these_hosts(cluster: Cluster) -> Cluster | None:
+def _on_these_hosts(cluster: Cluster) -> tuple[Cluster, Runtime] | None:
     """Measure between the processes that torchrun started, rank r as device r; the cluster on rank 0 only."""
     dist.init_process_group("gloo")
     ranks = dist.get_world_size()

@@ -1,10 +1,10 @@
 """Measuring a network layer by layer on this machine: `python -m traces.capture`.
 
-channel_fractions   A layer with a fraction of its output channels, as a device that holds a channel shard would run
+channel_fractions   a layer with a fraction of its output channels, as a device that holds a channel shard would run
                     it
 command             measure a network layer by layer on this machine
 device_clocks       clocks that time what a device does, step by step, without slowing it down
-fx_steps            A network as a list of steps that can be run, timed and differentiated one by one
+fx_steps            a network as a list of steps that can be run, timed and differentiated one by one
 layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
 layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,
                     saved storage

@@ -21,8 +21,9 @@ from pathlib import Path
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
-from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.plan import Plan
+from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import task_overhead_s
@@ -95,8 +96,9 @@ class Demonstration:
     shown: tuple[Shown, ...]
 
 
-def conditions(folder: Path, model: str, batch_size: int, network: Network) -> tuple[Profile, Cluster]:
-    """The profile, and the lab as it was calibrated with the executor's overhead; measured unless `folder` has them."""
+def conditions(folder: Path, model: str, batch_size: int, network: Network) -> tuple[Profile, Cluster, Runtime]:
+    """The profile, the calibrated lab, and the calibrated runtime with the executor's overhead; measured unless
+    `folder` has them."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,9 +114,9 @@ def conditions(folder: Path, model: str, batch_size: int, network: Network) -> t
         pinned = pinning(len(nominal.devices), cores)
         with Lab(nominal) as lab:
             measured = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
-        write_cluster(measured, cluster)
-    calibrated = replace(read_cluster(cluster), task_overhead_s=float(overhead.read_text()))
-    return files.read_profile(profile), calibrated
+        write_cluster(measured[0], cluster, measured[1])
+    runtime = replace(read_runtime(cluster), task_overhead_s=float(overhead.read_text()))
+    return files.read_profile(profile), read_cluster(cluster), runtime
 
 
 def _on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:

@@ -18,8 +18,9 @@ from torch import Tensor, from_numpy, nn
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
-from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.plan import Plan
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 from traces.convergence import datasets
 from traces.lab.launch import launch
@@ -53,6 +54,7 @@ def train(
     cluster: Cluster,
     plan: Plan,
     *,
+    runtime: Runtime = IDEAL,
     dataset: str,
     like: Trial,
     updates: int,
@@ -69,7 +71,7 @@ def train(
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
         files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml")
+        write_cluster(cluster, folder / "cluster.yaml", runtime)
         files.write_plan(plan, folder / "plan.json")
         arguments = {
             "folder": name, "dataset": dataset, "seed": like.seed, "learning_rate": like.learning_rate,
@@ -116,6 +118,7 @@ def run_rank(
     script = Script(
         profile=profile,
         cluster=read_cluster(place / "cluster.yaml"),
+        runtime=read_runtime(place / "cluster.yaml"),
         plan=plan,
         network=networks.load(profile.model),
         seed=seed,

@@ -5,7 +5,7 @@
                            saves and goes on
     group_rank             the life of one rank of an elastic process group
     membership_changes     what a change of a crew's members took: the parts of the pause, from the members' logs
-    process_group          A crew: processes that train one network together in a lab and whose number changes while
+    process_group          a crew: processes that train one network together in a lab and whose number changes while
                            they do
     reconfiguration_costs  measure what changing the devices of a job costs on this machine: `shardscope calibrate
                            --reconfiguration`

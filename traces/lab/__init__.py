@@ -5,7 +5,7 @@
     launch          run one process per rank, in the network lab or over loopback, and bring back what each returned
     namespaces      Linux network namespaces that a process owns: made, listed, and removed with whatever runs in them
     rank            the life of one rank that `traces.lab.launch` started
-    shaped_network  A small shaped network on one Linux machine: every device of a Cluster gets a network namespace of
+    shaped_network  a small shaped network on one Linux machine: every device of a Cluster gets a network namespace of
                     its own
 
 Import from the files themselves: processes that start with one of them need none of the others.

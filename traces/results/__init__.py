@@ -4,7 +4,7 @@ executions           an execution: a plan that ran for real. Its file is a numpy
                      it
 observed_timeline    from what ranks saw of a step to the Timeline of its task graph. No torch here
 task_order           the order of a timeline's tasks
-timeline_comparison  A timeline held against another of the same task graph, task by task: where the simulator was
+timeline_comparison  a timeline held against another of the same task graph, task by task: where the simulator was
                      wrong, and why
 validation_cases     the runs of a validation: which network, on which lab, split how, and run by what
 validations          what a validation holds: real runs beside their predictions. No torch here, so that anything
@@ -23,7 +23,7 @@ from traces.results.validations import (
     Validation,
     explained,
     plan_path,
-    profile_and_cluster,
+    prediction_inputs,
     summarised,
     timeline_path,
 )
@@ -45,7 +45,7 @@ __all__ = [
     "in_order",
     "pinning",
     "plan_path",
-    "profile_and_cluster",
+    "prediction_inputs",
     "read_execution",
     "summarised",
     "timeline_path",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from simulator.cluster import Cluster, Device
 from simulator.network.topologies import Wire, flat_switch, two_tier
+from simulator.runtime import TORCH_PIPELINING, Runtime
 
 Runner = Literal["ddp", "pipelining", "execute"]
 
@@ -73,10 +74,15 @@ class Case:
         parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
         return "-".join([*parts, self.network.name])
 
-    def conditions(self, cluster: Cluster) -> Cluster:
-        """`cluster` as the run finds it: torch's pipelines meet for each message; a straggler has half its speed,
-        as two processes share a core evenly."""
-        cluster = replace(cluster, rendezvous=self.via == "pipelining")
+    def with_habits(self, runtime: Runtime) -> Runtime:
+        """A measured runtime with what is known of the one that makes the run."""
+        if self.via != "pipelining":
+            return runtime
+        known = TORCH_PIPELINING
+        return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
+
+    def with_straggler(self, cluster: Cluster) -> Cluster:
+        """`cluster` in which a straggler has half its speed, as two processes share a core evenly."""
 
         def speed(number: int, device: Device) -> Device:
             return replace(device, speed=device.speed / 2) if number == self.straggler else device

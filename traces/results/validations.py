@@ -11,8 +11,9 @@ from pathlib import Path
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.network.catalogue import read_cluster
+from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.run import run as simulate
+from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.results.executions import read_execution
 from traces.results.timeline_comparison import Comparison, compare
@@ -32,18 +33,19 @@ def summarised(outcomes: Sequence[Outcome]) -> Summary:
     )
 
 
-def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
-    """What a prediction is made of: the captured network and the calibrated lab, with the runtime's overhead.
+def prediction_inputs(folder: Path, case: Case) -> tuple[Profile, Cluster, Runtime]:
+    """What a prediction is made of: the captured network, the calibrated lab and the calibrated runtime.
 
     Raises InputError or OSError.
     """
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
-    cluster = read_cluster(folder / "clusters" / f"{case.network.name}.yaml")
+    path = folder / "clusters" / f"{case.network.name}.yaml"
+    cluster, runtime = read_cluster(path), read_runtime(path)
     if case.via != "ddp":
         overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
         added = {"execute": "task_overhead_s", "pipelining": "pass_overhead_s"}[case.via]
-        cluster = replace(cluster, **{added: getattr(overhead, added)})
-    return profile, cluster
+        runtime = replace(runtime, **{added: getattr(overhead, added)})
+    return profile, case.with_straggler(cluster), case.with_habits(runtime)
 
 
 def explained(folder: Path, case: Case) -> Comparison | None:
@@ -53,8 +55,8 @@ def explained(folder: Path, case: Case) -> Comparison | None:
     """
     if not timeline_path(folder, case).exists():
         return None
-    profile, cluster = profile_and_cluster(folder, case)
-    predicted = simulate(profile, case.conditions(cluster), files.read_plan(plan_path(folder, case)))
+    profile, cluster, runtime = prediction_inputs(folder, case)
+    predicted = simulate(profile, cluster, files.read_plan(plan_path(folder, case)), runtime=runtime)
     return compare(predicted.graph, predicted.timeline, read_execution(timeline_path(folder, case)).timeline)
 
 

@@ -50,7 +50,7 @@ from traces.results.validations import (
     Round,
     Validation,
     plan_path,
-    profile_and_cluster,
+    prediction_inputs,
     timeline_path,
 )
 from traces.runs.executor.execute import WARMUP, execute
@@ -231,14 +231,14 @@ def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Calla
         pinned = pinning(len(nominal.devices), cores)
         with Lab(nominal) as lab:
             found = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=counts, cores=pinned)
-        write_cluster(found, path)
+        write_cluster(*found[:1], path, found[1])
 
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
     """The case's plan and what the simulator says of it, from the stored profile and calibration alone."""
-    profile, cluster = profile_and_cluster(folder, case)
+    profile, cluster, runtime = prediction_inputs(folder, case)
     plan = make_plan(case, profile, cluster)
-    return profile, cluster, plan, simulate(profile, case.conditions(cluster), plan).report
+    return profile, cluster, plan, simulate(profile, cluster, plan, runtime=runtime).report
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:

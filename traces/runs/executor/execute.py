@@ -25,8 +25,9 @@ from torch import Tensor
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.plan import Plan
+from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 from traces.lab.launch import launch
@@ -47,6 +48,7 @@ def execute(
     cluster: Cluster,
     plan: Plan,
     *,
+    runtime: Runtime = IDEAL,
     model: str | None = None,
     steps: int = 5,
     lab: Lab | None = None,
@@ -65,7 +67,7 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
         files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml")
+        write_cluster(cluster, folder / "cluster.yaml", runtime)
         files.write_plan(plan, folder / "plan.json")
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
         launch(
@@ -82,6 +84,7 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None
     script = Script(
         profile=files.read_profile(place / "profile.json"),
         cluster=read_cluster(place / "cluster.yaml"),
+        runtime=read_runtime(place / "cluster.yaml"),
         plan=files.read_plan(place / "plan.json"),
         network=load(model),
         seed=seed,

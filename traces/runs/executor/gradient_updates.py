@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.collectives import UPDATES_ON_SERVER, Step
-from simulator.lowering.crossings import replicas_of
-from simulator.lowering.gradients import Bucket
+from simulator.collectives import Step
+from simulator.lowering.buckets import Bucket
 from simulator.taskgraph import Kind
 from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.run_setup import Script
@@ -137,8 +136,8 @@ class Updates:
 
     def _local_slots(self) -> list[tuple[int, int]]:
         """The parameter pieces that this device updates itself."""
-        served = self._script.plan.synchronisation.collective in UPDATES_ON_SERVER
-        pieces = replicas_of(self._script.profile, self._script.plan)
+        served = self._script.plan.synchronisation.updates_on_server
+        pieces = self._script.sharded.replicas
         mine = [piece for piece in pieces if self._rank in piece.devices]
         return [(piece.layer, piece.slot) for piece in mine if not (served and len(piece.devices) > 1)]
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
@@ -16,11 +15,13 @@ from torch.fx.node import map_arg
 from simulator.cluster import Cluster
 from simulator.engine.reference import simulate
 from simulator.errors import InputError, require
-from simulator.lowering.crossings import Reads, reads_of
-from simulator.lowering.gradients import Bucket, buckets
-from simulator.lowering.shard_regions import reads, shards
+from simulator.lowering.buckets import Bucket
+from simulator.lowering.crossings import Reads
+from simulator.lowering.shard_regions import reads
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
@@ -48,6 +49,7 @@ class Script:
     cluster: Cluster
     plan: Plan
     network: Network
+    runtime: Runtime = IDEAL
     dtype: str = "float32"
     seed: int = 0
     steady: bool = False
@@ -63,16 +65,20 @@ class Script:
     @cached_property
     def graph(self) -> TaskGraph:
         """The tasks of one step."""
-        return lower(self.profile, self.cluster, self.plan)
+        return lower(self.sharded, self.cluster, self.runtime)
 
     @cached_property
     def predicted(self) -> Timeline:
         """When they run according to the simulator."""
-        return simulate(self.graph, self.cluster)
+        return simulate(self.graph, self.cluster, self.runtime)
 
     @cached_property
-    def buckets(self) -> list[Bucket]:
-        return buckets(self.profile, self.plan)
+    def sharded(self) -> ShardedModel:
+        return ShardedModel(self.profile, self.plan)
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        return self.sharded.buckets
 
     @cached_property
     def weights_apart(self) -> set[int]:
@@ -89,20 +95,12 @@ class Script:
 
     def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
         """Who reads the layer, with the devices of producer and reader of each."""
-        layers, placements = self.profile.layers, self.plan.placements
-        found = reads_of(self.profile, placements, self.plan.microbatch_size, position)
-        source = np.array(placements[layers[position].name].devices, dtype=np.int64)[found.producer]
-        target = np.zeros(len(source), dtype=np.int64)
-        for consumer in self.profile.consumers[position]:
-            mine = found.consumer == consumer
-            target[mine] = np.array(placements[layers[consumer].name].devices, dtype=np.int64)[found.shard[mine]]
-        return found, source, target
+        reads = self.sharded.reads(position)
+        return reads, *self.sharded.ends(position, reads)
 
     def own(self, position: int) -> list[list[tuple[int, int]]]:
         """The intervals whose product are the layer's shards."""
-        layer = self.profile.layers[position]
-        placement = self.plan.placements[layer.name]
-        return shards(layer, self.plan.microbatch_size, placement.degrees, placement.samples)
+        return self.sharded.intervals(position)
 
     def read(self, position: int, producer: str) -> list[list[tuple[int, int]]]:
         """For each interval of `own`, what it needs of a producer, or of the training data."""

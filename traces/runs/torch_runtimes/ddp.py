@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import split
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.taskgraph import Kind
@@ -63,7 +64,7 @@ def run_ddp(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(profile, cluster, plan), found)
+    return combined(lower(ShardedModel(profile, plan), cluster), found)
 
 
 def _shares(plan: Plan) -> list[int]:

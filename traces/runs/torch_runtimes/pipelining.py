@@ -6,7 +6,6 @@ The network is cut into the plan's stages along its traced graph; torch's own sc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,10 @@ from torch.distributed import pipelining
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering.schedules import stages
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
+from simulator.runtime import TORCH_PIPELINING
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
@@ -36,7 +36,6 @@ SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",
     "zero-bubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
 }
 """torch's name of each schedule that it has."""
 
@@ -59,15 +58,15 @@ def run_pipeline(
     """
     if plan.schedule not in SCHEDULES:
         raise InputError(f"schedule {plan.schedule!r} is none of torch's: {', '.join(SCHEDULES)}")
-    found = stages(profile, plan)
-    homes = [plan.placements[profile.layers[layers[0]].name].devices for layers in found]
+    sharded = ShardedModel(profile, plan)
+    homes = [sharded.placements[layers[0]].devices for layers in sharded.stages]
     if any(len(home) > 1 for home in homes):
         raise InputError(
             f"stage on devices {next(home for home in homes if len(home) > 1)}: torch's stages have one each"
         )
     arguments = {
         "model": model or plan.model,
-        "stages": [[profile.layers[layer].name for layer in layers] for layers in found],
+        "stages": [[profile.layers[layer].name for layer in layers] for layers in sharded.stages],
         "homes": [home[0] for home in homes],
         "schedule": SCHEDULES[plan.schedule],
         "batch_size": plan.batch_size,
@@ -83,7 +82,7 @@ def run_pipeline(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(profile, replace(cluster, rendezvous=True), plan), results)
+    return combined(lower(sharded, cluster, TORCH_PIPELINING), results)
 
 
 def train_rank(

@@ -1,0 +1,127 @@
+"""ShardedModel: everything that follows from a profile and a plan, derived once and read by all who need it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simulator.lowering import schedules
+from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
+from simulator.lowering.costs import shard_seconds
+from simulator.lowering.crossings import Crossings, Reads, Replicas, crossings_of, reads_of, replicas_of
+from simulator.lowering.schedules import Schedule
+from simulator.lowering.shard_regions import Interval, shards
+from simulator.lowering.stages import stages_of
+from simulator.plan import Placement, Plan
+from simulator.taskgraph import Floats, Ints
+from simulator.workload import Layer, Profile
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedModel:
+    """A profile cut into the shards of a plan. Layers are named by their position in the profile.
+
+    What is derived is kept, so one instance serves lowering, volume, memory, hypergraph and executor. The plan need not
+    fit any cluster yet: `Plan.check` says whether it does.
+    """
+
+    profile: Profile
+    plan: Plan
+
+    @cached_property
+    def placements(self) -> tuple[Placement, ...]:
+        """The placement of each layer."""
+        return tuple(self.plan.placements[layer.name] for layer in self.profile.layers)
+
+    @cached_property
+    def devices(self) -> tuple[Ints, ...]:
+        """For each layer the device of every shard, shape (shards,)."""
+        return tuple(np.array(placement.devices, dtype=np.int64) for placement in self.placements)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The plan's schedule. Raises UnknownNameError."""
+        return schedules.load(self.plan.schedule)
+
+    @cached_property
+    def stages(self) -> list[list[int]]:
+        """The layers of each stage, in order along the network. Raises InputError where a schedule has none."""
+        return stages_of(self.profile, self.plan)
+
+    @cached_property
+    def replicas(self) -> tuple[Replicas, ...]:
+        """Every parameter piece with the devices that use it."""
+        return tuple(replicas_of(self.profile, self.plan.placements))
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """What travels together when gradients are synchronised, in the order in which it becomes ready."""
+        return tuple(filled_buckets(self.profile, self.plan, self.replicas))
+
+    @cached_property
+    def local_update_s(self) -> Mapping[int, float]:
+        """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""
+        on_server = self.plan.synchronisation.updates_on_server
+        seconds: dict[int, float] = defaultdict(float)
+        for piece in self.replicas:
+            if not (on_server and len(piece.devices) > 1):
+                for device in piece.devices:
+                    seconds[device] += update_seconds(self.profile, piece)
+        return dict(sorted(seconds.items()))
+
+    def layer(self, position: int) -> Layer:
+        return self.profile.layers[position]
+
+    def intervals(self, position: int) -> list[list[Interval]]:
+        """The intervals by (sample, channel, height, width) whose product are the layer's shards."""
+        placement = self.placements[position]
+        return shards(self.layer(position), self.plan.microbatch_size, placement.degrees, placement.samples)
+
+    def reads(self, position: int) -> Reads:
+        """Every (producing shard, reading shard) pair of the layer's output, in one micro-batch."""
+        return reads_of(self.profile, self.plan.placements, self.plan.microbatch_size, position)
+
+    def ends(self, position: int, reads: Reads) -> tuple[Ints, Ints]:
+        """The devices of producer and reader of each of the layer's `reads`."""
+        source = self.devices[position][reads.producer]
+        target = np.zeros(len(source), dtype=np.int64)
+        for consumer in self.profile.consumers[position]:
+            of_consumer = reads.consumer == consumer
+            target[of_consumer] = self.devices[consumer][reads.shard[of_consumer]]
+        return source, target
+
+    def crossings(self, position: int, reads: Reads) -> Crossings:
+        """What of the layer's output crosses between devices, of its `reads`."""
+        return crossings_of(reads, *self.ends(position, reads))
+
+    def shard_elements(self, position: int) -> Floats:
+        """Output elements of each shard of one micro-batch, shape (shards,)."""
+        product = np.ones((), dtype=np.float64)
+        for axis in self.intervals(position):
+            product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
+        return product.ravel()  # (sample, channel, height, width) -> (shards,)
+
+    def pass_seconds(self, position: int) -> Floats:
+        """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards)."""
+        layer = self.layer(position)
+        sample, channel, height, width = (
+            np.array([last - first for first, last in axis]) for axis in self.intervals(position)
+        )
+        area = np.multiply.outer(height, width).ravel()  # (height parts x width parts,)
+        plane = layer.output_shape[1] * layer.output_shape[2]
+        unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
+        table = np.array(
+            [
+                [
+                    [shard_seconds(self.profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
+                    for c in unique[1][0]
+                ]
+                for n in unique[0][0]
+            ]
+        )  # (sample sizes, channel sizes, area sizes, 2)
+        seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
+        return seconds.reshape(-1, 2).T  # (2, shards)

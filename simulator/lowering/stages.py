@@ -1,0 +1,40 @@
+"""The stages of a plan: which layers a device, or a set of replicas, runs between two messages."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from simulator.errors import InputError
+from simulator.lowering.schedules import load
+from simulator.plan import Plan
+from simulator.workload import Profile
+
+
+def stages_of(profile: Profile, plan: Plan) -> list[list[int]]:
+    """The layer positions of each stage, in order along the network.
+
+    A stage is all layers with the same set of devices or, in a schedule of several stages per device, a run of them
+    in topological order. Raises InputError when the device sets of two stages overlap, or when devices hold unequally
+    many, because then no fixed order exists.
+    """
+    sets = [plan.placements[layer.name].device_set for layer in profile.layers]
+    owner: dict[int, tuple[int, ...]] = {}
+    for layer, devices in zip(profile.layers, sets, strict=True):
+        for device in devices:
+            if owner.setdefault(device, devices) != devices:
+                raise InputError(
+                    f"schedule {plan.schedule!r} needs stages on separate devices, but device {device} is shared "
+                    f"by devices {owner[device]} and {devices} (layer {layer.name!r}); use schedule 'dataflow'"
+                )
+    if not load(plan.schedule).several_stages:
+        return [[i for i, other in enumerate(sets) if other == devices] for devices in dict.fromkeys(sets)]
+    runs = [[i for i, _ in run] for _, run in groupby(enumerate(sets), key=lambda entry: entry[1])]
+    _check_chunks(plan, [sets[run[0]] for run in runs])
+    return runs
+
+
+def _check_chunks(plan: Plan, homes: list[tuple[int, ...]]) -> None:
+    """Raise InputError unless the stages go round the devices, each as often as the others."""
+    places = list(dict.fromkeys(homes))
+    if len(homes) % len(places) or homes != places * (len(homes) // len(places)):
+        raise InputError(f"schedule {plan.schedule!r} needs stages that go round all devices, but they are on {homes}")
