@@ -1,0 +1,47 @@
+"""The software that runs a plan: what it adds to compute, and how its messages meet. Hardware is the Cluster's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import require, require_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Habits of a training runtime, each a number that can be measured.
+
+    task_overhead_s, pass_overhead_s: added to every compute task, and to every pass of a schedule over a stage, whatever
+    the speed of the device. overlap_slowdown (>= 1): a device's compute takes that many times longer while a
+    transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte: core seconds that a transfer takes at
+    its ends, on hosts in `Cluster.host_cores`, evenly over the time that it would last alone; what computes there gets
+    the rest. busy_latency_s: each round of a transfer that starts while all devices on its hosts compute waits
+    that much longer, in proportion where only some do, and no longer than any does. rendezvous: the
+    messages of pipelines wait until their receive is posted. gradient_scaling: share of an update that
+    pipelines take to divide gradients by the number of micro-batches.
+    Raises InputError on a negative time or a slowdown below 1.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    name: str = "ideal"
+    task_overhead_s: float = 0.0
+    pass_overhead_s: float = 0.0
+    overlap_slowdown: float = 1.0
+    send_cpu_s_per_byte: float = 0.0
+    receive_cpu_s_per_byte: float = 0.0
+    busy_latency_s: float = 0.0
+    rendezvous: bool = False
+    gradient_scaling: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        for name in (
+            "task_overhead_s", "pass_overhead_s", "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s",
+            "gradient_scaling",
+        ):  # fmt: skip
+            require_time(name, getattr(self, name))
+
+
+IDEAL = Runtime()
+"""Compute takes what was measured, messages leave when they are ready."""
