@@ -22,7 +22,7 @@ from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 from simulator.transfers import Paths, alone_s, demand, paths
 
 _EXACT_INT = 2**53
-"""Integers below are exact as float64, which is what the compiled engine's queues compare."""
+"""Integers up to here are exact as float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
     columns = Columns(
         device=np.where(transfers, -1, graph.device),
         route=np.where(transfers, graph.route, -1),
-        priority=graph.priority,
+        priority=_exact(graph.priority),
         delay_s=np.where(shared & ~transfers, 0.0, asked.delay_s),
         work=np.where(shared & ~transfers, graph.seconds, asked.work),
         bytes=graph.bytes,
@@ -135,6 +135,13 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
 
 
 _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np.int64))
+
+
+def _exact(priority: Ints) -> Ints:
+    """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
+    if np.abs(priority.clip(-_EXACT_INT, _EXACT_INT)).max(initial=0) < _EXACT_INT:
+        return priority
+    return np.unique(priority, return_inverse=True)[1].reshape(-1)
 
 
 def _shared_hosts(cluster: Cluster, costly: bool) -> dict[str, int]:
@@ -199,7 +206,6 @@ def _check(columns: Columns, cluster: Cluster) -> None:
     within("device", columns.device, -1, len(cluster.devices) - 1)
     within("route", columns.route, -1, columns.routes - 1)
     require(bool(((columns.device < 0) != (columns.route < 0)).all()), "device", "-1", "a compute task has a device")
-    within("priority", columns.priority, -_EXACT_INT, _EXACT_INT)
     require(len(starts) == tasks + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
     require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
     for name in ("delay_s", "work", "bytes", "capacity", "turn_s", "core_s_per_byte"):
