@@ -15,7 +15,7 @@ from partitioners._hypergraph import build, grid_of
 from partitioners._kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster

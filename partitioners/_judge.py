@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan

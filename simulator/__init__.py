@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.engine.reference import simulate
+    from simulator.engine import simulate
     from simulator.errors import ShardscopeError
     from simulator.files import read_plan, read_profile, write_plan, write_profile
     from simulator.lowering.step import lower
@@ -56,7 +56,7 @@ _HOMES = {
     "read_cluster": "network.catalogue",
     "read_plan": "files",
     "read_profile": "files",
-    "simulate": "engine.reference",
+    "simulate": "engine",
     "write_cluster": "network.catalogue",
     "write_plan": "files",
     "write_profile": "files",

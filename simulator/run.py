@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
+from simulator.engine import simulate
 from simulator.engine.noise import Noise
-from simulator.engine.reference import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan

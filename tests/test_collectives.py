@@ -14,7 +14,7 @@ from test_network import run_flows
 
 from simulator.cluster import Cluster
 from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER, Step, collective
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder

@@ -15,8 +15,8 @@ from benchmarks.browser import chromium, needs_browser, served, settled, shot, u
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand
+from simulator.engine import simulate
 from simulator.engine.noise import Noise
-from simulator.engine.reference import simulate
 from simulator.files import library, write_profile
 from simulator.network.catalogue import read_preset, write_cluster
 from traces.results.executions import Execution, write_execution

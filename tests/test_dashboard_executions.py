@@ -19,8 +19,8 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.store import Store
 from dashboard.words.comparison import measured
+from simulator.engine import simulate
 from simulator.engine.noise import Noise
-from simulator.engine.reference import simulate
 from simulator.errors import InputError, UnknownNameError
 from traces.results.executions import Execution, write_execution
 

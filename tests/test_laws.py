@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
-from simulator.lowering.crossings import shard_elements
+from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
@@ -126,14 +125,15 @@ def test_renaming_devices_changes_nothing(case: tuple[Profile, Cluster, Plan], r
 @given(cases())
 def test_every_sample_and_channel_is_computed_once(case: tuple[Profile, Cluster, Plan]) -> None:
     profile, cluster, plan = case
-    graph = lower(ShardedModel(profile, plan), cluster)
+    model = ShardedModel(profile, plan)
+    graph = lower(model, cluster)
     for kind in (Kind.FORWARD, Kind.BACKWARD):
         for position, layer in enumerate(profile.layers):
             mine = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
             owners = set(zip(graph.microbatch[mine].tolist(), graph.shard[mine].tolist(), strict=True))
             placement = plan.placements[layer.name]
             assert len(mine) == len(owners) == plan.microbatches * len(placement.devices)
-            elements = shard_elements(profile, placement, position, plan.microbatch_size).sum() * plan.microbatches
+            elements = model.shard_elements(position).sum() * plan.microbatches
             channels, height, width = layer.output_shape
             assert elements == plan.batch_size * channels * height * width
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.taskgraph import Kind, Route
 

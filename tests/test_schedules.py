@@ -9,7 +9,7 @@ import pytest
 from test_closed_forms import chain, staged, star
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.lowering.schedules import SCHEDULES, SPLIT, schedule
+from simulator.lowering.schedules import SCHEDULES, load
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Placement, Plan
@@ -34,7 +34,7 @@ def picture(found: Run, unit_s: float) -> list[str]:
 
 def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str]:
     """Each pass takes a unit; where the backward pass is split, each half does."""
-    layers, halves = stages * chunks, 2 if name in SPLIT else 1
+    layers, halves = stages * chunks, 2 if load(name).splits_backward else 1
     profile = chain(layers, forward_s=1.0 * microbatches, backward_s=float(halves * microbatches))
     free = star(stages, bandwidth=1e30, latency_s=0.0)
     plan = staged(profile, stages, microbatches, name)
@@ -44,7 +44,7 @@ def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str
 
 def drawn_in_docstring(name: str) -> list[str]:
     """The `stage N  ...` lines of a schedule's docstring."""
-    function = schedule(name)
+    function = load(name).order
     assert function is not None and function.__doc__ is not None
     lines = [line for line in function.__doc__.splitlines() if line.strip().startswith("stage ")]
     return [line.strip()[len("stage 0  ") :] for line in lines]
@@ -115,7 +115,7 @@ def test_dataflow_takes_the_oldest_microbatch_and_backward_first() -> None:
 
 def test_unknown_schedule_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown schedule '1f1', did you mean '1f1b'"):
-        schedule("1f1")
+        load("1f1")
 
 
 def test_overlapping_stages_have_no_fixed_order() -> None:

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.shard_regions import Interval, channel_bytes, split

@@ -1,10 +1,73 @@
-"""The discrete-event engine: when every task of a graph runs.
+"""Engines: TaskGraph, Cluster, Runtime -> Timeline. Two of them, which give the same bytes.
 
-noise      stragglers and jitter: seeded changes of how long compute tasks take
-reference  the discrete-event engine: TaskGraph, Cluster -> Timeline, on SimPy
+columns            what both run, as numpy columns
+reference          SimPy: devices and network; the order of events is defined here
+  run_context        clock and shared capacities of a run
+  device_queues      ready tasks by device
+  transfer_steps     a transfer's way from ready to ended
+  rendezvous_lines, overlap, core_work, busy_hosts      only where the runtime asks for them
+compiled, compiled.c   the same in C, used where a compiler or a wheel has made it
+library            finds or compiles it
+noise              stragglers and jitter: seeded changes of how long compute tasks take
 """
 
-from simulator.engine.noise import Noise
-from simulator.engine.reference import simulate
+from __future__ import annotations
 
-__all__ = ["Noise", "simulate"]
+import os
+from collections.abc import Callable, Mapping
+from math import inf
+
+from simulator.cluster import Cluster
+from simulator.engine.columns import Columns, make_columns
+from simulator.engine.compiled import is_available, run_compiled
+from simulator.engine.reference import run_reference
+from simulator.errors import InputError, StuckError, UnknownNameError
+from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Floats, TaskGraph
+from simulator.timeline import Timeline
+
+__all__ = ["ENGINES", "engine_name", "simulate"]
+
+ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
+    "compiled": run_compiled,
+    "reference": run_reference,
+}
+
+
+def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL, engine: str | None = None) -> Timeline:
+    """Run `graph` on `cluster` as `runtime` would. Same inputs give the same timeline, bit for bit, on either engine.
+
+    engine: one of ENGINES; without it `engine_name()`. Raises StuckError, naming blocked tasks and what each waits for,
+    when the graph has a cycle; InputError where a number is out of its range or the engine is not available.
+    """
+    columns = make_columns(graph, cluster, runtime)
+    start_s, end_s = ENGINES[engine_name(engine)](columns)
+    if (end_s == inf).any():
+        raise StuckError(_explain(graph, end_s))
+    return Timeline(start_s=start_s, end_s=end_s)
+
+
+def engine_name(engine: str | None = None) -> str:
+    """The engine that runs: `engine`, that of the environment variable SHARDSCOPE_ENGINE, or the compiled one.
+
+    Where that cannot be built "reference" runs. Raises InputError when it was asked for by name.
+    """
+    wanted = engine or os.environ.get("SHARDSCOPE_ENGINE")
+    if wanted is None:
+        return "compiled" if is_available() else "reference"
+    if wanted not in ENGINES:
+        raise UnknownNameError.of("engine", wanted, ENGINES)
+    if wanted == "compiled" and not is_available():
+        raise InputError("engine is compiled: no library was shipped and none could be compiled; install a C compiler")
+    return wanted
+
+
+def _explain(graph: TaskGraph, end_s: Floats) -> str:
+    """Up to three tasks that never started, with what each waits for."""
+    blocked = (end_s == inf).nonzero()[0].tolist()
+    lines = []
+    for task in blocked[:3]:
+        missing = [int(other) for other in graph.predecessors(task) if end_s[other] == inf]
+        waits = ", ".join(graph.describe(other) for other in missing[:3]) or "its device"
+        lines.append(f"{graph.describe(task)} waits for {waits}")
+    return f"{len(blocked)} of {len(graph)} tasks are blocked, because the graph has a cycle: " + "; ".join(lines)

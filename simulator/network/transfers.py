@@ -3,68 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.network.max_min import ActivityClass
-from simulator.runtime import Runtime
-from simulator.taskgraph import Floats, Route, TaskGraph
+from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """`delay_s` alone (kind None), or `delay_s` and then `work` as an activity of class `kind`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Routes laid over a cluster's links; route r crosses link[start[r] : start[r + 1]], each `weight` times.
 
-    delay_s: float
-    work: float
-    kind: ActivityClass | None
+    delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed.
+    measured: a link of the route carries a curve.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """A route laid over the cluster's links."""
-
-    route: Route
-    kind: ActivityClass
-    delay_s: float
-    rate: float
-    measured: bool
+    start: Ints  # [routes + 1]
+    link: Ints
+    weight: Floats
+    delay_s: Floats  # [routes]
+    rate_bytes_per_s: Floats  # [routes]
+    measured: npt.NDArray[np.bool_]  # [routes]
 
 
-def transfers(graph: TaskGraph, cluster: Cluster) -> list[Transfer | None]:
-    """For every task its Transfer, None for compute."""
-    paths = [_path(route, cluster) for route in graph.routes]
-    found: list[Transfer | None] = [None] * len(graph)
-    routes, seconds, sizes = graph.route.tolist(), graph.seconds.tolist(), graph.bytes.tolist()
-    for task in graph.is_transfer.nonzero()[0].tolist():
-        found[task] = _transfer(paths[routes[task]], seconds[task], sizes[task], cluster)
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What every task asks of the links: `delay_s` alone, or, where it contends, `delay_s` and then `work` bytes.
+
+    A compute task's delay is its duration.
+    """
+
+    delay_s: Floats  # [tasks]
+    work: Floats  # [tasks]
+    contends: npt.NDArray[np.bool_]  # [tasks]
+
+
+def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
+    """The links, latency and bandwidth of every route."""
+    crossed = [link_weights(route, cluster) for route in routes]
+    return Paths(
+        start=np.cumsum([0, *map(len, crossed)]),
+        link=np.array([link for weights in crossed for link in weights], dtype=np.int64),
+        weight=np.array([weight for weights in crossed for weight in weights.values()], dtype=np.float64),
+        delay_s=np.array([_latency_s(route, cluster) for route in routes], dtype=np.float64),
+        rate_bytes_per_s=np.array([_alone(weights, cluster) for weights in crossed], dtype=np.float64),
+        measured=np.array([any(cluster.links[i].curve for i in weights) for weights in crossed], dtype=np.bool_),
+    )
+
+
+def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
+    """A measured duration stands as it is; a measured curve becomes the work that takes as long when alone."""
+    route = graph.route
+    joined = np.append(np.diff(over.start) > 0, False)[route]  # [tasks]; a compute task's route is -1, the last entry
+    contends = joined & ~(graph.seconds > 0)
+    delay_s = np.where(contends, np.append(over.delay_s, 0.0)[route], graph.seconds)
+    work = np.where(contends, graph.bytes, 0.0)
+    curved = np.flatnonzero(contends & np.append(over.measured, False)[route])
+    if len(curved):
+        pairs = np.empty(len(curved), dtype=[("route", np.int64), ("bytes", np.float64)])
+        pairs["route"], pairs["bytes"] = route[curved], graph.bytes[curved]
+        different, which = np.unique(pairs, return_inverse=True)
+        alone_s = [_curve_s(graph.routes[r], size, cluster) for r, size in different.tolist()]
+        work[curved] = np.array(alone_s)[which] * over.rate_bytes_per_s[route[curved]]
+        delay_s[curved] = 0.0
+    return Demand(delay_s=delay_s, work=work, contends=contends)
+
+
+def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
+    """Seconds of every task on an otherwise empty cluster (compute: its duration)."""
+    return np.asarray(asked.delay_s + asked.work / np.append(over.rate_bytes_per_s, inf)[graph.route])
 
 
 def uncontended_s(graph: TaskGraph, cluster: Cluster) -> list[float]:
-    """Seconds of every task on an otherwise empty cluster (compute: its duration)."""
-    found: list[float] = graph.seconds.tolist()
-    for task, transfer in enumerate(transfers(graph, cluster)):
-        if transfer is not None:
-            rate = inf if transfer.kind is None else _alone(transfer.kind, cluster)
-            found[task] = transfer.delay_s + transfer.work / rate
-    return found
-
-
-def core_seconds(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> list[dict[int, float]]:
-    """For every route, the core seconds that a byte of its transfers costs each device; none where they are free."""
-    found: list[dict[int, float]] = []
-    for route in graph.routes:
-        costs: dict[int, float] = {}
-        for pair in route.pairs:
-            for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
-                if cost and cluster.devices[device].host in cluster.host_cores:
-                    costs[device] = costs.get(device, 0.0) + cost
-        found.append(costs)
-    return found
+    """`alone_s` of a graph on a cluster."""
+    over = paths(graph.routes, cluster)
+    seconds: list[float] = alone_s(graph, over, demand(graph, cluster, over)).tolist()
+    return seconds
 
 
 def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
@@ -84,26 +102,14 @@ def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     return carried
 
 
-def _path(route: Route, cluster: Cluster) -> _Path:
-    weights = link_weights(route, cluster)
-    kind = ActivityClass(weights)
-    delay_s = route.rounds * max((cluster.latency_s(*pair) for pair in route.pairs), default=0.0)
-    measured = any(cluster.links[link].curve for link in weights)
-    return _Path(route, kind, delay_s, _alone(kind, cluster), measured)
+def _latency_s(route: Route, cluster: Cluster) -> float:
+    return route.rounds * max((cluster.latency_s(*pair) for pair in route.pairs), default=0.0)
 
 
-def _alone(kind: ActivityClass, cluster: Cluster) -> float:
-    return min(
-        (cluster.links[link].bandwidth_bytes_per_s / weight for link, weight in kind.weights.items()), default=inf
-    )
+def _alone(weights: Mapping[int, float], cluster: Cluster) -> float:
+    return min((cluster.links[link].bandwidth_bytes_per_s / weight for link, weight in weights.items()), default=inf)
 
 
-def _transfer(path: _Path, seconds: float, size_bytes: float, cluster: Cluster) -> Transfer:
-    """A measured duration stands as it is; a measured curve becomes the work that takes as long when alone."""
-    if seconds > 0 or not path.kind.weights:
-        return Transfer(seconds, 0.0, None)
-    if path.measured:
-        rounds = path.route.rounds
-        alone_s = rounds * max(cluster.transfer_s(*pair, size_bytes / rounds) for pair in path.route.pairs)
-        return Transfer(0.0, alone_s * path.rate, path.kind)
-    return Transfer(path.delay_s, size_bytes, path.kind)
+def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:
+    """Seconds of a transfer over measured links that has them for itself."""
+    return route.rounds * max(cluster.transfer_s(*pair, size_bytes / route.rounds) for pair in route.pairs)

@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.collectives import serving
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering.buckets import Bucket
 from simulator.lowering.graph_builder import GraphBuilder

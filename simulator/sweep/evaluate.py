@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower

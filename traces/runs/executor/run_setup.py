@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from simulator.cluster import Cluster
-from simulator.engine.reference import simulate
+from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering.buckets import Bucket
 from simulator.lowering.crossings import Reads

@@ -1,0 +1,221 @@
+"""What both engines run: TaskGraph, Cluster and Runtime as numpy columns, made once.
+
+Activities (transfers on links, compute tasks on a host's cores) share resources in classes, one per route and then
+one per device. A resource is a link, then a host whose cores are shared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.cluster import Cluster
+from simulator.errors import require
+from simulator.network.transfers import Paths, alone_s, demand, paths
+from simulator.runtime import Runtime
+from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
+
+_EXACT_INT = 2**53
+"""Integers up to here are exact as float64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ragged:
+    """Rows of unequal length: row i is values[start[i] : start[i + 1]]."""
+
+    start: Ints
+    values: Ints
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
+        listed = list(rows)
+        values = [value for row in listed for value in row]
+        return cls(start=np.cumsum([0, *map(len, listed)]), values=np.array(values, dtype=np.int64))
+
+    def lists(self) -> list[list[int]]:
+        """The rows as lists."""
+        bounds, values = self.start.tolist(), self.values.tolist()
+        return [values[a:b] for a, b in pairwise(bounds)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """One run. Times in seconds; -1 stands for "none" in index columns.
+
+    A compute task (route -1) on `device` lasts delay_s, or, if it has an activity class, does `work` seconds at that
+    class's rate. A transfer waits delay_s and then does `work` bytes on its class's links; without a class it has
+    ended then. Class c uses weight[w] of capacity[resource[w]] per unit of rate, w in
+    class_start[c] : class_start[c + 1], and no activity of it is faster than class_cap[c].
+
+    What a runtime may ask for besides; a column is empty where it does not:
+    line [routes]: the rendezvous line of one-pair routes: transfers of a line go one after the other.
+    overlap_rate: rate at which a device computes while a transfer touches it (1: no slower).
+    touched (by route): devices whose compute a transfer slows, or of whose hosts it waits for a turn.
+    turn_s [routes]: the wait where all devices on a transfer's hosts compute; neighbours (by device): who shares its
+    host. Transfers without bytes have no turn where there are lines.
+    core_device, core_s_per_byte (by route, core_start): what transfers compute at their ends; alone_s [tasks]: how
+    long a transfer lasts alone, over which its core work is spread.
+    """
+
+    device: Ints
+    route: Ints
+    priority: Ints
+    delay_s: Floats
+    work: Floats
+    bytes: Floats
+    activity_class: Ints
+    dependency_start: Ints
+    dependencies: Ints
+    devices: int
+    capacity: Floats
+    class_start: Ints
+    resource: Ints
+    weight: Floats
+    class_cap: Floats
+    line: Ints
+    overlap_rate: float
+    touched: Ragged
+    turn_s: Floats
+    neighbours: Ragged
+    core_start: Ints
+    core_device: Ints
+    core_s_per_byte: Floats
+    alone_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    @property
+    def routes(self) -> int:
+        """How many routes there are; the class of device d is routes + d."""
+        return len(self.class_cap) - self.devices
+
+
+def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Columns:
+    """The columns of `graph` on `cluster` under `runtime`. Raises InputError where a value is out of its range."""
+    over = paths(graph.routes, cluster)
+    asked = demand(graph, cluster, over)
+    transfers = graph.is_transfer
+    core_start, core_device, core_s_per_byte = _core_seconds(graph.routes, cluster, runtime)
+    hosts = _shared_hosts(cluster, costly=len(core_device) > 0)
+    slowed, busy = runtime.overlap_slowdown > 1, runtime.busy_latency_s > 0
+    computes_shared = np.array([slowed or device.host in hosts for device in cluster.devices])  # [devices]
+    shared = np.where(transfers, asked.contends, computes_shared[np.where(transfers, 0, graph.device)])
+    classes = np.where(transfers, graph.route, len(graph.routes) + graph.device)
+    columns = Columns(
+        device=np.where(transfers, -1, graph.device),
+        route=np.where(transfers, graph.route, -1),
+        priority=_exact(graph.priority),
+        delay_s=np.where(shared & ~transfers, 0.0, asked.delay_s),
+        work=np.where(shared & ~transfers, graph.seconds, asked.work),
+        bytes=graph.bytes,
+        activity_class=np.where(shared, classes, -1),
+        dependency_start=graph.dependency_start,
+        dependencies=graph.dependencies,
+        devices=len(cluster.devices),
+        **_classes(over, cluster, hosts),
+        line=_lines(graph),
+        overlap_rate=1 / runtime.overlap_slowdown,
+        touched=Ragged.of(route.devices for route in graph.routes) if slowed or busy else _NO_ROWS,
+        turn_s=np.array([r.rounds * runtime.busy_latency_s for r in graph.routes]) if busy else np.zeros(0),
+        neighbours=_neighbours(cluster) if busy else _NO_ROWS,
+        core_start=core_start,
+        core_device=core_device,
+        core_s_per_byte=core_s_per_byte,
+        alone_s=alone_s(graph, over, asked) if len(core_device) else np.zeros(0),
+    )
+    _check(columns, cluster)
+    return columns
+
+
+_NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np.int64))
+
+
+def _exact(priority: Ints) -> Ints:
+    """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
+    if np.abs(priority.clip(-_EXACT_INT, _EXACT_INT)).max(initial=0) < _EXACT_INT:
+        return priority
+    return np.unique(priority, return_inverse=True)[1].reshape(-1)
+
+
+def _shared_hosts(cluster: Cluster, costly: bool) -> dict[str, int]:
+    """Resource numbers of hosts that have fewer cores than devices, or whose cores the transfers use (`costly`)."""
+    devices = Counter(device.host for device in cluster.devices)
+    shared = [host for host, cores in cluster.host_cores.items() if costly or cores < devices[host]]
+    return {host: len(cluster.links) + i for i, host in enumerate(shared)}
+
+
+def _classes(over: Paths, cluster: Cluster, hosts: dict[str, int]) -> dict[str, Any]:
+    """The columns of resources and of classes, routes first."""
+    cores = [[hosts[device.host]] if device.host in hosts else [] for device in cluster.devices]
+    on_cores = Ragged.of(cores)
+    bandwidths = [link.bandwidth_bytes_per_s for link in cluster.links]
+    return {
+        "capacity": np.array(bandwidths + [cluster.host_cores[host] for host in hosts], dtype=np.float64),
+        "class_start": np.append(over.start, over.start[-1] + on_cores.start[1:]),
+        "resource": np.append(over.link, on_cores.values),
+        "weight": np.append(over.weight, np.ones(len(on_cores.values))),
+        "class_cap": np.repeat([inf, 1.0], [len(over.start) - 1, len(cluster.devices)]),
+    }
+
+
+def _lines(graph: TaskGraph) -> Ints:
+    """Where messages wait for their receivers, those from one device to another go one after the other."""
+    if not (graph.kind == Kind.READY).any():
+        return np.zeros(0, dtype=np.int64)
+    numbers: dict[tuple[int, int], int] = {}
+    single = [route.pairs[0] if len(route.pairs) == 1 else None for route in graph.routes]
+    return np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in single], dtype=np.int64)
+
+
+def _neighbours(cluster: Cluster) -> Ragged:
+    """By device, all devices of its host where the host's cores are known, itself included."""
+    on_host: dict[str, list[int]] = {host: [] for host in cluster.host_cores}
+    for number, device in enumerate(cluster.devices):
+        on_host.get(device.host, []).append(number)
+    return Ragged.of(on_host.get(device.host, []) for device in cluster.devices)
+
+
+def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -> tuple[Ints, Ints, Floats]:
+    """By route (start, device, seconds): core seconds that a byte of its transfers costs each device."""
+    costs = [_core_costs(route, cluster, runtime) for route in routes]
+    by_route = Ragged.of([list(row) for row in costs])
+    return by_route.start, by_route.values, np.array([cost for row in costs for cost in row.values()], dtype=np.float64)
+
+
+def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, float]:
+    costs: dict[int, float] = {}
+    for pair in route.pairs:
+        for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
+            if cost and cluster.devices[device].host in cluster.host_cores:
+                costs[device] = costs.get(device, 0.0) + cost
+    return costs
+
+
+def _check(columns: Columns, cluster: Cluster) -> None:
+    """Raise InputError where an index points outside, or a number is negative or not finite."""
+    tasks, edges = len(columns), len(columns.dependencies)
+    starts = columns.dependency_start
+    within("dependencies", columns.dependencies, 0, tasks - 1)
+    within("device", columns.device, -1, len(cluster.devices) - 1)
+    within("route", columns.route, -1, columns.routes - 1)
+    require(bool(((columns.device < 0) != (columns.route < 0)).all()), "device", "-1", "a compute task has a device")
+    require(len(starts) == tasks + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
+    require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
+    for name in ("delay_s", "work", "bytes", "capacity", "turn_s", "core_s_per_byte"):
+        within(name, getattr(columns, name), 0.0, np.finfo(np.float64).max)
+    within("touched", columns.touched.values, 0, len(cluster.devices) - 1)
+
+
+def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:
+    """Raise InputError unless all `values` lie in [low, high]; NaN does not."""
+    if len(values):
+        least, most = values.min(), values.max()
+        require(bool(low <= least and most <= high), name, f"{least} to {most}", f"it is from {low} to {high}")

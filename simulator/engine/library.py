@@ -1,0 +1,61 @@
+"""The shared library of compiled.c: shipped in a wheel, or compiled once per user where there is a C compiler.
+
+Imports nothing but the standard library, because the build hook of the wheel (hatch_build.py) runs it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("compiled.c")
+FLAGS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
+_SECONDS = 60
+
+
+def library() -> Path | None:
+    """The library of this source on this machine: shipped, cached or compiled now; None where none can be made."""
+    shipped, cached = SOURCE.with_name(file_name()), cache_folder() / file_name()
+    for path in (shipped, cached):
+        if path.is_file():
+            return path
+    try:
+        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return compile_library(cached)
+    except OSError:  # a home that cannot be written to
+        return None
+
+
+def file_name() -> str:
+    """A name that changes with the source, the flags and the machine."""
+    made_from = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
+    return f"compiled-{sha256(b'|'.join(made_from)).hexdigest()[:16]}.so"
+
+
+def cache_folder() -> Path:
+    """Where the user's programs keep what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardscope"
+
+
+def compile_library(path: Path) -> Path | None:
+    """Compile the source to `path`, which appears only when complete; None without a compiler or where it fails."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        if done.returncode != 0:
+            return None
+        made.replace(path)
+    return path
