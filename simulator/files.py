@@ -93,6 +93,11 @@ def read_yaml(path: Path, kind: type[T]) -> T:
     return _validated(path, content, kind)
 
 
+def _file_kind(kind: type) -> str:
+    """What people call a file of `kind`."""
+    return kind.__name__.lower().removesuffix("file")
+
+
 def check_writable(path: str | Path) -> None:
     """Raise InputError where `path` cannot be written, before the long work whose result it is to hold."""
     folder = Path(path).resolve().parent
@@ -191,10 +196,10 @@ def _validated(path: Path, content: object, kind: type[T]) -> T:
     """`content` as a `kind`, its schema number checked and taken off."""
     if not isinstance(content, dict):
         raise InputError(
-            f"{path}: holds {_shown(content)}: a {kind.__name__.lower()} file is a mapping of keys to values"
+            f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values"
         )
     if "schema" not in content:
-        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {kind.__name__.lower()} file?")
+        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
     fields = dict(content)
     schema = fields.pop("schema")
     if schema != SCHEMA or isinstance(schema, bool):

@@ -131,7 +131,7 @@ def read_preset(name: str) -> Preset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredCluster(Cluster):
+class ClusterFile(Cluster):
     """A cluster file: the cluster, and the runtime that was measured on it."""
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -148,7 +148,7 @@ def read_cluster(source: str | Path, *, devices: int | None = None, servers: int
     """
     if not files.is_path(source):
         return read_preset(str(source)).build(devices, servers=servers)
-    measured = files.read_yaml(Path(source), MeasuredCluster)
+    measured = files.read_yaml(Path(source), ClusterFile)
     cluster = Cluster(**{field.name: getattr(measured, field.name) for field in fields(Cluster)})
     if servers:
         raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
@@ -157,10 +157,10 @@ def read_cluster(source: str | Path, *, devices: int | None = None, servers: int
 
 def read_runtime(source: str | Path) -> Runtime:
     """The runtime in a cluster's YAML file; the ideal one for a preset. Raises as `read_cluster` does."""
-    return files.read_yaml(Path(source), MeasuredCluster).runtime if files.is_path(source) else IDEAL
+    return files.read_yaml(Path(source), ClusterFile).runtime if files.is_path(source) else IDEAL
 
 
 def write_cluster(cluster: Cluster, path: str | Path, runtime: Runtime = IDEAL) -> None:
     """Write `cluster`, and the runtime measured on it, as YAML, one device or link per line."""
     values = {field.name: getattr(cluster, field.name) for field in fields(Cluster)}
-    files.write_yaml(MeasuredCluster(**values, runtime=runtime), path)
+    files.write_yaml(ClusterFile(**values, runtime=runtime), path)
