@@ -18,8 +18,8 @@ import numpy as np
 
 from partitioners._fabric import Fabric
 from partitioners._wiring import Traffic, Wiring, joined
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import UPDATES_ON_SERVER, collective
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.crossings import element_bytes
@@ -153,8 +153,7 @@ def _synchronise_s(
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
     chosen = plan.synchronisation
-    sums = collective(chosen.collective, chosen.serving_workers)
-    served = chosen.collective in UPDATES_ON_SERVER
+    collective = collectives.load(chosen.collective)
 
     @cache
     def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
@@ -163,8 +162,9 @@ def _synchronise_s(
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
             slot_s = update_s * size / parameter_bytes if size else 0.0
             if len(group) > 1 and size:
-                groups.append(sums(cluster, group.tolist(), chosen.sent_bytes(size, profile.dtype), slot_s))
-            if not (len(group) > 1 and served):
+                sent_bytes = chosen.sent_bytes(size, profile.dtype)
+                groups.append(collective.tasks(cluster, group.tolist(), sent_bytes, slot_s, chosen.serving_workers))
+            if not (len(group) > 1 and collective.updates_on_server):
                 local_s = max(local_s, slot_s / speeds[group].min())
         return fabric.collectives_s(groups) + local_s
 

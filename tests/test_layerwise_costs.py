@@ -15,8 +15,9 @@ from two_layers import linear, switch, template, two_layers
 from partitioners import _optcnn
 from partitioners._fabric import Fabric
 from partitioners._optcnn import configurations, cost_tables, placement_of
+from simulator import collectives
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.collectives import parameter_server, ring
+from simulator.collectives.ring import ring
 from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Profile
@@ -106,7 +107,7 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
 def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
     """3 workers, 1 server: its link carries 3 x 500 bytes in and out again, with the update between them."""
     cluster = switch(3, servers=1)
-    steps = parameter_server(cluster, (0, 1, 2), 500, 0.002)
+    steps = collectives.load("ps").tasks(cluster, (0, 1, 2), 500, 0.002)
     assert Fabric.of(cluster, 4).collectives_s([steps]) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
     assert Fabric.of(cluster, 4).collectives_s([steps, steps]) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
 

@@ -15,7 +15,7 @@ import partitioners
 from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration, from_query
 from dashboard.state.shelf import Shelf
 from dashboard.state.validations import Stored
-from simulator import files
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
@@ -111,8 +111,8 @@ class Store:
         Raises InputError where there are not so many, UnknownNameError.
         """
         if configuration.cluster in catalogue.presets():
-            preset = catalogue.read_preset(configuration.cluster)
-            return preset.build(configuration.devices, servers=1 if configuration.collective == "ps" else 0)
+            needed = collectives.load(configuration.collective).needs_server
+            return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
         return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:

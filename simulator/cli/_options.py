@@ -46,6 +46,8 @@ def assignment(text: str) -> tuple[str, str]:
 
 def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The options that say what is trained on which machine; all of them optional unless `required`."""
+    from simulator.collectives import names
+
     text = "profile file, or a name that `shardscope profiles` lists"
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
@@ -62,8 +64,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     step.add_argument(
         "--sync",
         metavar="NAME",
-        help="who sums gradients: ring (default), halving-doubling, tree, hierarchical, hierarchical-tree, all-to-all, "
-        "ps (which adds a server if none is), ps-workers",
+        help=f"who sums gradients: {', '.join(names())} (default ring; ps adds a server if none is)",
     )
     add_gradients(step)
     step.add_argument(
@@ -117,12 +118,12 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
-    """The cluster asked for, with its overrides; `collective` ps gets a server where none is."""
+    """The cluster asked for, with its overrides, and with a server where `collective` needs one."""
+    from simulator import collectives
     from simulator.network import catalogue
 
-    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
-    if collective == "ps" and not cluster.servers:
-        cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=1)
+    needed = collective is not None and collectives.load(collective).needs_server
+    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers, needs_server=needed)
     for tier, value in args.bandwidth:
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))
     for tier, value in args.latency:

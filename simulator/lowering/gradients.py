@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import UPDATES_ON_SERVER, Step, collective, serving
+from simulator.collectives import CollectiveTask
 from simulator.lowering.crossings import Replicas, replicas_of
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.schedules import STASHING
@@ -31,11 +32,11 @@ class Bucket:
     sent_bytes: float
     update_s: float
 
-    def steps(self, cluster: Cluster, plan: Plan) -> list[Step]:
+    def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
         """The collective's steps for this bucket."""
         chosen = plan.synchronisation
-        return collective(chosen.collective, chosen.serving_workers)(
-            cluster, self.group, self.sent_bytes, self.update_s
+        return collectives.load(chosen.collective).tasks(
+            cluster, self.group, self.sent_bytes, self.update_s, chosen.serving_workers
         )
 
 
@@ -122,7 +123,11 @@ def _add_ready(
 
 
 def _add_steps(
-    builder: GraphBuilder, bucket: Bucket, number: int, steps: Sequence[Step], ready: Mapping[int, Sequence[Ints]]
+    builder: GraphBuilder,
+    bucket: Bucket,
+    number: int,
+    steps: Sequence[CollectiveTask],
+    ready: Mapping[int, Sequence[Ints]],
 ) -> list[int]:
     """Append a bucket's collective: its steps are owned by the bucket's first layer, shard = bucket number."""
     tasks: list[int] = []
@@ -142,13 +147,13 @@ def _add_steps(
     return tasks
 
 
-_Sent = tuple[list[Step], list[int]]
+_Sent = tuple[list[CollectiveTask], list[int]]
 """The steps of a bucket's collective and their tasks."""
 
 
 def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> None:
     """Let a bucket leave after the one before it."""
-    if plan.synchronisation.collective in UPDATES_ON_SERVER:
+    if collectives.load(plan.synchronisation.collective).updates_on_server:
         builder.depend(sent[1], before[1])
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
@@ -172,7 +177,7 @@ def _update_s(profile: Profile, piece: Replicas) -> float:
 
 def local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
     """Per device, the seconds of its optimizer at speed 1 for the parameters that no server updates."""
-    on_server = plan.synchronisation.collective in UPDATES_ON_SERVER
+    on_server = collectives.load(plan.synchronisation.collective).updates_on_server
     found: dict[int, float] = defaultdict(float)
     for piece in replicas_of(profile, plan):
         if not (on_server and len(piece.devices) > 1):
@@ -182,16 +187,18 @@ def local_updates(profile: Profile, plan: Plan) -> dict[int, float]:
 
 
 def static_bytes(profile: Profile, cluster: Cluster, plan: Plan) -> Floats:
-    """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state."""
+    """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state.
+
+    Raises InputError where parameters are to be updated on a server and the cluster has none.
+    """
     held = np.zeros(len(cluster.devices))
     chosen = plan.synchronisation
+    collective = collectives.load(chosen.collective)
     for piece in replicas_of(profile, plan):
-        served = chosen.collective in UPDATES_ON_SERVER and len(piece.devices) > 1
+        served = collective.updates_on_server and len(piece.devices) > 1
         held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else plan.optimizer_state))
-        if served and chosen.collective == "ps-workers":
-            servers = serving(cluster, piece.devices, chosen.serving_workers)
-            held[list(servers)] += piece.parameter_bytes / len(servers) * plan.optimizer_state
-        elif served and cluster.servers:
-            part = piece.parameter_bytes / len(cluster.servers)
-            held[list(cluster.servers)] += part * (2 + plan.optimizer_state)
+        servers = collective.servers(cluster, piece.devices, chosen.serving_workers) if served else ()
+        for server in servers:
+            copies = 0 if server in piece.devices else 2
+            held[server] += piece.parameter_bytes / len(servers) * (copies + plan.optimizer_state)
     return held

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.collectives import UPDATES_ON_SERVER, Step
+from simulator import collectives
+from simulator.collectives import CollectiveTask
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.gradients import Bucket
 from simulator.taskgraph import Kind
@@ -137,7 +138,7 @@ class Updates:
 
     def _local_slots(self) -> list[tuple[int, int]]:
         """The parameter pieces that this device updates itself."""
-        served = self._script.plan.synchronisation.collective in UPDATES_ON_SERVER
+        served = collectives.load(self._script.plan.synchronisation.collective).updates_on_server
         pieces = replicas_of(self._script.profile, self._script.plan)
         mine = [piece for piece in pieces if self._rank in piece.devices]
         return [(piece.layer, piece.slot) for piece in mine if not (served and len(piece.devices) > 1)]
@@ -147,7 +148,7 @@ class Updates:
             yield from slot.values()
 
 
-def _roles(script: Script) -> Iterator[tuple[int, tuple[int, Step]]]:
+def _roles(script: Script) -> Iterator[tuple[int, tuple[int, CollectiveTask]]]:
     """Which bucket's which step each task of the synchronisation is; a bucket's steps stand in order."""
     graph = script.graph
     shared = (graph.kind == Kind.SYNCHRONISATION) | ((graph.kind == Kind.UPDATE) & (graph.layer >= 0))
@@ -157,7 +158,7 @@ def _roles(script: Script) -> Iterator[tuple[int, tuple[int, Step]]]:
             yield task, (number, step)
 
 
-def _server(step: Step) -> int:
+def _server(step: CollectiveTask) -> int:
     """The serving device of a push or a pull."""
     (source, target), *_ = step.route.pairs if step.route else ()
     return source if step.after else target
