@@ -24,7 +24,7 @@ from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.crossings import element_bytes
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
-from simulator.plan import Degrees, Placement, Plan
+from simulator.plan import Degrees, Placement, StepSettings, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
@@ -73,21 +73,22 @@ class CostTables:
         return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
 
 
-def cost_tables(profile: Profile, cluster: Cluster, plan: Plan, dimensions: str = DIMENSIONS) -> CostTables:
-    """The tables for the batch, micro-batches, synchronisation and optimizer of `plan`; its placements are not read.
+def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:
+    """The tables for the batch, micro-batches, synchronisation and optimizer of `step`.
 
     What does not depend on the speed of links is found once for all clusters that differ in it alone.
     """
     fabric = Fabric.of(cluster, cluster.workers)
-    speeds, samples = cluster.speeds[: cluster.workers], plan.microbatch_size
+    speeds, samples = cluster.speeds[: cluster.workers], step.microbatch_size
+    microbatches = step.microbatches or 1
     choices = _choices(profile, samples, cluster.workers, dimensions)
     traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
-    seconds = {id(one): plan.microbatches * fabric.seconds(one) for one in traffic.values()}
-    held = _held_bytes(profile, samples, plan.microbatches, plan.optimizer_state, cluster.workers, dimensions)
+    seconds = {id(one): microbatches * fabric.seconds(one) for one in traffic.values()}
+    held = _held_bytes(profile, samples, microbatches, step.optimizer_state, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
-        compute_s=tuple(plan.microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
-        synchronise_s=_synchronise_s(profile, cluster, plan, choices),
+        compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
+        synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, choices),
         held_bytes=held,
         transfer_s={edge: seconds[id(one)] for edge, one in traffic.items()},
     )
@@ -148,11 +149,10 @@ def _held_bytes(
 
 
 def _synchronise_s(
-    profile: Profile, cluster: Cluster, plan: Plan, choices: tuple[tuple[Degrees, ...], ...]
+    profile: Profile, cluster: Cluster, chosen: Synchronisation, choices: tuple[tuple[Degrees, ...], ...]
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
-    chosen = plan.synchronisation
     collective = collectives.load(chosen.collective)
 
     @cache

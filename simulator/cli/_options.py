@@ -133,23 +133,19 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
-def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **step: Any) -> Plan:
-    """The plan of `strategy`; what its partition function does not decide is set on the plan afterwards.
-
-    step: fields of the plan that the user may have given, such as microbatches; None where not.
-    """
+def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **given: Any) -> Plan:
+    """The plan of `strategy`. given: settings of the step, such as microbatches, and options of the strategy."""
     import partitioners
-    from simulator.plan import Synchronisation
+    from simulator.plan import Synchronisation, split_settings
 
-    wanted = {
-        "batch_size": args.batch_size or profile.batch_for(cluster.workers),
-        "synchronisation": synchronisation(args, Synchronisation()),
-        **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **step),
-    }
-    taken = {"batch_size", *partitioners.options(strategy)}
-    options = {name: value for name, value in {**wanted, "seed": args.seed}.items() if name in taken}
-    plan = partitioners.load(strategy)(profile, cluster, **options)
-    return replace(plan, **{name: value for name, value in wanted.items() if name not in taken})
+    step, own = split_settings(
+        {
+            "batch_size": args.batch_size or profile.batch_for(cluster.workers),
+            "synchronisation": synchronisation(args, Synchronisation()),
+            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **given),
+        }
+    )
+    return partitioners.make_plan(strategy, profile, cluster, step, seed=args.seed, **own)
 
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:

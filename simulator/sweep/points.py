@@ -19,7 +19,7 @@ MACHINE = ("devices", "servers", "speed")
 SYNCHRONISATION = tuple(field.name for field in fields(Synchronisation))
 ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, "batch_size", "optimizer_state", "seed")
 """Parameters that make a difference whatever the strategy. Beside them stand its own options and tiers of links."""
-NO_PARAMETERS = frozenset({"synchronisation", "progress"})
+NO_PARAMETERS = frozenset({"progress"})
 """Options of strategies that are no plain values."""
 REGISTRIES: Mapping[str, Collection[str]] = {"collective": collectives.names(), "schedule": SCHEDULES}
 
