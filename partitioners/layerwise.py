@@ -67,7 +67,10 @@ def widest(options: Sequence[Degrees], axis: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
-    """Strategies for the judge's profile and cluster, and a step without a schedule. tried: whose gain was asked for."""
+    """Strategies for the judge's profile and cluster, and a step without a schedule.
+
+    tried: those whose gain was asked for.
+    """
 
     judge: Judge
     step: StepSettings
