@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 
 from simulator.errors import UnknownNameError
@@ -12,9 +13,10 @@ from simulator.errors import UnknownNameError
 
 @cache
 def entries(package: str) -> tuple[str, ...]:
-    """The names of the entries in the folder of `package`, sorted."""
-    path = importlib.import_module(package).__path__
-    names = (module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))
+    """The names of the entries in the folder of `package`, sorted; neither it nor they are imported."""
+    spec = find_spec(package)
+    path = spec.submodule_search_locations if spec else None
+    names = (module.name for module in pkgutil.iter_modules(path or []) if not module.name.startswith("_"))
     return tuple(sorted(name.replace("_", "-") for name in names))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import units
 from simulator.errors import InputError
+from simulator.registry import entries
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -46,8 +47,6 @@ def assignment(text: str) -> tuple[str, str]:
 
 def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The options that say what is trained on which machine; all of them optional unless `required`."""
-    from simulator.collectives import names
-
     text = "profile file, or a name that `shardscope profiles` lists"
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
@@ -64,7 +63,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     step.add_argument(
         "--sync",
         metavar="NAME",
-        help=f"who sums gradients: {', '.join(names())} (default ring; ps adds a server if none is)",
+        help=f"who sums gradients: {', '.join(entries('simulator.collectives'))} (default ring; ps adds a server if none is)",
     )
     add_gradients(step)
     step.add_argument(
