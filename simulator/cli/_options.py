@@ -60,11 +60,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help="samples per step in all (default: the profile's, doubled until every worker can have one)",
     )
     step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
-    step.add_argument(
-        "--sync",
-        metavar="NAME",
-        help=f"who sums gradients: {', '.join(entries('simulator.collectives'))} (default ring; ps adds a server if none is)",
-    )
+    collectives = ", ".join(entries("simulator.collectives"))
+    text = f"who sums gradients (default ring): {collectives}; ps adds a server if none is"
+    step.add_argument("--sync", metavar="NAME", help=text)
     add_gradients(step)
     step.add_argument(
         "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
