@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from partitioners import load
+from partitioners import make_plan
 from partitioners._hypergraph import build, grid_of
 from partitioners._kahypar import cut
 from simulator import files
@@ -19,9 +20,11 @@ from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster
+from simulator.plan import StepSettings
 from simulator.workload import Profile
 
 CLUSTER, DEVICES, BATCH, MICROBATCHES = "p3-16xlarge", 16, 512, 32
+STEP = StepSettings(batch_size=BATCH)
 SHARDSCOPE = (sys.executable, "-c", "from simulator.cli import main; raise SystemExit(main())")
 
 
@@ -36,15 +39,15 @@ def main() -> None:
     show(label, f"{seconds(lambda: call(*options.split())):.2f} s", "5 s")
     for strategy in ("pipeline", "data"):
         show_engine(profile, cluster, strategy)
-    whole = seconds(lambda: load("pipeline")(profile, cluster, batch_size=BATCH))
+    whole = seconds(lambda: make_plan("pipeline", profile, cluster, STEP))
     show(f"pipeline stages: {len(profile.layers)} layers, micro-batches chosen", f"{whole:.2f} s", "1 s")
-    replicated = seconds(lambda: load("pipeline")(profile, cluster, batch_size=BATCH, replicas=True))
+    replicated = seconds(lambda: make_plan("pipeline", profile, cluster, STEP, replicas=True))
     show("the same with replicated stages", f"{replicated:.2f} s", "5 s")
     show_cut("vgg16", "1 s")
     show_cut("inception_v3", "10 s")
     for name in ("vgg16", "resnet50", "inception_v3"):
         searched = files.read_profile(name)
-        whole = seconds(lambda searched=searched: load("hypergraph")(searched, cluster, batch_size=BATCH), repeats=1)
+        whole = seconds(lambda searched=searched: make_plan("hypergraph", searched, cluster, STEP), repeats=1)
         show(f"hypergraph search: {name}, {DEVICES} devices", f"{whole:.1f} s", "30 s")
 
 
@@ -59,7 +62,7 @@ def show_cut(name: str, target: str) -> None:
 
 def show_engine(profile: Profile, cluster: Cluster, strategy: str) -> None:
     """Tasks per second of lowering and of the engine."""
-    plan = load(strategy)(profile, cluster, batch_size=BATCH, microbatches=MICROBATCHES)
+    plan = make_plan(strategy, profile, cluster, replace(STEP, microbatches=MICROBATCHES))
     graph = lower(ShardedModel(profile, plan), cluster)
     lowering_s = seconds(lambda: lower(ShardedModel(profile, plan), cluster))
     engine_s = seconds(lambda: simulate(graph, cluster))

@@ -19,7 +19,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curve_files import read_curves, write_curves
 from simulator.convergence.curves import Curves, Regime, Trial
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.run import step_seconds
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -103,9 +103,9 @@ def planned(name: str, profile: Profile, cluster: Cluster) -> Plan:
     served = "server" in name
     synchronisation = Synchronisation(collective="ps" if served else "ring", bucket_bytes=1 << 18)
     strategy = name.split(",")[0]
-    given = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
-    plan = partitioners.load(strategy)(profile, cluster, **given)
-    return replace(plan, strategy=name)
+    asked = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
+    step, own = split_settings(asked)
+    return replace(partitioners.make_plan(strategy, profile, cluster, step, **own), strategy=name)
 
 
 if __name__ == "__main__":

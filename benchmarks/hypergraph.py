@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.published import BATCH, MIB, TITLES, profile, switch, table
-from partitioners import load, options
+from partitioners import make_plan, options
 from simulator.errors import ShardscopeError
+from simulator.plan import StepSettings
 from simulator.report.metrics import Report
 from simulator.run import run
 
@@ -77,7 +78,7 @@ def _report(name: str, devices: int, gigabits: float, strategy: str, objective: 
     cluster = switch(devices, gigabits)
     given = {"objective": objective} if "objective" in options(strategy) and strategy == "hypergraph" else {}
     try:
-        plan = load(strategy)(profile(name), cluster, batch_size=BATCH[name], **given)
+        plan = make_plan(strategy, profile(name), cluster, StepSettings(batch_size=BATCH[name]), **given)
     except ShardscopeError as error:
         return str(error)
     return run(profile(name), cluster, plan).report

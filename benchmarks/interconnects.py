@@ -13,7 +13,7 @@ from simulator.convergence.time_to_accuracy import reached, regime_of
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Placement, Plan, Synchronisation, split_settings
 from simulator.run import run
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.workload import Profile
@@ -130,7 +130,8 @@ def _reached(
 
 
 def _plan(name: str, profile: Profile, cluster: Cluster, batch_size: int, **options: object) -> Plan:
-    return partitioners.load(name)(profile, cluster, batch_size=batch_size, **options)
+    step, own = split_settings({"batch_size": batch_size, **options})
+    return partitioners.make_plan(name, profile, cluster, step, **own)
 
 
 def _run(profile: Profile, cluster: Cluster, plan: Plan) -> Trained:

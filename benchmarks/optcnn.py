@@ -10,13 +10,13 @@ from itertools import groupby
 import numpy as np
 
 from benchmarks.published import GIB, TITLES, profile, table
-from partitioners import data, layerwise, owt
+from partitioners import make_plan
 from partitioners._elimination import least_sum
 from partitioners._optcnn import CostTables, cost_tables
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_preset
-from simulator.plan import Degrees, Plan, Synchronisation
+from simulator.plan import Degrees, StepSettings, Synchronisation
 from simulator.report.metrics import one_device_s
 from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
@@ -24,7 +24,7 @@ from simulator.taskgraph import Floats
 
 PER_DEVICE = 32
 """The paper's samples per GPU."""
-STRATEGIES = {"data": data.partition, "one weird trick": owt.partition, "layer-wise": layerwise.partition}
+STRATEGIES = {"data": "data", "one weird trick": "owt", "layer-wise": "layerwise"}
 SEARCH_S = {"alexnet": 0.02, "vgg16": 0.1, "inception_v3": 0.4}
 SENT_GIB = {"vgg16": (4.113, 0.540, 0.334), "inception_v3": (0.709, 0.656, 0.562)}
 SPEEDUPS = {"alexnet": (6.1, 12.2), "vgg16": (10.2, 14.8), "inception_v3": (11.2, 15.5)}
@@ -60,15 +60,15 @@ def _cluster(devices: int, servers: int = 0) -> Cluster:
     return read_preset("p100-4x4").build(devices, servers=servers)
 
 
-def _template(name: str, devices: int) -> Plan:
-    return Plan(model=name, batch_size=PER_DEVICE * devices, placements={})
+def _step(devices: int) -> StepSettings:
+    return StepSettings(batch_size=PER_DEVICE * devices)
 
 
 def _search() -> str:
     rows = []
     for name, published in SEARCH_S.items():
         began = time.perf_counter()
-        tables = cost_tables(profile(name), _cluster(4), _template(name, 4))
+        tables = cost_tables(profile(name), _cluster(4), _step(4))
         made = time.perf_counter()
         least_sum(_nodes(tables), tables.transfer_s)
         found = time.perf_counter()
@@ -82,7 +82,7 @@ def _nodes(tables: CostTables) -> list[Floats]:
 
 def _degrees() -> str:
     """VGG-16's degrees, ours and the published ones, and what both cost under our tables."""
-    tables = cost_tables(profile("vgg16"), _cluster(4), _template("vgg16", 4))
+    tables = cost_tables(profile("vgg16"), _cluster(4), _step(4))
     costs = zip(_nodes(tables), tables.configurations, _published_degrees(), strict=True)
     nodes = [np.where([wanted in (None, d) for d in options], cost, np.inf) for cost, options, wanted in costs]
     published_s, ours = least_sum(nodes, tables.transfer_s)[0], least_sum(_nodes(tables), tables.transfer_s)
@@ -121,8 +121,8 @@ def _letters(degrees: Degrees) -> str:
 def _sent() -> str:
     rows = []
     for name, published in SENT_GIB.items():
-        for (strategy, partition), theirs in zip(STRATEGIES.items(), published, strict=True):
-            plan = partition(profile(name), _cluster(4), batch_size=4 * PER_DEVICE)
+        for (strategy, registered), theirs in zip(STRATEGIES.items(), published, strict=True):
+            plan = make_plan(registered, profile(name), _cluster(4), _step(4))
             served = replace(plan, synchronisation=Synchronisation(collective="ps"))
             ring, ps = (
                 communication_volume(ShardedModel(profile(name), one), cluster).total / GIB
@@ -136,8 +136,8 @@ def _speedups(*, overlap: bool) -> str:
     rows = []
     for name, (other, published) in SPEEDUPS.items():
         alone_s, cells = one_device_s(profile(name), _cluster(1), PER_DEVICE), []
-        for partition in STRATEGIES.values():
-            plan = partition(profile(name), _cluster(16), batch_size=16 * PER_DEVICE)
+        for strategy in STRATEGIES.values():
+            plan = make_plan(strategy, profile(name), _cluster(16), _step(16))
             plan = replace(plan, synchronisation=Synchronisation(overlap=overlap))
             cells.append(f"{16 * alone_s / step_seconds(profile(name), _cluster(16), plan):.1f}")
         rows.append([TITLES[name], other, published, *cells])

@@ -65,7 +65,7 @@ def measure(points: Points, where: str, start: Callable[[Study], Engine]) -> Non
             statuses[outcome.status] = statuses.get(outcome.status, 0) + 1
 
     with tempfile.TemporaryDirectory() as folder:
-        pace = run_sweep(points, partitioners.load, Path(folder), start, watch)
+        pace = run_sweep(points, partitioners.make_plan, Path(folder), start, watch)
         seconds = stage_seconds(Path(folder))
     each = ", ".join(f"{stage} {1e3 * part / pace.ran:.1f} ms" for stage, part in seconds.items())
     print(f"{where}: {pace.ran:,} points in {pace.wall_s:.1f} s, {pace.points_per_s:.1f} points/s; {statuses}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.published import table
-from partitioners import load
+from partitioners import make_plan
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.network.topologies import Wire, flat_switch
+from simulator.plan import StepSettings
 from simulator.run import step_seconds
 
 PROFILE, SAMPLES = "vgg16", 32
@@ -45,5 +46,6 @@ def _row(name: str, speeds: tuple[float, ...]) -> tuple[str, str, str]:
 
 def _step_s(cluster: Cluster, balance: bool) -> float:
     profile = files.read_profile(PROFILE)
-    plan = load("data")(profile, cluster, batch_size=SAMPLES * cluster.workers, balance=balance)
+    step = StepSettings(batch_size=SAMPLES * cluster.workers)
+    plan = make_plan("data", profile, cluster, step, balance=balance)
     return step_seconds(profile, cluster, plan)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.published import table
 from dashboard.state.validations import SHIPPED
-from simulator import files
+from simulator import collectives, files
 from simulator.cli.validate import row
 from traces.results.validations import Outcome, Validation, summarised
 
@@ -85,7 +85,11 @@ def _kind(outcome: Outcome) -> str:
         return f"data parallel, DDP, {case.network.ranks} ranks"
     if case.via == "pipelining":
         return f"pipeline, torch, {case.options['schedule']}"
-    return "parameter server, executor" if case.collective != "ring" else f"{case.strategy}, executor"
+    return (
+        "parameter server, executor"
+        if collectives.load(case.collective).updates_on_server
+        else f"{case.strategy}, executor"
+    )
 
 
 def _summary(kind: str, outcomes: list[Outcome]) -> list[object]:

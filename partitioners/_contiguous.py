@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.collectives import ring
+from simulator.collectives.ring import ring
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.plan import Placement
@@ -176,11 +176,11 @@ def crossing_bytes(profile: Profile) -> Floats:
 
 def _ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
     """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
-    (step,) = ring(cluster, group, 1.0)
-    pairs = step.route.pairs if step.route else ()
+    (task,) = ring(cluster, group, 1.0)
+    pairs = task.route.pairs if task.route else ()
     bandwidth = min(cluster.bandwidth_bytes_per_s(a, b) for a, b in pairs)
     latency = max(cluster.latency_s(a, b) for a, b in pairs)
-    return size_bytes * (step.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
+    return size_bytes * (task.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
 
 
 def _differences(values: Floats) -> Floats:

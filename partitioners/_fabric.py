@@ -13,7 +13,7 @@ import numpy as np
 
 from partitioners._wiring import Traffic, Wiring, kinds
 from simulator.cluster import Cluster
-from simulator.collectives import Step
+from simulator.collectives import CollectiveTask
 from simulator.taskgraph import Floats
 
 
@@ -54,35 +54,35 @@ class Fabric:
         waits_s = (traffic.moving * self.latencies_s).max(axis=-1, initial=0.0)
         return np.asarray((links_s + waits_s).sum(axis=-1))
 
-    def collectives_s(self, groups: Sequence[Sequence[Step]]) -> float:
+    def collectives_s(self, groups: Sequence[Sequence[CollectiveTask]]) -> float:
         """Seconds of several collectives that start together.
 
-        The steps that wait for equally many others, one after the other, run at the same time.
+        The tasks that wait for equally many others, one after the other, run at the same time.
         """
-        waves: dict[int, list[Step]] = {}
-        for steps in groups:
+        waves: dict[int, list[CollectiveTask]] = {}
+        for tasks in groups:
             depth: list[int] = []
-            for step in steps:
-                depth.append(1 + max((depth[i] for i in step.after), default=-1))
-                waves.setdefault(depth[-1], []).append(step)
+            for task in tasks:
+                depth.append(1 + max((depth[i] for i in task.after), default=-1))
+                waves.setdefault(depth[-1], []).append(task)
         return sum(self._wave_s(waves[depth]) for depth in sorted(waves))
 
-    def _wave_s(self, steps: Sequence[Step]) -> float:
-        """Seconds of steps that start together: transfers share links, a device computes one after the other."""
+    def _wave_s(self, tasks: Sequence[CollectiveTask]) -> float:
+        """Seconds of tasks that start together: transfers share links, a device computes one after the other."""
         wiring = self.wiring
         carried, computing_s = [0.0] * len(wiring.link_kinds), [0.0] * self.devices
         latency_s, alone_s = 0.0, 0.0
-        for step in steps:
-            if step.route is None:
-                computing_s[step.device] += step.seconds
-            elif step.seconds > 0:
-                alone_s = max(alone_s, step.seconds)
+        for task in tasks:
+            if task.route is None:
+                computing_s[task.device] += task.seconds
+            elif task.seconds > 0:
+                alone_s = max(alone_s, task.seconds)
             else:
-                rounds = step.route.rounds
-                for i, j in step.route.pairs:
+                rounds = task.route.rounds
+                for i, j in task.route.pairs:
                     row = i * self.devices + j
                     latency_s = max(latency_s, rounds * self.latencies_s[wiring.pair_kinds[row]])
                     for link in wiring.routes[row]:
-                        carried[link] += wiring.unmeasured_bytes(row, step.bytes, rounds)
+                        carried[link] += wiring.unmeasured_bytes(row, task.bytes, rounds)
         rates = self.bandwidths_bytes_per_s[list(wiring.link_kinds)]
         return float(max((carried / rates).max(initial=0.0) + latency_s, alone_s, *computing_s))

@@ -18,12 +18,12 @@ import numpy as np
 
 from partitioners._fabric import Fabric
 from partitioners._wiring import Traffic, Wiring, joined
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import UPDATES_ON_SERVER, collective
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
-from simulator.plan import Degrees, Placement, Plan
+from simulator.plan import Degrees, Placement, StepSettings, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
@@ -72,21 +72,22 @@ class CostTables:
         return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
 
 
-def cost_tables(profile: Profile, cluster: Cluster, plan: Plan, dimensions: str = DIMENSIONS) -> CostTables:
-    """The tables for the batch, micro-batches, synchronisation and optimizer of `plan`; its placements are not read.
+def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:
+    """The tables for the batch, micro-batches, synchronisation and optimizer of `step`.
 
     What does not depend on the speed of links is found once for all clusters that differ in it alone.
     """
     fabric = Fabric.of(cluster, cluster.workers)
-    speeds, samples = cluster.speeds[: cluster.workers], plan.microbatch_size
+    speeds, samples = cluster.speeds[: cluster.workers], step.microbatch_size
+    microbatches = step.microbatches or 1
     choices = _choices(profile, samples, cluster.workers, dimensions)
     traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
-    seconds = {id(one): plan.microbatches * fabric.seconds(one) for one in traffic.values()}
-    held = _held_bytes(profile, samples, plan.microbatches, plan.optimizer_state, cluster.workers, dimensions)
+    seconds = {id(one): microbatches * fabric.seconds(one) for one in traffic.values()}
+    held = _held_bytes(profile, samples, microbatches, step.optimizer_state, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
-        compute_s=tuple(plan.microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
-        synchronise_s=_synchronise_s(profile, cluster, plan, choices),
+        compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
+        synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, choices),
         held_bytes=held,
         transfer_s={edge: seconds[id(one)] for edge, one in traffic.items()},
     )
@@ -147,13 +148,11 @@ def _held_bytes(
 
 
 def _synchronise_s(
-    profile: Profile, cluster: Cluster, plan: Plan, choices: tuple[tuple[Degrees, ...], ...]
+    profile: Profile, cluster: Cluster, chosen: Synchronisation, choices: tuple[tuple[Degrees, ...], ...]
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
-    chosen = plan.synchronisation
-    sums = collective(chosen.collective, chosen.serving_workers)
-    served = chosen.collective in UPDATES_ON_SERVER
+    collective = collectives.load(chosen.collective)
 
     @cache
     def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
@@ -162,8 +161,9 @@ def _synchronise_s(
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
             slot_s = update_s * size / parameter_bytes if size else 0.0
             if len(group) > 1 and size:
-                groups.append(sums(cluster, group.tolist(), chosen.sent_bytes(size, profile.dtype), slot_s))
-            if not (len(group) > 1 and served):
+                sent_bytes = chosen.sent_bytes(size, profile.dtype)
+                groups.append(collective.tasks(cluster, group.tolist(), sent_bytes, slot_s, chosen.serving_workers))
+            if not (len(group) > 1 and collective.updates_on_server):
                 local_s = max(local_s, slot_s / speeds[group].min())
         return fabric.collectives_s(groups) + local_s
 

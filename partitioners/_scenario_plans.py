@@ -11,8 +11,7 @@ from partitioners._repartition import repartition
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
-from simulator.errors import UnknownNameError
-from simulator.plan import Plan
+from simulator.plan import Plan, split_settings
 from simulator.workload import Profile
 
 CLOSE = ("grid", "imbalance", "seed")
@@ -35,16 +34,13 @@ class ScenarioPlans:
         if old is not None:
             return repartition(self._profile, cluster, old, migration=scenario.migration, **_options(scenario, CLOSE))
         batch_size = scenario.batch_size or (self._first or self._profile).batch_size
-        partition = partitioners.load(scenario.strategy)
-        return partition(self._profile, cluster, batch_size=batch_size, **_options(scenario))
+        step, own = split_settings({"batch_size": batch_size, **_options(scenario)})
+        return partitioners.make_plan(scenario.strategy, self._profile, cluster, step, **own)
 
 
 def _options(scenario: Scenario, wanted: Container[str] | None = None) -> dict[str, Any]:
     """The strategy's options (those `wanted`), lists as tuples. Raises UnknownNameError for one it does not take."""
-    known = partitioners.options(scenario.strategy)
-    for name in scenario.options:
-        if name not in known:
-            raise UnknownNameError.of(f"option of strategy {scenario.strategy}", name, known)
+    partitioners.check_options(scenario.strategy, scenario.options)
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in scenario.options.items()

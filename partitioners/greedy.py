@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Partition, Placement, StepSettings
 from simulator.workload import Profile
 
 
-def partition(
-    profile: Profile,
-    cluster: Cluster,
-    *,
-    batch_size: int,
-    microbatches: int = 1,
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
-    seed: int = 0,
-) -> Plan:
+def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: int = 0) -> Partition:
     """Whole layers, the slowest first, each on the worker that would be done with it first."""
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="greedy",
-    )
-    seconds = {layer.name: sum(shard_seconds(profile, layer, plan.microbatch_size)) for layer in profile.layers}
+    seconds = {layer.name: sum(shard_seconds(profile, layer, step.microbatch_size)) for layer in profile.layers}
     load_s = [0.0] * cluster.workers
     placements = {}
     for name in sorted(seconds, key=lambda name: -seconds[name]):
@@ -38,4 +18,4 @@ def partition(
         device = ends_s.index(min(ends_s))
         load_s[device] = ends_s[device]
         placements[name] = Placement(devices=(device,))
-    return replace(plan, placements={layer.name: placements[layer.name] for layer in profile.layers})
+    return Partition(placements={layer.name: placements[layer.name] for layer in profile.layers})

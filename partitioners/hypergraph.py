@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import Literal
 
-from partitioners import load, options
+from partitioners import make_plan, options
 from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
 from partitioners._judge import Judge, Progress
 from partitioners._kahypar import Run, cut, kahypar
@@ -21,7 +21,7 @@ from partitioners._migrate import Cut, migrate
 from partitioners._mtkahypar import mtkahypar
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
@@ -36,21 +36,18 @@ _PATIENCE = 12
 def partition(
     profile: Profile,
     cluster: Cluster,
+    step: StepSettings,
     *,
-    batch_size: int,
-    microbatches: int = 1,
     grid: tuple[int, int] | None = None,
     imbalance: float | None = None,
     objective: Literal["step", "volume"] = "step",
     effort: float = 1.0,
     others: bool = True,
     partitioner: Literal["kahypar", "mtkahypar"] = "kahypar",
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Plan:
-    """The best plan found; its `strategy` names the one that it came from, if not a cut.
+) -> Partition:
+    """What the best plan found has; its `strategy` names the one that it came from, if not a cut.
 
     grid: (sample, channel) slots of every layer, by default several are tried. imbalance: how much more than its
     share of compute a device may get; by default several between 3 % and 30 % when the step is the objective,
@@ -65,21 +62,13 @@ def partition(
     if grid is not None:
         rule = "it is a pair of at least 1 (sample slots, channel slots), e.g. 8x8"
         require(isinstance(grid, tuple) and len(grid) == 2 and min(grid) >= 1, "grid", grid, rule)
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="hypergraph",
-    )
     judge = Judge(profile=profile, cluster=cluster, objective=objective, budget=_TASKS * effort, progress=progress)
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
+    searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     if others:
-        _consider_others(judge, plan, bound)
+        _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
-    best_cut = _consider_cuts(judge, plan, grid, bound, seed, engine)
+    best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine)
     if best_cut is not None and bound is None:
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
@@ -91,25 +80,19 @@ def shares(cluster: Cluster) -> list[float]:
     return [speed / sum(speeds) for speed in speeds]
 
 
-def _consider_others(judge: Judge, plan: Plan, bound: float | None) -> None:
+def _consider_others(judge: Judge, step: StepSettings, bound: float | None) -> None:
     """Simulate the plans of the other strategies that can be made (and are balanced, where a bound is given)."""
+    several = step.microbatches is not None and step.microbatches > 1
+    freely = step if several else replace(step, microbatches=None)
     for name in _OTHERS:
-        given = {"microbatches": plan.microbatches} if plan.microbatches > 1 else {}
-        if not given.keys() <= options(name).keys():
+        if several and "microbatches" not in options(name):
             continue
         try:
-            other = load(name)(
-                judge.profile,
-                judge.cluster,
-                batch_size=plan.batch_size,
-                synchronisation=plan.synchronisation,
-                optimizer_state=plan.optimizer_state,
-                **given,
-            )
+            other = make_plan(name, judge.profile, judge.cluster, freely)
         except ShardscopeError:
             continue
         if bound is None or plan_imbalance(judge.profile, judge.cluster, other) <= bound + 1e-6:
-            judge.consider(replace(other, strategy=f"hypergraph (as {name})"), name)
+            judge.consider(other, name)
 
 
 def plan_imbalance(profile: Profile, cluster: Cluster, plan: Plan) -> float:
@@ -120,18 +103,19 @@ def plan_imbalance(profile: Profile, cluster: Cluster, plan: Plan) -> float:
 
 
 def _consider_cuts(
-    judge: Judge, plan: Plan, grid: tuple[int, int] | None, bound: float | None, seed: int, engine: Run
+    judge: Judge, step: StepSettings, grid: tuple[int, int] | None, bound: float | None, seed: int, engine: Run
 ) -> Cut | None:
     """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them."""
     reserve, share = judge.budget * 0.3, shares(judge.cluster)
+    microbatches = step.microbatches or 1
     grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
     best: Cut | None = None
     nearest = inf
-    for shape, allowed, number in _variety(judge.cluster.workers, plan.microbatch_size, grid, bound):
+    for shape, allowed, number in _variety(judge.cluster.workers, step.microbatch_size, grid, bound):
         if judge.budget < reserve and best is not None:
             break
         if shape not in grids:
-            made = grid_of(judge.profile, *shape, batch_size=plan.batch_size, microbatches=plan.microbatches)
+            made = grid_of(judge.profile, *shape, batch_size=step.batch_size, microbatches=microbatches)
             grids[shape] = made, build(judge.profile, made)
         made, hypergraph = grids[shape]
         if grid is None and made.vertices < len(share):
@@ -141,8 +125,8 @@ def _consider_cuts(
         found = hypergraph.imbalance(parts, share)
         nearest = min(nearest, found)
         if bound is None or found <= bound + 1e-6:
-            placements = made.placements(judge.profile, parts)
-            verdict = judge.consider(replace(plan, placements=placements), f"a cut of {shape[0]}x{shape[1]} shards")
+            plan = step.plan(judge.profile, Partition(placements=made.placements(judge.profile, parts)))
+            verdict = judge.consider(plan, f"a cut of {shape[0]}x{shape[1]} shards")
             if best is None or verdict.beats(best.verdict):
                 best = Cut(grid=made, hypergraph=hypergraph, parts=parts, verdict=verdict)
     if judge.best is None:
@@ -171,7 +155,7 @@ def _shapes(workers: int, samples: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys((min(n, samples), c) for n, c in wanted))
 
 
-def _answer(judge: Judge) -> Plan:
+def _answer(judge: Judge) -> Partition:
     best = judge.best
     assert best is not None
     if best.excess_bytes > 0:
@@ -180,4 +164,7 @@ def _answer(judge: Judge) -> Plan:
             f"memory_bytes is {format_bytes(limit)}: no plan found fits; "
             f"the best needs {format_bytes(limit + best.excess_bytes)} on one device"
         )
-    return best.plan
+    plan = best.plan
+    return Partition(
+        placements=plan.placements, microbatches=plan.microbatches, schedule=plan.schedule, strategy=plan.strategy
+    )

@@ -18,7 +18,7 @@ from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, placement_
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError, require
-from simulator.plan import Degrees, Plan, Synchronisation
+from simulator.plan import Degrees, Partition, Plan, StepSettings
 from simulator.workload import Profile
 
 OBJECTIVES = ("sum", "step")
@@ -33,17 +33,14 @@ Strategy = tuple[int, ...]
 def partition(
     profile: Profile,
     cluster: Cluster,
+    step: StepSettings,
     *,
-    batch_size: int,
-    microbatches: int = 1,
     objective: str = "sum",
     dimensions: str | None = None,
     effort: float = 1.0,
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Plan:
+) -> Partition:
     """The best degrees by sample (n), channel (c), height (h) and width (w) of every layer, shard i on worker i.
 
     objective: "sum", OptCNN's own, or "step", the simulated step; effort multiplies how many tasks are simulated
@@ -55,21 +52,12 @@ def partition(
     require(effort > 0, "effort", effort, "it is positive")
     if objective not in OBJECTIVES:
         raise UnknownNameError.of("objective", objective, OBJECTIVES)
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="layerwise",
-    )
     letters = dimensions if dimensions is not None else DIMENSIONS if cluster.workers <= _MOST_WORKERS else "nc"
-    tables = cost_tables(profile, cluster, plan, letters)
+    tables = cost_tables(profile, cluster, step, letters)
     judge = Judge(profile=profile, cluster=cluster, budget=_TASKS * effort, progress=progress)
-    search = Search(judge=judge, plan=plan, tables=tables)
+    search = Search(judge=judge, step=replace(step, schedule=None), tables=tables)
     price, best = search.affordable()
-    return search.plan_of(search.fastest(best, price) if objective == "step" else best)
+    return search.partition_of(search.fastest(best, price) if objective == "step" else best)
 
 
 def widest(options: Sequence[Degrees], axis: int) -> int:
@@ -79,10 +67,13 @@ def widest(options: Sequence[Degrees], axis: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
-    """Strategies for the judge's profile and cluster. tried: those whose gain was asked for."""
+    """Strategies for the judge's profile and cluster, and a step without a schedule.
+
+    tried: those whose gain was asked for.
+    """
 
     judge: Judge
-    plan: Plan
+    step: StepSettings
     tables: CostTables
     tried: set[Strategy] = field(default_factory=set)
 
@@ -154,7 +145,9 @@ class Search:
 
     def plan_of(self, strategy: Strategy) -> Plan:
         """The plan of a strategy."""
-        chosen = zip(self.judge.profile.layers, range(len(strategy)), strict=True)
-        return replace(
-            self.plan, placements={layer.name: placement_of(self._degrees(strategy, i)) for layer, i in chosen}
-        )
+        return self.step.plan(self.judge.profile, self.partition_of(strategy))
+
+    def partition_of(self, strategy: Strategy) -> Partition:
+        """The placements of a strategy."""
+        layers = enumerate(self.judge.profile.layers)
+        return Partition(placements={layer.name: placement_of(self._degrees(strategy, i)) for i, layer in layers})

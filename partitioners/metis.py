@@ -9,7 +9,6 @@ edges of a net: each of k shards has its net's weight / (k - 1) to every other.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +18,7 @@ from partitioners._hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, require
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Partition, Plan, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
@@ -33,15 +32,12 @@ Edges = dict[tuple[int, int], float]
 def partition(
     profile: Profile,
     cluster: Cluster,
+    step: StepSettings,
     *,
-    batch_size: int,
-    microbatches: int = 1,
     grid: tuple[int, int] | None = None,
     imbalance: float = 0.03,
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
     seed: int = 0,
-) -> Plan:
+) -> Partition:
     """The parts of the least edge cut, each at most its share of the compute x (1 + imbalance), as METIS finds them.
 
     grid: (sample, channel) slots of every layer, by default 8 x 8, or workers x 4 of more than 8 workers, with at
@@ -49,19 +45,10 @@ def partition(
     Raises InputError when there are fewer shards than workers, MissingExtraError without pymetis.
     """
     require(imbalance >= 0, "imbalance", imbalance, "it is at least 0")
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="metis",
-    )
     workers = cluster.workers
     slots = grid or ((8, 8) if workers <= 8 else (workers, 4))
-    samples = slots[0] if grid else min(slots[0], plan.microbatch_size)
-    made = grid_of(profile, samples, slots[1], batch_size=batch_size, microbatches=microbatches)
+    samples = slots[0] if grid else min(slots[0], step.microbatch_size)
+    made = grid_of(profile, samples, slots[1], batch_size=step.batch_size, microbatches=step.microbatches or 1)
     if made.vertices < workers:
         raise InputError(
             f"grid: {samples}x{slots[1]} makes {made.vertices} shards of {profile.model!r} for {workers} devices, and "
@@ -70,7 +57,7 @@ def partition(
     vertices, edges = shard_graph(profile, made)
     speeds = np.array(cluster.speeds[:workers])
     parts = cut(vertices, edges, speeds / speeds.sum(), imbalance=imbalance, seed=seed)
-    return replace(plan, placements=made.placements(profile, parts))
+    return Partition(placements=made.placements(profile, parts))
 
 
 def shard_graph(profile: Profile, grid: Grid) -> tuple[Floats, Edges]:

@@ -6,44 +6,24 @@ activations, so each kind is split where little has to be sent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.cluster import Cluster
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Partition, Placement, StepSettings
 from simulator.workload import Layer, Profile
 
 
-def partition(
-    profile: Profile,
-    cluster: Cluster,
-    *,
-    batch_size: int,
-    microbatches: int = 1,
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
-    seed: int = 0,
-) -> Plan:
+def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: int = 0) -> Partition:
     """Fully connected layers, and what follows them channel by channel, by channel; all else by sample.
 
     A layer with fewer channels (or a micro-batch with fewer samples) than workers leaves the last ones idle.
     """
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="owt",
-    )
     by_channel = channel_split_layers(profile)
     placements = {}
     for layer in profile.layers:
         split_channels = layer.name in by_channel
-        degree = min(cluster.workers, layer.channels if split_channels else plan.microbatch_size)
+        degree = min(cluster.workers, layer.channels if split_channels else step.microbatch_size)
         degrees = (1, degree, 1, 1) if split_channels else (degree, 1, 1, 1)
         placements[layer.name] = Placement(degrees=degrees, devices=tuple(range(degree)))
-    return replace(plan, placements=placements)
+    return Partition(placements=placements)
 
 
 def channel_split_layers(profile: Profile) -> frozenset[str]:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulator.cluster import Cluster
-from simulator.plan import Degrees, Placement, Plan, Synchronisation
+from simulator.plan import Degrees, Partition, Placement, StepSettings
 from simulator.workload import Layer, Profile
 
 
-def partition(
-    profile: Profile,
-    cluster: Cluster,
-    *,
-    batch_size: int,
-    microbatches: int = 1,
-    synchronisation: Synchronisation = Synchronisation(),
-    optimizer_state: float = 1.0,
-    seed: int = 0,
-) -> Plan:
+def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: int = 0) -> Partition:
     """By height and then width over as many workers as the plane allows; a layer without a plane by sample.
 
     A layer that cannot use all workers leaves the last ones idle.
     """
-    plan = Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        placements={},
-        synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
-        strategy="spatial",
-    )
-    samples, workers = plan.microbatch_size, cluster.workers
-    return replace(plan, placements={layer.name: _placement(layer, samples, workers) for layer in profile.layers})
+    samples, workers = step.microbatch_size, cluster.workers
+    return Partition(placements={layer.name: _placement(layer, samples, workers) for layer in profile.layers})
 
 
 def _placement(layer: Layer, samples: int, workers: int) -> Placement:

@@ -8,6 +8,7 @@
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran
     files       every file format
+    registry    folders whose files are entries
     run         from a plan to its report in one call
 
     network/      links and what flows over them       report/       what a step cost

@@ -195,9 +195,7 @@ def _yaml_loader() -> type[Any]:
 def _validated(path: Path, content: object, kind: type[T]) -> T:
     """`content` as a `kind`, its schema number checked and taken off."""
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values"
-        )
+        raise InputError(f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values")
     if "schema" not in content:
         raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
     fields = dict(content)

@@ -7,9 +7,10 @@ sample, channel, height, width) with an arbitrary map in place of "shard i on de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,15 +88,69 @@ class Synchronisation:
             rule = "it is at least 1 (left out: one per host)"
             require(self.serving_workers >= 1, "serving_workers", self.serving_workers, rule)
 
-    @property
-    def updates_on_server(self) -> bool:
-        """Whether servers apply the optimizer, instead of every device that holds the parameter."""
-        return self.collective in ("ps", "ps-workers")
-
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""
         narrower = _ELEMENT_BYTES.get(dtype, 4) / 2 if self.half_precision else 1.0
         return gradient_bytes / narrower / self.compression_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
+
+    microbatches, schedule: None where the strategy leaves them to the step. strategy: the one whose placements these
+    are, where a strategy has taken over those of another.
+    """
+
+    placements: Mapping[str, Placement]
+    microbatches: int | None = None
+    schedule: str | None = None
+    strategy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSettings:
+    """What is asked of a training step before a strategy places it; None leaves a choice to the strategy.
+
+    See Plan for what they mean. Raises InputError as Plan does.
+    """
+
+    batch_size: int
+    microbatches: int | None = None
+    schedule: str | None = None
+    synchronisation: Synchronisation = Synchronisation()
+    optimizer_state: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)
+
+    @property
+    def microbatch_size(self) -> int:
+        """Samples of one micro-batch, the whole batch where nothing is asked."""
+        return self.batch_size // (self.microbatches or 1)
+
+    def plan(self, profile: Profile, partition: Partition, strategy: str = "") -> Plan:
+        """The plan of this step with what the strategy of that name has decided."""
+        return Plan(
+            model=profile.model,
+            batch_size=self.batch_size,
+            placements=partition.placements,
+            microbatches=partition.microbatches or self.microbatches or 1,
+            schedule=self.schedule or partition.schedule or "dataflow",
+            synchronisation=self.synchronisation,
+            optimizer_state=self.optimizer_state,
+            strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
+        )
+
+
+def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
+    """The settings of the step among `values` by name, and the others, which are options of a strategy.
+
+    Raises InputError as StepSettings does.
+    """
+    names = {field.name for field in fields(StepSettings)}
+    step = StepSettings(**{name: value for name, value in values.items() if name in names})
+    return step, {name: value for name, value in values.items() if name not in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +175,7 @@ class Plan:
     command: str = ""
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
-        require(self.microbatches >= 1, "microbatches", self.microbatches, "it is at least 1")
-        if self.batch_size % self.microbatches:
-            fits = self.batch_size // self.microbatches * self.microbatches or self.microbatches
-            raise InputError(
-                f"batch_size {self.batch_size} does not divide into {self.microbatches} micro-batches: they are "
-                f"equal; use a batch size of {fits} or {fits + self.microbatches}, or another number of micro-batches"
-            )
-        require(self.optimizer_state >= 0, "optimizer_state", self.optimizer_state, "it is at least 0")
+        _require_step(self.batch_size, self.microbatches, self.optimizer_state)
 
     @property
     def microbatch_size(self) -> int:
@@ -176,3 +223,16 @@ class Plan:
                         f"only {extent} there; use a degree of at most {extent}"
                         + (" or a larger batch" if what == "sample" else "")
                     )
+
+
+def _require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:
+    """Raise InputError unless a step can be like this."""
+    require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
+    require(microbatches >= 1, "microbatches", microbatches, "it is at least 1")
+    if batch_size % microbatches:
+        fits = batch_size // microbatches * microbatches or microbatches
+        raise InputError(
+            f"batch_size {batch_size} does not divide into {microbatches} micro-batches: they are "
+            f"equal; use a batch size of {fits} or {fits + microbatches}, or another number of micro-batches"
+        )
+    require(optimizer_state >= 0, "optimizer_state", optimizer_state, "it is at least 0")

@@ -23,7 +23,7 @@ from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Placement, Plan, Synchronisation, split_settings
 from simulator.report import chrome_trace
 from simulator.report.critical_path import binding_chain
 from simulator.report.metrics import Report
@@ -159,7 +159,8 @@ def make_plan(profile: Profile, cluster: Cluster, *, strategy: str, sync: Option
         make = random_placements if strategy == "random" else written_placements
         placements = make(profile, cluster.workers, **{key: own.pop(key) for key in ("seed", "shares") if key in own})
         return Plan(model=profile.model, placements=placements, synchronisation=synchronisation, **own)
-    return partitioners.load(strategy)(profile, cluster, synchronisation=synchronisation, **own)
+    step, own = split_settings({**own, "synchronisation": synchronisation})
+    return partitioners.make_plan(strategy, profile, cluster, step, **own)
 
 
 def random_placements(profile: Profile, workers: int, seed: int) -> dict[str, Placement]:

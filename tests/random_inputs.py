@@ -6,8 +6,8 @@ from math import prod
 
 from hypothesis import strategies as st
 
+from simulator import collectives
 from simulator.cluster import Cluster, Device, Link
-from simulator.collectives import COLLECTIVES
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
@@ -86,9 +86,12 @@ def synchronisations(draw: st.DrawFn, cluster: Cluster, every_collective: bool =
 
     With `every_collective` any of them, and gradients in 16 bits or compressed.
     """
-    known = tuple(COLLECTIVES) if every_collective else ("ring", "ps")
+    names = collectives.names() if every_collective else ("ring", "ps")
+    known = [name for name in names if cluster.servers or not collectives.load(name).needs_server]
     return Synchronisation(
-        collective=draw(st.sampled_from([name for name in known if name != "ps" or cluster.servers])),
+        collective=draw(
+            st.sampled_from([name for name in known if cluster.servers or not collectives.load(name).needs_server])
+        ),
         bucket_bytes=draw(st.sampled_from((0, 500, 25 * 2**20))),
         overlap=draw(st.booleans()),
         half_precision=every_collective and draw(st.booleans()),

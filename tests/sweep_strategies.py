@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.plan import Placement, Plan
+from simulator.plan import Partition, Placement, Plan, StepSettings
 from simulator.sweep.points import Points, expand
 from simulator.sweep.specification import Specification
 from simulator.workload import Profile
@@ -20,8 +19,9 @@ OPTIONS = dict.fromkeys(("turns", "dies", "raises", "refuses"), ("microbatches",
 }
 
 
-def load(name: str) -> Callable[..., Plan]:
-    return {"dies": _dies, "dies_once": _dies_once, "raises": _raises, "refuses": _refuses}.get(name, _turns)
+def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:
+    strategies = {"dies": _dies, "dies_once": _dies_once, "raises": _raises, "refuses": _refuses}
+    return strategies.get(name, _turns)(profile, cluster, step, **own)
 
 
 def points(path: Path, /, where: tuple[str, ...] = (), **parameters: Any) -> Points:
@@ -30,34 +30,27 @@ def points(path: Path, /, where: tuple[str, ...] = (), **parameters: Any) -> Poi
     return expand(Specification(parameters=common | parameters, where=where), OPTIONS)
 
 
-def _turns(profile: Profile, cluster: Cluster, *, batch_size: int, shift: int = 0, **options: Any) -> Plan:
+def _turns(profile: Profile, cluster: Cluster, step: StepSettings, *, shift: int = 0, **own: Any) -> Plan:
     """Layer i on worker i + shift, round and round."""
-    return Plan(
-        model=profile.model,
-        batch_size=batch_size,
-        microbatches=options.get("microbatches", 1),
-        placements={
-            layer.name: Placement(devices=((i + shift) % cluster.workers,)) for i, layer in enumerate(profile.layers)
-        },
-        strategy="turns",
-    )
+    turns = {layer.name: Placement(devices=((i + shift) % cluster.workers,)) for i, layer in enumerate(profile.layers)}
+    return step.plan(profile, Partition(placements=turns), "turns")
 
 
-def _dies(profile: Profile, cluster: Cluster, **options: Any) -> Plan:
+def _dies(profile: Profile, cluster: Cluster, step: StepSettings, **own: Any) -> Plan:
     os._exit(9)
 
 
-def _dies_once(profile: Profile, cluster: Cluster, *, trace: str, **options: Any) -> Plan:
+def _dies_once(profile: Profile, cluster: Cluster, step: StepSettings, *, trace: str, **own: Any) -> Plan:
     """End the worker on the first call, which leaves the file `trace` behind."""
     if not Path(trace).exists():
         Path(trace).touch()
         os._exit(9)
-    return _turns(profile, cluster, **options)
+    return _turns(profile, cluster, step, **own)
 
 
-def _raises(profile: Profile, cluster: Cluster, **options: Any) -> Plan:
+def _raises(profile: Profile, cluster: Cluster, step: StepSettings, **own: Any) -> Plan:
     raise ZeroDivisionError("an accident")
 
 
-def _refuses(profile: Profile, cluster: Cluster, **options: Any) -> Plan:
+def _refuses(profile: Profile, cluster: Cluster, step: StepSettings, **own: Any) -> Plan:
     raise InputError("seed is 1: this strategy never agrees")

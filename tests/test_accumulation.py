@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from plans import planned
 from small_networks import BATCH, chain, layer, network, switched
 
-import partitioners
 from simulator import cli
 from simulator.cluster import Cluster
 from simulator.errors import InputError
@@ -30,7 +30,7 @@ def found_on(devices: int, batch_size: int, profile: Profile = ONE, **limits: in
 
 def planner(profile: Profile, cluster: Cluster, batch_size: int):  # type: ignore[no-untyped-def]
     def plan_of(microbatches: int) -> Plan:
-        return partitioners.load("data")(profile, cluster, batch_size=batch_size, microbatches=microbatches)
+        return planned("data", profile, cluster, batch_size=batch_size, microbatches=microbatches)
 
     return plan_of
 
@@ -109,7 +109,7 @@ def test_stages_take_micro_batches_too() -> None:
     profile, cluster = chain([1.0] * 4), switched([1.0] * 2)
 
     def plan_of(count: int) -> Plan:
-        return partitioners.load("pipeline")(profile, cluster, batch_size=16, microbatches=count)
+        return planned("pipeline", profile, cluster, batch_size=16, microbatches=count)
 
     found = choices(profile, cluster, plan_of, 16)
     assert [one.microbatches for one in found] == [1, 2, 4, 8]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import planned
 from small_networks import chain, switched
 
-import partitioners
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.lowering.sample_shares import Seconds, split_by_time
@@ -69,33 +69,33 @@ def test_each_device_needs_a_sample() -> None:
 def test_the_balanced_step_is_near_total_work_over_total_speed() -> None:
     """Even shares wait for the device of a quarter's speed: 2.75 / (4 x 0.25) = 2.75 times as long."""
     profile, cluster = chain([3.0, 6.0, 3.0]), switched(SPEEDS)
-    data, bound_s = partitioners.load("data"), 12.0 * 88 / 8 / sum(SPEEDS)
-    balanced = data(profile, cluster, batch_size=88)
+    bound_s = 12.0 * 88 / 8 / sum(SPEEDS)
+    balanced = planned("data", profile, cluster, batch_size=88)
     assert set(balanced.placements.values()) == {balanced.placements["a"]}
     assert balanced.placements["a"].samples == (32, 32, 16, 8)
     assert step_seconds(profile, cluster, balanced) == pytest.approx(bound_s, rel=1e-9)
-    even = data(profile, cluster, batch_size=88, balance=False)
+    even = planned("data", profile, cluster, batch_size=88, balance=False)
     assert step_seconds(profile, cluster, even) == pytest.approx(2.75 * bound_s, rel=1e-9)
 
 
 def test_a_measured_network_is_within_3_percent_of_the_bound() -> None:
     """Links of 1 TB/s, so that the split alone counts. Each device also has an update, a fixed cost, as work."""
     profile, cluster = read_profile("resnet_small"), switched(SPEEDS, bandwidth_bytes_per_s=1e12)
-    data, batch = partitioners.load("data"), 256
-    found = run(profile, cluster, data(profile, cluster, batch_size=batch)).report
+    batch = 256
+    found = run(profile, cluster, planned("data", profile, cluster, batch_size=batch)).report
     loads = [device.compute_s for device in found.devices]
     work = sum(load * speed for load, speed in zip(loads, SPEEDS, strict=True))
     assert found.step_s == pytest.approx(work / sum(SPEEDS), rel=0.03)
     assert found.load_balance_ratio < 1.03
-    even = run(profile, cluster, data(profile, cluster, batch_size=batch, balance=False)).report
+    even = run(profile, cluster, planned("data", profile, cluster, batch_size=batch, balance=False)).report
     assert even.load_balance_ratio > 1.5 and even.step_s > 2 * found.step_s
 
 
 def test_equal_devices_keep_equal_shares_and_small_batches_are_refused() -> None:
     profile = chain([3.0])
-    plan = partitioners.load("data")(profile, switched([2.0] * 3), batch_size=8)
+    plan = planned("data", profile, switched([2.0] * 3), batch_size=8)
     assert plan.placements["a"].samples == ()
-    uneven = partitioners.load("data")(profile, switched(SPEEDS), batch_size=8)
+    uneven = planned("data", profile, switched(SPEEDS), batch_size=8)
     with pytest.raises(InputError, match=r"has parts of .* samples, 8 in all, but a micro-batch has 16"):
         step_seconds(profile, switched(SPEEDS), replace(uneven, batch_size=16))
 
@@ -103,7 +103,7 @@ def test_equal_devices_keep_equal_shares_and_small_batches_are_refused() -> None
 def test_a_straggler_takes_the_time_of_its_share() -> None:
     """Seen from whatif: faster devices double the pace of balanced shares, as every device binds."""
     profile, cluster = chain([3.0]), switched(SPEEDS)
-    plan = partitioners.load("data")(profile, cluster, batch_size=88)
+    plan = planned("data", profile, cluster, batch_size=88)
     assert gains(profile, cluster, plan)[0].speedup == pytest.approx(2.0)
 
 
@@ -111,6 +111,6 @@ def test_a_straggler_takes_the_time_of_its_share() -> None:
 def test_stages_are_sized_to_devices(speeds: tuple[float, ...]) -> None:
     """22 equal layers: each stage's share of them is its device's share of the speed, within a layer."""
     profile, cluster = chain([1.0] * 22), switched(speeds)
-    plan = partitioners.load("pipeline")(profile, cluster, batch_size=8, microbatches=8)
+    plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=8)
     held = [sum(place.devices == (device,) for place in plan.placements.values()) for device in range(len(speeds))]
     assert held == pytest.approx([22 * speed / sum(speeds) for speed in speeds], abs=1)

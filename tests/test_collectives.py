@@ -6,19 +6,22 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 from math import ceil, log2
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
 from test_network import run_flows
 
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER, Step, collective
+from simulator.collectives import Collective, CollectiveTask
 from simulator.engine import simulate
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Synchronisation
 from simulator.report.volume import communication_volume
@@ -34,7 +37,7 @@ NODE, NET = (
 )
 
 
-def tasks_of(steps: list[Step], cluster: Cluster) -> float:
+def tasks_of(steps: list[CollectiveTask], cluster: Cluster) -> float:
     """Seconds of `steps` alone on `cluster`."""
     builder = GraphBuilder()
     tasks: list[int] = []
@@ -51,10 +54,10 @@ def tasks_of(steps: list[Step], cluster: Cluster) -> float:
 
 def seconds(name: str, cluster: Cluster, servers: int | None = None) -> float:
     """Seconds of one all-reduce of SIZE bytes over all workers of `cluster`."""
-    return tasks_of(collective(name, servers)(cluster, range(cluster.workers), SIZE, 0.0), cluster)
+    return tasks_of(collectives.load(name).tasks(cluster, range(cluster.workers), SIZE, 0.0, servers), cluster)
 
 
-def pairs_bytes(steps: list[Step]) -> Counter[tuple[int, int]]:
+def pairs_bytes(steps: list[CollectiveTask]) -> Counter[tuple[int, int]]:
     """Bytes from device to device."""
     found: Counter[tuple[int, int]] = Counter()
     for step in steps:
@@ -125,19 +128,19 @@ def test_hierarchical_with_a_node_part_full() -> None:
 # Fluid against expanded: a message for each in each round.
 
 
-def ring_in_rounds(n: int) -> list[Step]:
+def ring_in_rounds(n: int) -> list[CollectiveTask]:
     """Round r + 1 of a device waits for its own and its neighbour's round r."""
-    steps: list[Step] = []
+    steps: list[CollectiveTask] = []
     for turn in range(2 * (n - 1)):
         for i in range(n):
             after = ((turn - 1) * n + i, (turn - 1) * n + (i - 1) % n) if turn else ()
-            steps.append(Step(route=Route(((i, (i + 1) % n),)), bytes=SIZE / n, after=after))
+            steps.append(CollectiveTask(route=Route(((i, (i + 1) % n),)), bytes=SIZE / n, after=after))
     return steps
 
 
-def expanded(steps: list[Step]) -> list[Step]:
+def expanded(steps: list[CollectiveTask]) -> list[CollectiveTask]:
     """Every pair of every step as a message of its own; the next step waits for all of them."""
-    found: list[Step] = []
+    found: list[CollectiveTask] = []
     numbers: list[tuple[int, ...]] = []
     for step in steps:
         after = tuple(i for earlier in step.after for i in numbers[earlier])
@@ -161,14 +164,14 @@ def test_a_fluid_ring_is_its_rounds(n: int, per_node: int) -> None:
 @pytest.mark.parametrize("n", [2, 3, 8, 16])
 def test_fluid_phases_are_their_messages(name: str, n: int) -> None:
     cluster = star(n)
-    steps = COLLECTIVES[name](cluster, range(n), SIZE, 0.0)
+    steps = collectives.load(name).tasks(cluster, range(n), SIZE, 0.0)
     assert tasks_of(steps, cluster) == pytest.approx(tasks_of(expanded(steps), cluster), EXACT)
 
 
 def test_a_congested_all_to_all_takes_what_its_messages_take() -> None:
     """8 devices in 2 nodes share the wires between: 4 x 4 messages of S/8 each way."""
     cluster = two_tier(8, 4, NODE, NET)
-    steps = COLLECTIVES["all-to-all"](cluster, range(8), SIZE, 0.0)
+    steps = collectives.load("all-to-all").tasks(cluster, range(8), SIZE, 0.0)
     assert tasks_of(steps, cluster) == pytest.approx(2 * (16 / 8 * SIZE / 1e9 + 4.2e-5), EXACT)
     assert tasks_of(expanded(steps), cluster) == pytest.approx(tasks_of(steps, cluster), EXACT)
 
@@ -190,7 +193,7 @@ def test_lockstep_phases_take_what_simgrid_says() -> None:
 
 def test_staggered_pushes_end_when_simgrid_says() -> None:
     cluster = two_tier(6, 4, NODE, NET, servers=2)
-    steps = COLLECTIVES["ps"](cluster, range(6), SIZE, 0.0)
+    steps = collectives.load("ps").tasks(cluster, range(6), SIZE, 0.0)
     pushes = [step for step in steps if step.needs]
     flows = [(*step.route.pairs[0], 0.01 * step.needs[0] ** 2, step.bytes) for step in pushes if step.route]
     cluster = replace(cluster, devices=tuple(replace(device, role="worker") for device in cluster.devices))
@@ -200,7 +203,7 @@ def test_staggered_pushes_end_when_simgrid_says() -> None:
 # What a collective must do.
 
 
-def sums_of(steps: list[Step], n: int, servers: int) -> list[set[int]]:
+def sums_of(steps: list[CollectiveTask], n: int, servers: int) -> list[set[int]]:
     """Whose gradients each device knows in the end, if every message carried all that its sender knew.
 
     Messages of one step of several rounds are repeated as often.
@@ -215,12 +218,12 @@ def sums_of(steps: list[Step], n: int, servers: int) -> list[set[int]]:
     return known[:n]
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", collectives.names())
 @pytest.mark.parametrize(("n", "each"), [(2, 1), (3, 1), (4, 2), (6, 1), (8, 4), (10, 4), (16, 4), (19, 3)])
 def test_everyone_gets_the_sum_of_all(name: str, n: int, each: int) -> None:
     servers = 2 if name == "ps" else 0
     cluster = two_tier(n, each, NODE, NET, servers=servers)
-    steps = COLLECTIVES[name](cluster, range(n), SIZE, 1.0)
+    steps = collectives.load(name).tasks(cluster, range(n), SIZE, 1.0)
     assert sums_of(steps, n, servers) == [set(range(n))] * n
     assert {d for step in steps for d in step.needs} == {d for step in steps for d in step.delivers} == set(range(n))
     assert all(i < number for number, step in enumerate(steps) for i in step.after)
@@ -229,7 +232,7 @@ def test_everyone_gets_the_sum_of_all(name: str, n: int, each: int) -> None:
 @pytest.mark.parametrize("n", SIZES)
 def test_the_trees_share_the_work(n: int) -> None:
     """No device has more than four tree edges, each tree has n - 1, and only roots are inner nodes of both."""
-    (step,) = COLLECTIVES["tree"](star(n), range(n), SIZE, 0.0)
+    (step,) = collectives.load("tree").tasks(star(n), range(n), SIZE, 0.0)
     assert step.route is not None and len(step.route.pairs) == 4 * (n - 1)
     edges = Counter(device for pair in step.route.pairs for device in pair)
     assert max(edges.values()) / 2 == {2: 2, 3: 3}.get(n, 4)
@@ -250,7 +253,7 @@ def test_the_trees_share_the_work(n: int) -> None:
 def test_bytes_moved_in_gradients(name: str, total: int) -> None:
     """Summing N gradients needs N - 1 of them moved, and N - 1 results; a server of its own is one device more."""
     cluster = two_tier(8, 4, NODE, NET, servers=1)
-    moved = pairs_bytes(COLLECTIVES[name](cluster, range(8), SIZE, 0.0))
+    moved = pairs_bytes(collectives.load(name).tasks(cluster, range(8), SIZE, 0.0))
     assert sum(moved.values()) == pytest.approx(total * SIZE, EXACT)
     assert not any(a == b for a, b in moved)
 
@@ -258,10 +261,10 @@ def test_bytes_moved_in_gradients(name: str, total: int) -> None:
 def test_servers_on_workers_spread_over_the_hosts() -> None:
     cluster = two_tier(8, 4, NODE, NET)
     for count, expected in ((None, {0, 4}), (1, {0}), (3, {0, 1, 4}), (8, set(range(8)))):
-        steps = collective("ps-workers", count)(cluster, range(8), SIZE, 1.0)
+        steps = collectives.load("ps-workers").tasks(cluster, range(8), SIZE, 1.0, count)
         assert {step.device for step in steps if step.route is None} == expected
     with pytest.raises(InputError, match="serving_workers is 9: of 8 workers 1 to 8 can serve"):
-        collective("ps-workers", 9)(cluster, range(8), SIZE, 1.0)
+        collectives.load("ps-workers").tasks(cluster, range(8), SIZE, 1.0, 9)
 
 
 # In a step.
@@ -277,7 +280,7 @@ def test_256_replicas_take_one_task_per_bucket() -> None:
     assert found.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
 
 
-@pytest.mark.parametrize("name", sorted(COLLECTIVES.keys() - UPDATES_ON_SERVER))
+@pytest.mark.parametrize("name", [n for n in collectives.names() if not collectives.load(n).updates_on_server])
 def test_buckets_leave_one_after_the_other(name: str) -> None:
     """Without overlap, four buckets take four times one."""
     profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET)
@@ -287,12 +290,12 @@ def test_buckets_leave_one_after_the_other(name: str) -> None:
         ))).timeline.step_s - 4 * 0.03 / 8
         for bucket in (0, profile.layers[0].parameter_bytes * 2)
     }  # fmt: skip
-    steps = COLLECTIVES[name](cluster, range(8), profile.layers[0].parameter_bytes, 0.0)
+    steps = collectives.load(name).tasks(cluster, range(8), profile.layers[0].parameter_bytes, 0.0)
     assert step_s[0] == pytest.approx(4 * tasks_of(steps, cluster), EXACT)
     assert step_s[0] > step_s[profile.layers[0].parameter_bytes * 2]
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", collectives.names())
 def test_a_steps_volume_is_the_collectives(name: str) -> None:
     profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET, servers=1)
     plan = replicated(profile, 8, synchronisation=Synchronisation(collective=name))
@@ -359,7 +362,57 @@ def test_every_pair_of_names_is_told_apart() -> None:
     """No two collectives send the same messages."""
     cluster = two_tier(8, 4, NODE, NET, servers=1)
     routes = {
-        name: [(step.route, step.bytes) for step in found(cluster, range(8), SIZE, 0.0)]
-        for name, found in COLLECTIVES.items()
+        name: [(task.route, task.bytes) for task in collectives.load(name).tasks(cluster, range(8), SIZE)]
+        for name in collectives.names()
     }
     assert all(routes[a] != routes[b] for a, b in itertools.combinations(routes, 2))
+
+
+# The registry, and the facts that others ask of a collective.
+
+
+def test_the_folder_is_the_registry() -> None:
+    folder = Path(collectives.__file__).parent
+    assert set(collectives.names()) == {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
+    with pytest.raises(UnknownNameError, match="unknown collective 'rng', did you mean 'ring'"):
+        collectives.load("rng")
+
+
+@pytest.mark.parametrize("name", collectives.names())
+def test_servers_are_who_computes_in_the_tasks(name: str) -> None:
+    """And a collective that needs a server of the cluster's own says so where there is none."""
+    collective, group = collectives.load(name), range(8)
+    cluster = two_tier(8, 4, NODE, NET, servers=2)
+    computing = {task.device for task in collective.tasks(cluster, group, SIZE, 1.0) if task.route is None}
+    assert computing == set(collective.servers(cluster, group))
+    assert bool(computing) == collective.updates_on_server
+    assert collective.needs_server == (computing == set(cluster.servers))
+    without = two_tier(8, 4, NODE, NET)
+    if collective.needs_server:
+        with pytest.raises(InputError, match=r"has no parameter server; add --servers 1"):
+            collective.servers(without, group)
+    else:
+        assert collective.tasks(without, group, SIZE)
+
+
+def test_a_collective_sums_in_one_way() -> None:
+    with pytest.raises(InputError, match="one of the two"):
+        Collective()
+    with pytest.raises(InputError, match="one of the two"):
+        Collective(all_reduce=collectives.load("ring").all_reduce, serving=collectives.load("ps").serving)
+
+
+def test_a_preset_gets_the_server_that_it_needs() -> None:
+    """One where nothing is said of servers; a file that lists none is refused."""
+    counts = [len(read_cluster("cpu-1g", devices=2, servers=k, needs_server=True).servers) for k in (None, 0, 1, 3)]
+    assert counts == [1, 0, 1, 3]
+    assert not read_cluster("cpu-1g", devices=2).servers
+
+
+def test_a_file_lists_the_server_that_it_needs(tmp_path: Path) -> None:
+    bare, served = tmp_path / "bare.yaml", tmp_path / "served.yaml"
+    write_cluster(star(2), bare)
+    write_cluster(star(2, servers=1), served)
+    assert len(read_cluster(served, needs_server=True).servers) == 1
+    with pytest.raises(InputError, match=r"servers is 1: .* is a file; list its servers there"):
+        read_cluster(bare, needs_server=True)

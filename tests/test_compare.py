@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import planned
 from small_networks import chain, switched
 
-from partitioners.data import partition as data_parallel
-from partitioners.model import partition as model_parallel
 from simulator.errors import InputError
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
@@ -21,7 +20,7 @@ from traces.results.timeline_comparison import compare
 def two_stages() -> Run:
     """forward a 1 s | 0.512 us on the wire | forward b 1 s, backward b 2 s | 0.512 us | backward a 2 s."""
     profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0])
-    return run(profile, cluster, model_parallel(profile, cluster, batch_size=8))
+    return run(profile, cluster, planned("model", profile, cluster, batch_size=8))
 
 
 def lengthened(done: Run, kind: Kind, layer: int, seconds: float) -> tuple[Timeline, int]:
@@ -80,7 +79,7 @@ def test_a_wait_without_a_cause_is_found() -> None:
 def test_a_device_busy_with_something_else_is_a_cause() -> None:
     """Two micro-batches of one layer: the second waits for the first although it does not depend on it."""
     profile, cluster = chain([3.0]), switched([1.0])
-    done = run(profile, cluster, data_parallel(profile, cluster, batch_size=8, microbatches=2))
+    done = run(profile, cluster, planned("data", profile, cluster, batch_size=8, microbatches=2))
     found = compare(done.graph, done.timeline, done.timeline)
     first, second = (
         int(np.flatnonzero((done.graph.kind == Kind.FORWARD) & (done.graph.microbatch == m))[0]) for m in (0, 1)

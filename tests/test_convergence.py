@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plans import planned
 from small_networks import chain, switched
 
-from partitioners.data import partition as data
-from partitioners.pipeline import partition as pipeline
 from simulator.convergence.curve_files import read_curves, write_curves
 from simulator.convergence.curves import Curves, Interval, Regime, Trial, course
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
@@ -165,7 +164,7 @@ def test_regimes_that_cannot_be(wrong: dict[str, object]) -> None:
 
 def test_synchronous_plans_share_a_regime_and_pipedream_has_its_own() -> None:
     profile, cluster = chain([1.0, 1.0, 1.0]), switched([1.0] * 3)
-    plans = [partition(profile, cluster, batch_size=8) for partition in (data, pipeline)]
+    plans = [planned(name, profile, cluster, batch_size=8) for name in ("data", "pipeline")]
     assert {regime_of(ShardedModel(profile, plan)) for plan in plans} == {Regime(batch_size=8)}
     stashed = replace(plans[1], schedule="pipedream", microbatches=4)
     stages = len(stashed.devices)
@@ -178,7 +177,7 @@ def test_time_cost_and_energy_to_the_target() -> None:
     priced = replace(
         cluster, devices=tuple(replace(device, dollars_per_hour=1.8, watts=250.0) for device in cluster.devices)
     )
-    plan = data(profile, priced, batch_size=8)
+    plan = planned("data", profile, priced, batch_size=8)
     report = run(profile, priced, plan).report
     found = reached_by(curves(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
     assert found.seconds.low == pytest.approx(100 * report.step_s) and found.seconds.high == pytest.approx(

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import planned
 from small_networks import chain
 
 from dashboard.figures.validation import QUANTITIES, error_over, errors, predicted_against_actual
 from dashboard.pages._validate_words import causes, details, kpis
 from dashboard.state import uploads
 from dashboard.state.validations import GROUPINGS, Stored, at_hand, grouped
-from partitioners import pipeline
 from simulator import files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster
@@ -89,7 +89,7 @@ def test_the_shipped_validation_opens_by_itself() -> None:
 def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     """A validation of one run in which the second layer's forward pass lasted `slow` seconds longer."""
     cluster = CASE.network.cluster([0, 1])
-    plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=2)
+    plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=2)
     predicted = run(profile, CASE.with_straggler(cluster), plan, runtime=CASE.with_habits(IDEAL))
     late = int(np.flatnonzero(predicted.graph.layer == 1)[0])
     end_s = predicted.timeline.end_s.copy()

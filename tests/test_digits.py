@@ -10,12 +10,12 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
 
 import torch
+from plans import planned
 from sklearn.datasets import load_digits
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor, nn
 
-from partitioners.hypergraph import partition
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
@@ -69,7 +69,9 @@ def trained_alone(seed: int, learning_rate: float) -> tuple[nn.Module, float]:
 def test_a_hypergraph_plan_learns_to_read_digits() -> None:
     network, cluster = Network(build=reader_of_digits, input_shape=(1, 8, 8)), switched([1.0] * 3)
     profile = profile_of(network, BATCH)
-    plan = partition(profile, cluster, batch_size=BATCH, grid=(4, 2), imbalance=0.1, others=False, effort=0.01)
+    plan = planned(
+        "hypergraph", profile, cluster, batch_size=BATCH, grid=(4, 2), imbalance=0.1, others=False, effort=0.01
+    )
     script = Script(
         profile=profile, cluster=cluster, plan=plan, network=network, dtype="float64", learning_rate=0.1, seed=1
     )

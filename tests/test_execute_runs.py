@@ -14,12 +14,12 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 
 
 import torch
+from plans import planned
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, profile_of
 from torch import Tensor, nn
 from training import CLUSTER, alone, made, random_plan, script_of, sharded
 
-import partitioners
 from simulator import cli, files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster
@@ -181,7 +181,7 @@ def test_a_profile_of_another_network_is_refused() -> None:
 def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster, plan, output = (str(tmp_path / name) for name in ("two.yaml", "plan.json", "run.npz"))
     write_cluster(switched([1.0] * 2), cluster)
-    files.write_plan(partitioners.load("owt")(files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
+    files.write_plan(planned("owt", files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
     options = ["--cluster", cluster, "--network", "loopback", "--steps", "2", "--output", output]
     assert cli.main(["execute", plan, *options]) == 0
     told = capsys.readouterr().out

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from plans import planned
 from test_closed_forms import chain, star
 
-from partitioners import load
-from partitioners.hypergraph import partition, plan_imbalance
+from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
 from simulator.lowering.sharded_model import ShardedModel
@@ -37,21 +37,21 @@ def slow_star() -> Cluster:
 def test_step_is_never_worse_than_the_other_strategies() -> None:
     profile = network()
     for cluster in (slow_star(), star(4, bandwidth=1e11)):
-        step_s = step_seconds(profile, cluster, partition(profile, cluster, batch_size=64, effort=0.2))
+        step_s = step_seconds(profile, cluster, planned("hypergraph", profile, cluster, batch_size=64, effort=0.2))
         for name in OTHERS:
-            other = load(name)(profile, cluster, batch_size=64)
+            other = planned(name, profile, cluster, batch_size=64)
             assert step_s <= step_seconds(profile, cluster, other) * 1.01
 
 
 def test_volume_is_never_above_that_of_others_as_balanced() -> None:
     profile, cluster = network(), slow_star()
-    plan = partition(profile, cluster, batch_size=64, objective="volume", effort=0.2)
+    plan = planned("hypergraph", profile, cluster, batch_size=64, objective="volume", effort=0.2)
     size = communication_volume(ShardedModel(profile, plan), cluster).total
     assert plan_imbalance(profile, cluster, plan) <= 0.03 + 1e-6
-    data = communication_volume(ShardedModel(profile, load("data")(profile, cluster, batch_size=64)), cluster).total
+    data = communication_volume(ShardedModel(profile, planned("data", profile, cluster, batch_size=64)), cluster).total
     assert size < data / 10  # the fully connected layers stay in one place
     for name in OTHERS:
-        other = load(name)(profile, cluster, batch_size=64)
+        other = planned(name, profile, cluster, batch_size=64)
         if plan_imbalance(profile, cluster, other) <= 0.03:
             assert size <= communication_volume(ShardedModel(profile, other), cluster).total
 
@@ -59,13 +59,13 @@ def test_volume_is_never_above_that_of_others_as_balanced() -> None:
 def test_says_which_strategy_it_came_from() -> None:
     """On a network without latency or limit nothing beats data parallelism's balance."""
     profile, cluster = chain(6, batch=64), star(4, bandwidth=1e30, latency_s=0.0)
-    assert partition(profile, cluster, batch_size=64, effort=0.1).strategy == "hypergraph (as data)"
+    assert planned("hypergraph", profile, cluster, batch_size=64, effort=0.1).strategy == "hypergraph (as data)"
 
 
 def test_same_seed_same_plan() -> None:
     profile, cluster = network(), slow_star()
-    options = {"batch_size": 64, "effort": 0.1, "others": False}
-    assert partition(profile, cluster, seed=5, **options) == partition(profile, cluster, seed=5, **options)
+    options = {"batch_size": 64, "effort": 0.1, "others": False, "seed": 5}
+    assert planned("hypergraph", profile, cluster, **options) == planned("hypergraph", profile, cluster, **options)
 
 
 def test_unequal_devices_get_unequal_parts() -> None:
@@ -74,7 +74,7 @@ def test_unequal_devices_get_unequal_parts() -> None:
     speeds = (1.0, 1.0, 0.5, 0.25)
     devices = tuple(replace(d, speed=s) for d, s in zip(cluster.devices, speeds, strict=True))
     unequal = replace(cluster, devices=devices)
-    plan = partition(profile, unequal, batch_size=64, imbalance=0.1, effort=0.1, others=False)
+    plan = planned("hypergraph", profile, unequal, batch_size=64, imbalance=0.1, effort=0.1, others=False)
     assert plan_imbalance(profile, unequal, plan) <= 0.1 + 1e-6
 
 
@@ -85,14 +85,14 @@ def test_imbalance_that_cannot_be_met_names_the_smallest() -> None:
         fixed = replace(
             profile, layers=tuple(replace(x, geometry=Geometry(mixes_channels=True)) for x in profile.layers)
         )
-        partition(fixed, star(2), batch_size=64, grid=(1, 1), imbalance=0.01, others=False)
+        planned("hypergraph", fixed, star(2), batch_size=64, grid=(1, 1), imbalance=0.01, others=False)
 
 
 def test_memory_that_nothing_fits_names_the_need() -> None:
     cluster = slow_star()
     tiny = replace(cluster, devices=tuple(replace(d, memory_bytes=10**6) for d in cluster.devices))
     with pytest.raises(InputError, match=r"memory_bytes is 977 KiB: no plan found fits; the best needs .* MiB"):
-        partition(network(), tiny, batch_size=64, effort=0.05)
+        planned("hypergraph", network(), tiny, batch_size=64, effort=0.05)
 
 
 def test_memory_decides_between_plans() -> None:
@@ -100,11 +100,11 @@ def test_memory_decides_between_plans() -> None:
     profile, cluster = network(), star(4, bandwidth=1e12, latency_s=0.0)
     capacity = int(profile.parameter_bytes * 3 * 0.7)
     limited = replace(cluster, devices=tuple(replace(d, memory_bytes=capacity) for d in cluster.devices))
-    plan = partition(profile, limited, batch_size=64, effort=0.3)
+    plan = planned("hypergraph", profile, limited, batch_size=64, effort=0.3)
     assert "as data" not in plan.strategy
 
 
 @pytest.mark.parametrize(("option", "value"), [("effort", 0.0), ("objective", "speed")])
 def test_bad_options_are_named(option: str, value: object) -> None:
     with pytest.raises(ShardscopeError, match=f"{option} is"):
-        partition(chain(3), star(2), batch_size=48, **{option: value})  # type: ignore[arg-type]
+        planned("hypergraph", chain(3), star(2), batch_size=48, **{option: value})  # type: ignore[arg-type]

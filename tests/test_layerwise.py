@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from plans import planned
 from random_inputs import clusters, profiles
-from two_layers import linear, switch, template, two_layers
+from two_layers import linear, settings_of, switch, two_layers
 
-from partitioners import _elimination, data, owt
+from partitioners import _elimination
 from partitioners._elimination import least_sum
 from partitioners._optcnn import CostTables, cost_tables
-from partitioners.layerwise import partition
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Plan, Synchronisation
 from simulator.run import run, step_seconds
@@ -85,9 +85,9 @@ def test_the_plan_is_optimal_on_random_networks(source: st.DataObject) -> None:
     cluster = source.draw(clusters(max_workers=3, max_servers=1))
     batch_size = source.draw(st.integers(1, 6))
     sync = Synchronisation(collective="ps" if cluster.servers else "ring")
-    tables = cost_tables(profile, cluster, template(profile, batch_size, synchronisation=sync))
+    tables = cost_tables(profile, cluster, settings_of(batch_size, synchronisation=sync))
     assume(prod(map(len, tables.configurations)) < 200_000)
-    plan = partition(profile, cluster, batch_size=batch_size, synchronisation=sync)
+    plan = planned("layerwise", profile, cluster, batch_size=batch_size, synchronisation=sync)
     assert tables.total_s(strategy_of(plan, profile, tables)) == pytest.approx(enumerated(tables), rel=1e-12)
 
 
@@ -96,10 +96,10 @@ def test_the_plan_is_optimal_on_random_networks(source: st.DataObject) -> None:
 def test_no_dearer_than_data_parallelism_and_one_weird_trick(source: st.DataObject) -> None:
     profile, cluster = source.draw(profiles()), source.draw(clusters(max_workers=8))
     batch_size = source.draw(st.integers(cluster.workers, 16))
-    tables = cost_tables(profile, cluster, template(profile, batch_size))
+    tables = cost_tables(profile, cluster, settings_of(batch_size))
     found, *others = (
-        tables.total_s(strategy_of(strategy(profile, cluster, batch_size=batch_size), profile, tables))
-        for strategy in (partition, data.partition, owt.partition)
+        tables.total_s(strategy_of(planned(name, profile, cluster, batch_size=batch_size), profile, tables))
+        for name in ("layerwise", "data", "owt")
     )
     assert found <= min(others) * (1 + 1e-12)
 
@@ -114,7 +114,7 @@ def test_many_parameters_are_split_by_channel_and_few_by_sample() -> None:
         linear("full", ("convolution",), 64, 400_000, 0.001),
     )
     profile = Profile(model="owt", device="none", batch_size=8, layers=layers)
-    found = partition(profile, switch(4), batch_size=8, dimensions="nc").placements
+    found = planned("layerwise", profile, switch(4), batch_size=8, dimensions="nc").placements
     assert (found["convolution"].degrees, found["full"].degrees) == ((4, 1, 1, 1), (1, 4, 1, 1))
 
 
@@ -122,7 +122,7 @@ def test_slow_links_leave_devices_unused() -> None:
     """A device alone takes 18 ms; splitting would send 1 s of parameters or several latencies of 0.4 s."""
     profile = two_layers(parameter_bytes=1_000_000)
     links = tuple(replace(link, latency_s=0.2) for link in switch(4).links)
-    plan = partition(profile, replace(switch(4), links=links), batch_size=8, dimensions="c")
+    plan = planned("layerwise", profile, replace(switch(4), links=links), batch_size=8, dimensions="c")
     assert plan.devices == (0,)
 
 
@@ -134,9 +134,9 @@ def test_the_simulated_objective_is_never_slower_than_the_sum(source: st.DataObj
     by_sum, by_step, by_data = (
         step_seconds(profile, cluster, plan)
         for plan in (
-            partition(profile, cluster, **arguments),
-            partition(profile, cluster, objective="step", **arguments),
-            data.partition(profile, cluster, batch_size=arguments["batch_size"], balance=False),
+            planned("layerwise", profile, cluster, **arguments),
+            planned("layerwise", profile, cluster, objective="step", **arguments),
+            planned("data", profile, cluster, batch_size=arguments["batch_size"], balance=False),
         )
     )
     assert by_step <= min(by_sum, by_data)
@@ -145,10 +145,10 @@ def test_the_simulated_objective_is_never_slower_than_the_sum(source: st.DataObj
 def test_effort_bounds_what_is_simulated() -> None:
     """A budget of one task pays for one plan."""
     seen: list[str] = []
-    partition(two_layers(5000), switch(4), batch_size=8, objective="step", effort=1e-9, progress=seen.append)
+    planned("layerwise", two_layers(5000), switch(4), batch_size=8, objective="step", effort=1e-9, progress=seen.append)
     assert len(seen) == 1
     with pytest.raises(InputError, match="effort is 0: it is positive"):
-        partition(two_layers(), switch(2), batch_size=8, effort=0)
+        planned("layerwise", two_layers(), switch(2), batch_size=8, effort=0)
 
 
 def test_memory_is_paid_for_when_it_is_short() -> None:
@@ -159,15 +159,15 @@ def test_memory_is_paid_for_when_it_is_short() -> None:
     fast = tuple(replace(link, bandwidth_bytes_per_s=1e12) for link in switch(2).links)
     roomy = replace(switch(2), links=fast)
     tight = replace(switch(2, memory_bytes=7_000_000), links=fast)
-    assert partition(profile, roomy, batch_size=8, dimensions="nc").placements["a"].degrees == (2, 1, 1, 1)
-    plan = partition(profile, tight, batch_size=8, dimensions="nc")
+    assert planned("layerwise", profile, roomy, batch_size=8, dimensions="nc").placements["a"].degrees == (2, 1, 1, 1)
+    plan = planned("layerwise", profile, tight, batch_size=8, dimensions="nc")
     assert plan.placements["a"].degrees == (1, 2, 1, 1)
     assert run(profile, tight, plan).report.fits
 
 
 def test_memory_that_nothing_fits_gives_the_smallest_plan_and_its_verdict() -> None:
     cluster = switch(2, memory_bytes=1000)
-    plan = partition(two_layers(4000), cluster, batch_size=8)
+    plan = planned("layerwise", two_layers(4000), cluster, batch_size=8)
     assert run(two_layers(4000), cluster, plan).report.verdict
     assert plan.placements["b"].degrees == (1, 2, 1, 1)
 
@@ -176,13 +176,14 @@ def test_many_workers_leave_height_and_width_whole_unless_asked() -> None:
     """One sample of one channel and 34 rows can only be split by row."""
     layer = replace(linear("a", (), 1, 0, 0.34), output_shape=(1, 34, 1), geometry=Geometry())
     profile = Profile(model="rows", device="none", batch_size=1, layers=(layer,))
-    assert partition(profile, switch(17), batch_size=1).placements["a"].degrees == (1, 1, 1, 1)
-    assert partition(profile, switch(17), batch_size=1, dimensions="h").placements["a"].degrees == (1, 1, 17, 1)
-    assert partition(profile, switch(16), batch_size=1).placements["a"].degrees == (1, 1, 16, 1)
+    assert planned("layerwise", profile, switch(17), batch_size=1).placements["a"].degrees == (1, 1, 1, 1)
+    by_height = planned("layerwise", profile, switch(17), batch_size=1, dimensions="h")
+    assert by_height.placements["a"].degrees == (1, 1, 17, 1)
+    assert planned("layerwise", profile, switch(16), batch_size=1).placements["a"].degrees == (1, 1, 16, 1)
 
 
 def test_unknown_options_name_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'step'"):
-        partition(two_layers(), switch(2), batch_size=8, objective="steps")
+        planned("layerwise", two_layers(), switch(2), batch_size=8, objective="steps")
     with pytest.raises(InputError, match="only letters of 'nchw', not 'x'"):
-        partition(two_layers(), switch(2), batch_size=8, dimensions="nx")
+        planned("layerwise", two_layers(), switch(2), batch_size=8, dimensions="nx")

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import profiles
-from two_layers import linear, switch, template, two_layers
+from two_layers import linear, settings_of, switch, two_layers
 
 from partitioners import _optcnn
 from partitioners._fabric import Fabric
 from partitioners._optcnn import configurations, cost_tables, placement_of
+from simulator import collectives
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.collectives import parameter_server, ring
+from simulator.collectives.ring import ring
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.plan import Partition
 from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Profile
@@ -42,12 +44,12 @@ def test_compute_is_the_slowest_shards() -> None:
     profile = two_layers()
     options = configurations(profile.layers[0], 8, 3)
     split, alone = options.index((3, 1, 1, 1)), options.index((1, 1, 1, 1))
-    tables = cost_tables(profile, switch(3), template(profile))
+    tables = cost_tables(profile, switch(3), settings_of())
     assert tables.compute_s[0][split] == pytest.approx(3 / 8 * 0.012)
     assert tables.compute_s[0][alone] == pytest.approx(0.012)
     slow = switch(3)
     slow = replace(slow, devices=(replace(slow.devices[0], speed=0.5), *slow.devices[1:]))
-    assert cost_tables(profile, slow, template(profile)).compute_s[0][split] == pytest.approx(2 / 8 * 0.012 / 0.5)
+    assert cost_tables(profile, slow, settings_of()).compute_s[0][split] == pytest.approx(2 / 8 * 0.012 / 0.5)
 
 
 def test_transfer_and_synchronisation_have_closed_forms() -> None:
@@ -56,7 +58,7 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
     Parameters of 1000 bytes: a ring of two sends 1000 bytes each way in 2 rounds.
     """
     profile = two_layers(parameter_bytes=1000)
-    tables = cost_tables(profile, switch(2), template(profile))
+    tables = cost_tables(profile, switch(2), settings_of())
     producer, reader = tables.configurations
     by_sample, by_channel = (2, 1, 1, 1), (1, 2, 1, 1)
     edge = tables.transfer_s[0, 1]
@@ -69,8 +71,8 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
 
 def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
     profile = two_layers(parameter_bytes=1000)
-    one = cost_tables(profile, switch(2), template(profile))
-    four = cost_tables(profile, switch(2), template(profile, 32, microbatches=4))
+    one = cost_tables(profile, switch(2), settings_of())
+    four = cost_tables(profile, switch(2), settings_of(32, microbatches=4))
     assert four.transfer_s[0, 1] == pytest.approx(4 * one.transfer_s[0, 1])
     assert four.compute_s[0] == pytest.approx(4 * one.compute_s[0])
     assert four.synchronise_s[1] == pytest.approx(one.synchronise_s[1])
@@ -90,11 +92,13 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
     links = [*bus, *(Link(source=a, target=b, bandwidth_bytes_per_s=1e12) for a, b in ends)]
     devices = tuple(Device(name=f"d{i}", host="h") for i in range(workers))
     cluster = Cluster(name="bus", devices=devices, links=tuple(links))
-    tables = cost_tables(profile, cluster, template(profile, 4))
+    tables = cost_tables(profile, cluster, settings_of(4))
     strategy = [source.draw(st.integers(0, len(options) - 1)) for options in tables.configurations]
     chosen = zip(profile.layers, tables.configurations, strategy, strict=True)
     placements = {layer.name: placement_of(options[i]) for layer, options, i in chosen}
-    volume = communication_volume(ShardedModel(profile, template(profile, 4, placements=placements)), cluster)
+    volume = communication_volume(
+        ShardedModel(profile, settings_of(4).plan(profile, Partition(placements=placements))), cluster
+    )
     total = sum(float(table[strategy[i], strategy[j]]) for (i, j), table in tables.transfer_s.items())
     if all(len(readers) < 2 for readers in profile.consumers):
         assert total == pytest.approx(volume.forward + volume.backward)
@@ -107,7 +111,7 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
 def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
     """3 workers, 1 server: its link carries 3 x 500 bytes in and out again, with the update between them."""
     cluster = switch(3, servers=1)
-    steps = parameter_server(cluster, (0, 1, 2), 500, 0.002)
+    steps = collectives.load("ps").tasks(cluster, (0, 1, 2), 500, 0.002)
     assert Fabric.of(cluster, 4).collectives_s([steps]) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
     assert Fabric.of(cluster, 4).collectives_s([steps, steps]) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
 
@@ -136,10 +140,12 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
     layers = [linear(name, (names[i - 1],) if i else (), 4, 0, seconds[i] * 1e-4) for i, name in enumerate(names)]
     profile = Profile(model="chain", device="none", batch_size=8, layers=tuple(layers))
     cluster = switch(2)
-    tables = cost_tables(profile, cluster, template(profile), "n")
+    tables = cost_tables(profile, cluster, settings_of(), "n")
     strategy = [source.draw(st.integers(0, 1)) for _ in layers]
     chosen = zip(layers, tables.configurations, strategy, strict=True)
-    plan = template(profile, placements={one.name: placement_of(options[i]) for one, options, i in chosen})
+    plan = settings_of().plan(
+        profile, Partition(placements={one.name: placement_of(options[i]) for one, options, i in chosen})
+    )
     # what stays on a device runs on while the other half is on its way, so the sum is an upper bound
     assert step_seconds(profile, cluster, plan) <= tables.total_s(strategy) * (1 + 1e-9)
     if len(set(strategy)) == 1:
@@ -147,12 +153,10 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
 
 
 def test_tables_do_not_depend_on_how_they_are_cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = cost_tables(two_layers(), switch(3), template(two_layers()))
+    whole = cost_tables(two_layers(), switch(3), settings_of())
     monkeypatch.setattr(_optcnn, "_ENTRIES", 1)
     _optcnn._traffic.cache_clear()
-    assert (
-        cost_tables(two_layers(), switch(3), template(two_layers())).transfer_s[0, 1] == whole.transfer_s[0, 1]
-    ).all()
+    assert (cost_tables(two_layers(), switch(3), settings_of()).transfer_s[0, 1] == whole.transfer_s[0, 1]).all()
 
 
 def test_clusters_that_differ_in_bandwidth_alone_share_what_their_links_carry() -> None:
@@ -160,11 +164,11 @@ def test_clusters_that_differ_in_bandwidth_alone_share_what_their_links_carry() 
     profile, fast = two_layers(parameter_bytes=1000), switch(3)
     slow = fast.with_tier("link", bandwidth_bytes_per_s=250e3)
     _optcnn._traffic.cache_clear()
-    first, second = (cost_tables(profile, cluster, template(profile)) for cluster in (fast, slow))
+    first, second = (cost_tables(profile, cluster, settings_of()) for cluster in (fast, slow))
     assert (_optcnn._traffic.cache_info().misses, _optcnn._traffic.cache_info().hits) == (1, 1)
     waits_s = np.where(first.transfer_s[0, 1] > 0, 2 * 2e-4, 0.0)
     np.testing.assert_allclose(second.transfer_s[0, 1] - waits_s, 4 * (first.transfer_s[0, 1] - waits_s), atol=1e-15)
     _optcnn._traffic.cache_clear()
-    afresh = cost_tables(profile, slow, template(profile))
+    afresh = cost_tables(profile, slow, settings_of())
     assert (afresh.transfer_s[0, 1] == second.transfer_s[0, 1]).all()
     assert (second.synchronise_s[0] >= first.synchronise_s[0]).all()

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import planned
 from random_inputs import profiles
 from small_networks import BATCH, branches, chain, switched
 
 from partitioners import _kahypar
 from partitioners._hypergraph import Hypergraph, build, grid_of
-from partitioners.metis import cut, partition, shard_graph
+from partitioners.metis import cut, shard_graph
 from simulator.errors import InputError, MissingExtraError
 from simulator.workload import Geometry, Layer, Profile
 
@@ -79,7 +80,7 @@ def test_without_parameters_the_cut_edges_are_never_less_than_the_volume(source:
 def test_absent_metis_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'shardscope\[metis\]'"):
-        partition(branches(), switched([1.0, 1.0]), batch_size=BATCH)
+        planned("metis", branches(), switched([1.0, 1.0]), batch_size=BATCH)
 
 
 def test_two_heavy_pairs_stay_together() -> None:
@@ -121,7 +122,7 @@ def test_what_the_hypergraph_buys() -> None:
 def test_a_chain_in_contiguous_halves() -> None:
     pytest.importorskip("pymetis")
     profile = chain([1.0] * 6)
-    plan = partition(profile, switched([1.0, 1.0]), batch_size=BATCH, grid=(1, 1))
+    plan = planned("metis", profile, switched([1.0, 1.0]), batch_size=BATCH, grid=(1, 1))
     devices = [plan.placements[layer.name].devices[0] for layer in profile.layers]
     assert devices in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
@@ -129,6 +130,6 @@ def test_a_chain_in_contiguous_halves() -> None:
 def test_impossible_grids_are_refused() -> None:
     pytest.importorskip("pymetis")
     with pytest.raises(InputError, match="1x1 makes 2 shards of 'full' for 4 devices"):
-        partition(fully_connected("ab"), switched([1.0] * 4), batch_size=4, grid=(1, 1))
+        planned("metis", fully_connected("ab"), switched([1.0] * 4), batch_size=4, grid=(1, 1))
     with pytest.raises(InputError, match="8 sample slots for micro-batches of 4"):
-        partition(fully_connected("ab"), switched([1.0] * 4), batch_size=4, grid=(8, 1))
+        planned("metis", fully_connected("ab"), switched([1.0] * 4), batch_size=4, grid=(8, 1))

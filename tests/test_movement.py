@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import planned
 from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
-import partitioners
 from simulator.elastic.movement import Placed, movement
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, split
@@ -25,7 +25,7 @@ CLUSTER = switched([1.0] * 8, bandwidth_bytes_per_s=RATE, latency_s=0.01)
 
 
 def data(members: int, profile: Profile = ONE) -> Placed:
-    plan = partitioners.load("data")(profile, take(CLUSTER, members), batch_size=BATCH)
+    plan = planned("data", profile, take(CLUSTER, members), batch_size=BATCH)
     return Placed(plan=plan, members=tuple(range(members)))
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from plans import planned
 from small_networks import chain
 
 from partitioners import hypergraph
@@ -63,7 +64,7 @@ def test_shares_and_fixed_vertices_are_kept() -> None:
 
 def test_the_strategy_takes_it() -> None:
     profile = chain([1.0] * 6)
-    plan = hypergraph.partition(profile, NODES, batch_size=8, partitioner="mtkahypar", others=False, effort=0.02)
+    plan = planned("hypergraph", profile, NODES, batch_size=8, partitioner="mtkahypar", others=False, effort=0.02)
     plan.check(profile, NODES)
 
 

@@ -6,10 +6,9 @@ from math import nan
 
 import numpy as np
 import pytest
+from plans import planned
 from small_networks import chain, switched
 
-from partitioners import data, pipeline
-from partitioners.model import partition as model_parallel
 from simulator import files
 from simulator.errors import RunError
 from simulator.lowering.sharded_model import ShardedModel
@@ -25,7 +24,7 @@ F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 
 def two_stages() -> TaskGraph:
     profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0])
-    return lower(ShardedModel(profile, model_parallel(profile, cluster, batch_size=8)), cluster)
+    return lower(ShardedModel(profile, planned("model", profile, cluster, batch_size=8)), cluster)
 
 
 def both_ranks() -> list[list[Seen]]:
@@ -90,10 +89,10 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
     cluster = flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9))
     runtime = IDEAL if strategy == "data" else TORCH_PIPELINING
     if strategy == "data":
-        plan = data.partition(profile, cluster, batch_size=8)
+        plan = planned("data", profile, cluster, batch_size=8)
         run = run_ddp
     else:
-        plan = pipeline.partition(profile, cluster, batch_size=8, microbatches=4, schedule=strategy)
+        plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=4, schedule=strategy)
         run = run_pipeline
     graph = lower(ShardedModel(profile, plan), cluster, runtime)
     return graph, run(profile, cluster, plan, steps=2, timeout_s=60).execution

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from plans import planned
 from small_networks import BATCH, FULLY_CONNECTED, branches, layer, network, switched
 
-from partitioners import load
 from partitioners.owt import channel_split_layers
 from simulator.workload import Geometry
 
 
 def test_fully_connected_layers_and_their_followers_by_channel() -> None:
-    plan = load("owt")(branches(), switched([1.0] * 4), batch_size=BATCH)
+    plan = planned("owt", branches(), switched([1.0] * 4), batch_size=BATCH)
     degrees = {name: placement.degrees for name, placement in plan.placements.items()}
     assert {name for name, d in degrees.items() if d == (4, 1, 1, 1)} == {
         "stem", "left", "add", "wide", "narrow", "concat", "pool",
@@ -36,5 +36,5 @@ def test_a_transformers_projections_have_a_plane_and_go_by_sample() -> None:
 
 
 def test_few_samples_limit_the_degree() -> None:
-    plan = load("owt")(branches(), switched([1.0] * 4), batch_size=4, microbatches=2)
+    plan = planned("owt", branches(), switched([1.0] * 4), batch_size=4, microbatches=2)
     assert plan.placements["stem"].degrees == (2, 1, 1, 1)

@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import planned
 from small_networks import BATCH, layer, network, switched
 
-import partitioners
 from simulator import cli
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.job import live_through
@@ -39,7 +39,7 @@ OVERHEADS = Overheads(
 
 
 def plan_of(cluster: Cluster, old: Plan | None = None) -> Plan:
-    return partitioners.load("data")(PROFILE, cluster, batch_size=BATCH)
+    return planned("data", PROFILE, cluster, batch_size=BATCH)
 
 
 def scenario(*events: Event, **fields: Any) -> Scenario:

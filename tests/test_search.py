@@ -12,6 +12,7 @@ import pytest
 import random_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import planned
 from small_networks import chain, layer, network
 
 import partitioners
@@ -21,6 +22,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
+from simulator.plan import StepSettings
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
 from simulator.sweep.objectives import OBJECTIVES
@@ -41,8 +43,8 @@ def searched(
         profile,
         cluster,
         OBJECTIVES[objective],
-        batch_size=profile.batch_size,
-        strategies={name: partitioners.load(name) for name in names},
+        step=StepSettings(batch_size=profile.batch_size),
+        make_plan=partitioners.make_plan,
         options={name: partitioners.options(name) for name in names},
         time_left_s=time_left_s,
     )
@@ -84,7 +86,7 @@ def test_the_best_is_at_least_as_good_as_every_strategy() -> None:
     search = searched(profile, cluster)
     assert search.best is not None and search.tally.complete
     for name in ("data", "model", "owt", "pipeline"):
-        plan = partitioners.load(name)(profile, cluster, batch_size=8)
+        plan = planned(name, profile, cluster, batch_size=8)
         assert search.best.score <= step_seconds(profile, cluster, plan) * (1 + 1e-12)
     assert search.bound <= search.best.score == step_seconds(profile, cluster, search.best.plan)
 
@@ -114,7 +116,7 @@ def test_refining_moves_blocks_of_layers() -> None:
     cluster = flat_switch(2, Wire(bandwidth_bytes_per_s=1e5))
     search = searched(profile, cluster, ("greedy",))
     assert search.best is not None and search.best.refined
-    start = partitioners.load("greedy")(profile, cluster, batch_size=8)
+    start = planned("greedy", profile, cluster, batch_size=8)
     assert search.best.score < step_seconds(profile, cluster, start)
     assert search.best.plan.placements != start.placements
 

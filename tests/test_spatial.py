@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from plans import planned
 from small_networks import BATCH, layer, network, switched
 
-from partitioners import load
 from simulator.plan import Degrees
 
 
@@ -23,6 +23,6 @@ from simulator.plan import Degrees
 )
 def test_degrees(plane: tuple[int, int], workers: int, degrees: Degrees) -> None:
     profile = network(layer("a", shape=(2, *plane)))
-    placement = load("spatial")(profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
+    placement = planned("spatial", profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
     assert placement.degrees == degrees
     assert placement.devices == tuple(range(len(placement.devices)))

@@ -24,6 +24,7 @@ from small_networks import chain, network
 from simulator import files
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
+from simulator.plan import StepSettings
 from simulator.run import run
 from simulator.sweep.engines import Dask, Processes
 from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
@@ -46,7 +47,7 @@ def table(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def sweep(points: Points, folder: Path, jobs: int = 2, resume: bool = False) -> list[tuple[Any, ...]]:
-    run_sweep(points, sweep_strategies.load, folder, partial(Processes, jobs=jobs), ignore, resume=resume)
+    run_sweep(points, sweep_strategies.make_plan, folder, partial(Processes, jobs=jobs), ignore, resume=resume)
     return table(folder)
 
 
@@ -55,7 +56,7 @@ def ignore(outcomes: list[Outcome], pace: Pace) -> None:
 
 
 def study(points: Points, plans: Path | None = None) -> Study:
-    return study_of(points, sweep_strategies.load, plans)
+    return study_of(points, sweep_strategies.make_plan, plans)
 
 
 def column(folder: Path, name: str) -> list[Any]:
@@ -69,7 +70,7 @@ def test_a_row_holds_what_the_simulator_says(profile: Path, tmp_path: Path) -> N
     cluster = read_cluster("gcp-v100", devices=3)
     cluster = cluster.with_tier("inter", latency_s=1e-3).with_tier("intra", latency_s=2e-3)
     read = files.read_profile(profile)
-    report = run(read, cluster, sweep_strategies.load("turns")(read, cluster, batch_size=8)).report
+    report = run(read, cluster, sweep_strategies.make_plan("turns", read, cluster, StepSettings(batch_size=8))).report
     with closing(read_only(tmp_path / "out")) as connection:
         found = dict(connection.execute("SELECT * FROM points").fetchone())
     assert found["step_s"] == report.step_s > 6
@@ -163,7 +164,7 @@ def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None
         store.record([evaluate(study(points), point) for point in points.points[:7]])
     ran: list[int] = []
     pace = run_sweep(
-        points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1),
+        points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1),
         lambda outcomes, pace: ran.extend(outcome.number for outcome in outcomes), resume=True,
     )  # fmt: skip
     assert (sorted(ran), pace.ran, pace.to_run) == ([7, 8, 9], 3, 3)
@@ -179,7 +180,7 @@ def test_two_sweeps_in_one_folder_are_refused(profile: Path, tmp_path: Path) -> 
         assert release.wait(30)
 
     first = threading.Thread(
-        target=run_sweep, args=(points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1), hold)
+        target=run_sweep, args=(points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1), hold)
     )
     first.start()
     assert started.wait(30)
@@ -239,7 +240,7 @@ from simulator.sweep.version import version
 if __name__ == "__main__":
     points = sweep_strategies.points(Path(sys.argv[1]), seed="0..399")
     start = partial(Processes, jobs=2)
-    run_sweep(points, sweep_strategies.load, Path(sys.argv[2]), start, lambda *_: None, resume=True)
+    run_sweep(points, sweep_strategies.make_plan, Path(sys.argv[2]), start, lambda *_: None, resume=True)
 """
 
 
@@ -276,7 +277,7 @@ def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None
     pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
     points = sweep_strategies.points(profile, strategy=["turns", "raises"], microbatches=[1, 2, 4])
     start = partial(Dask, address=None, jobs=2)
-    run_sweep(points, sweep_strategies.load, tmp_path / "dask", start, ignore)
+    run_sweep(points, sweep_strategies.make_plan, tmp_path / "dask", start, ignore)
     assert table(tmp_path / "dask") == sweep(points, tmp_path / "processes", jobs=1)
 
 
@@ -316,6 +317,6 @@ class Vanishing:
 def test_an_engine_that_vanishes_is_one_clear_line(profile: Path, tmp_path: Path, error: BaseException | None) -> None:
     points = sweep_strategies.points(profile, seed="0..4")
     with pytest.raises(InputError, match="the workers cannot go on") as caught:
-        run_sweep(points, sweep_strategies.load, tmp_path, lambda study: Vanishing(study, error), ignore)
+        run_sweep(points, sweep_strategies.make_plan, tmp_path, lambda study: Vanishing(study, error), ignore)
     assert "\n" not in str(caught.value)
     assert column(tmp_path, "status") == ["done"] * 2 + ["pending"] * 3

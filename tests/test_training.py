@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any
 
 import torch
+from plans import planned
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor
 
-import partitioners
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
@@ -69,7 +69,7 @@ def test_every_synchronous_plan_has_the_accuracy_of_one_process_at_every_look(
     name: str, doubled: datasets.Dataset
 ) -> None:
     profile, cluster = profile_of(NETWORK, BATCH), switched([1.0] * 2, servers=int("server" in name))
-    plan = partitioners.load(name.split(",")[0])(profile, cluster, batch_size=BATCH, **PLANS[name])
+    plan = planned(name.split(",")[0], profile, cluster, batch_size=BATCH, **PLANS[name])
     script = Script(
         profile=profile, cluster=cluster, plan=plan, network=NETWORK, dtype="float64", seed=SEED,
         learning_rate=RATE, momentum=0.9,
@@ -97,7 +97,7 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     expected: Trial = trial(recipe, Regime(batch_size=64), RATE, SEED)
     profile, cluster = profile_of(NETWORK, 64, "float32"), switched([1.0] * 2)
     profile = replace(profile, model="vgg_digits")
-    plan = partitioners.load("data")(profile, cluster, batch_size=64)
+    plan = planned("data", profile, cluster, batch_size=64)
     found = train(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
     assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
     assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
 import torch
+from plans import planned
 
-from partitioners import pipeline
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
@@ -116,7 +116,7 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
 def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str) -> None:
     profile = files.read_profile(model)
     cluster = validation_cases.Network(ranks=2, mbit=1000).cluster([0, 1])
-    plan = pipeline.partition(profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
+    plan = planned("pipeline", profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
     trained = Trained(load(model).build()).eval()
     names = [[profile.layers[layer].name for layer in layers] for layers in ShardedModel(profile, plan).stages]
     value = data = torch.randn(2, *load(model).input_shape)

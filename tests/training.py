@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from plans import planned
 from small_networks import switched
 from tiny_networks import BATCH, MIXED, profile_of
 from torch import Tensor, nn
@@ -89,7 +90,7 @@ def made(
     """A strategy's plan, with little searching."""
     known = partitioners.options(strategy)
     given = {name: value for name, value in {"effort": 0.01, "others": False, **options}.items() if name in known}
-    return partitioners.load(strategy)(profile_of(network, batch_size), cluster, batch_size=batch_size, **given)
+    return planned(strategy, profile_of(network, batch_size), cluster, batch_size=batch_size, **given)
 
 
 def random_plan(seed: int, network: Network = MIXED, spatial: bool = True, **fields: object) -> Plan:

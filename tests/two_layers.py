@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.plan import Plan
+from simulator.plan import StepSettings
 from simulator.workload import Geometry, Layer, Profile
 
 
@@ -41,5 +41,5 @@ def two_layers(parameter_bytes: int = 0) -> Profile:
     return Profile(model="two", device="none", batch_size=8, layers=layers)
 
 
-def template(profile: Profile, batch_size: int = 8, **changes: object) -> Plan:
-    return replace(Plan(model=profile.model, batch_size=batch_size, placements={}), **changes)
+def settings_of(batch_size: int = 8, **changes: Any) -> StepSettings:
+    return StepSettings(batch_size=batch_size, **changes)

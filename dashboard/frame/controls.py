@@ -16,7 +16,7 @@ from dashboard.frame.cards import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store
-from simulator.collectives import COLLECTIVES
+from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.units import format_bandwidth, format_time
@@ -86,7 +86,7 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         _select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
         *[_link_slider(field, set_to) for field in SLIDERS[:2]],
         *[_link_slider(field, set_to) for field in SLIDERS[2:4]],
-        _select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in COLLECTIVES], set_to),
+        _select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in collectives.names()], set_to),
         dmc.Switch(id="c-overlap", label="Overlap all-reduce", checked=set_to["overlap"], size="sm"),
         _two(
             _number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),

@@ -13,7 +13,7 @@ from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome
-from simulator import files
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.report import chrome_trace
 from simulator.run import Run
@@ -100,7 +100,8 @@ def _takes(now: Configuration, option: str) -> bool:
 
 
 def _servers(now: Configuration) -> str:
-    return ", servers=1" if now.collective == "ps" and "@" not in now.cluster else ""
+    needed = collectives.load(now.collective).needs_server and "@" not in now.cluster
+    return ", servers=1" if needed else ""
 
 
 def _link_words(outcome: Outcome) -> list[str]:

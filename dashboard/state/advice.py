@@ -9,6 +9,7 @@ import partitioners
 from dashboard.state.configuration import MOST_MICROBATCHES, Configuration
 from dashboard.state.measures import Share, shares
 from dashboard.state.store import Outcome, Store
+from simulator import collectives
 from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 
@@ -71,7 +72,9 @@ def moves(outcome: Outcome) -> Iterator[Move]:
     if not now.overlap:
         yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
     if now.collective != "ring":
-        yield Move(words="ring all-reduce, no parameter server", configuration=replace(now, collective="ring"))
+        served = collectives.load(now.collective).updates_on_server
+        words = "ring all-reduce, no parameter server" if served else "ring all-reduce"
+        yield Move(words=words, configuration=replace(now, collective="ring"))
     for tier in outcome.cluster.tiers if outcome.cluster else ():
         field = f"{tier}_bandwidth"
         faster = replace(now, **{field: getattr(now, field) * 2})

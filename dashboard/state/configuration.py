@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from simulator.collectives import COLLECTIVES
+from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
 
@@ -139,7 +139,7 @@ _READERS: Mapping[str, Reader] = {
     "batch_size": _number("batch_size", 1, MOST_SAMPLES, whole=True, optional=True),
     "microbatches": _number("microbatches", 1, MOST_MICROBATCHES, whole=True, optional=True),
     "schedule": _one_of(lambda: (OWN, *SCHEDULES)),
-    "collective": _one_of(lambda: tuple(COLLECTIVES)),
+    "collective": _one_of(collectives.names),
     "overlap": _switch,
     "optimizer": _one_of(lambda: tuple(OPTIMIZERS)),
     **{name: _number(name, 1 / 1024, 1024) for name in (

@@ -9,19 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import partitioners
 from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration, from_query
 from dashboard.state.shelf import Shelf
 from dashboard.state.validations import Stored
-from simulator import files
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue, topologies
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Plan, StepSettings, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
 from simulator.workload import Profile
@@ -112,8 +111,8 @@ class Store:
         Raises InputError where there are not so many, UnknownNameError.
         """
         if configuration.cluster in catalogue.presets():
-            preset = catalogue.read_preset(configuration.cluster)
-            return preset.build(configuration.devices, servers=1 if configuration.collective == "ps" else 0)
+            needed = collectives.load(configuration.collective).needs_server
+            return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
         return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
@@ -165,24 +164,22 @@ def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
 
 
 def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster) -> Plan:
-    """The strategy's plan; what its function does not take is set on the plan, except what it decides alone."""
-    taken = partitioners.options(configuration.strategy)
-    sync = Synchronisation(collective=configuration.collective, overlap=configuration.overlap)
-    wanted: dict[str, Any] = {
-        "synchronisation": sync,
-        "optimizer_state": OPTIMIZERS[configuration.optimizer],
-        "seed": configuration.seed,
-        "effort": configuration.effort,
-        "microbatches": configuration.microbatches,
-        "imbalance": configuration.imbalance,
-        "schedule": None if configuration.schedule == OWN else configuration.schedule,
-    }
-    chosen = {name: value for name, value in wanted.items() if name in taken and value is not None}
-    batch_size = configuration.batch_size or profile.batch_size
-    plan = partitioners.load(configuration.strategy)(profile, cluster, batch_size=batch_size, **chosen)
-    if configuration.schedule != OWN and "schedule" not in taken:
-        plan = replace(plan, schedule=configuration.schedule)
-    return plan
+    """The strategy's plan; controls that are of no use to it are left alone."""
+    used = partitioners.applicable(
+        configuration.strategy,
+        microbatches=configuration.microbatches,
+        seed=configuration.seed,
+        effort=configuration.effort,
+        imbalance=configuration.imbalance,
+    )
+    step = StepSettings(
+        batch_size=configuration.batch_size or profile.batch_size,
+        microbatches=used.pop("microbatches", None),
+        schedule=None if configuration.schedule == OWN else configuration.schedule,
+        synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
+        optimizer_state=OPTIMIZERS[configuration.optimizer],
+    )
+    return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
 
 
 def _compute(configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster]) -> Outcome:

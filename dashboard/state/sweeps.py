@@ -130,7 +130,7 @@ class Sweeps:
 
         with self._turn:
             try:
-                engine = Processes(study_of(mine.points, partitioners.load), JOBS)
+                engine = Processes(study_of(mine.points, partitioners.make_plan), JOBS)
                 try:
                     run_points(mine.points.points, engine, record)
                 finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import units
 from simulator.errors import InputError
+from simulator.registry import entries
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -60,12 +61,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help="samples per step in all (default: the profile's, doubled until every worker can have one)",
     )
     step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
-    step.add_argument(
-        "--sync",
-        metavar="NAME",
-        help="who sums gradients: ring (default), halving-doubling, tree, hierarchical, hierarchical-tree, all-to-all, "
-        "ps (which adds a server if none is), ps-workers",
-    )
+    collectives = ", ".join(entries("simulator.collectives"))
+    text = f"who sums gradients (default ring): {collectives}; ps adds a server if none is"
+    step.add_argument("--sync", metavar="NAME", help=text)
     add_gradients(step)
     step.add_argument(
         "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
@@ -118,12 +116,12 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
-    """The cluster asked for, with its overrides; `collective` ps gets a server where none is."""
+    """The cluster asked for, with its overrides, and with a server where `collective` needs one."""
+    from simulator import collectives
     from simulator.network import catalogue
 
-    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
-    if collective == "ps" and not cluster.servers:
-        cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=1)
+    needed = collective is not None and collectives.load(collective).needs_server
+    cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers, needs_server=needed)
     for tier, value in args.bandwidth:
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))
     for tier, value in args.latency:
@@ -140,23 +138,19 @@ def read_runtime(args: argparse.Namespace) -> Runtime:
     return catalogue.read_runtime(args.cluster)
 
 
-def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **step: Any) -> Plan:
-    """The plan of `strategy`; what its partition function does not decide is set on the plan afterwards.
-
-    step: fields of the plan that the user may have given, such as microbatches; None where not.
-    """
+def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **given: Any) -> Plan:
+    """The plan of `strategy`. given: settings of the step, such as microbatches, and options of the strategy."""
     import partitioners
-    from simulator.plan import Synchronisation
+    from simulator.plan import Synchronisation, split_settings
 
-    wanted = {
-        "batch_size": args.batch_size or profile.batch_for(cluster.workers),
-        "synchronisation": synchronisation(args, Synchronisation()),
-        **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **step),
-    }
-    taken = {"batch_size", *partitioners.options(strategy)}
-    options = {name: value for name, value in {**wanted, "seed": args.seed}.items() if name in taken}
-    plan = partitioners.load(strategy)(profile, cluster, **options)
-    return replace(plan, **{name: value for name, value in wanted.items() if name not in taken})
+    step, own = split_settings(
+        {
+            "batch_size": args.batch_size or profile.batch_for(cluster.workers),
+            "synchronisation": synchronisation(args, Synchronisation()),
+            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **given),
+        }
+    )
+    return partitioners.make_plan(strategy, profile, cluster, step, seed=args.seed, **own)
 
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:

@@ -8,8 +8,8 @@ import re
 from simulator.cli import _options
 from simulator.errors import InputError, nearest
 
-_OWN = {"batch_size", "synchronisation", "optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
-"""Options of a partition function that have an option of the command line of their own, or none."""
+_OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
+"""Options of strategies that have an option of the command line of their own, or none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
     import partitioners
 
     known = partitioners.options(strategy)
-    found: dict[str, object] = {"effort": args.effort} if args.effort is not None and "effort" in known else {}
+    found = partitioners.applicable(strategy, effort=args.effort)
     own = sorted(set(known) - _OWN)
     for name, text in args.set:
         if name not in own:

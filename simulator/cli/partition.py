@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import partitioners
     from simulator import files
     from simulator.cli import _explaining
     from simulator.run import run as simulate
@@ -30,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     cluster = _options.read_cluster(args, args.sync)
     given = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
     with _explaining.progress() as progress:
-        plan = _options.make_plan(args.strategy, profile, cluster, args, progress=progress, **given)
+        given |= partitioners.applicable(args.strategy, progress=progress)
+        plan = _options.make_plan(args.strategy, profile, cluster, args, **given)
     done = simulate(profile, cluster, plan)
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _search(args: argparse.Namespace) -> Search:
     import partitioners
     from simulator import files
-    from simulator.plan import Synchronisation
+    from simulator.plan import StepSettings, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
     from simulator.sweep.search import Search
 
@@ -75,12 +75,14 @@ def _search(args: argparse.Namespace) -> Search:
         profile,
         cluster,
         OBJECTIVES[args.objective],
-        batch_size=args.batch_size or profile.batch_for(cluster.workers),
-        strategies={name: partitioners.load(name) for name in names},
+        step=StepSettings(
+            batch_size=args.batch_size or profile.batch_for(cluster.workers),
+            synchronisation=_options.synchronisation(args, Synchronisation()),
+            optimizer_state=_options.OPTIMIZERS.get(args.optimizer, 1.0),
+        ),
+        make_plan=partitioners.make_plan,
         options={name: partitioners.options(name) for name in names},
         time_left_s=lambda: ends_s - perf_counter(),
-        synchronisation=_options.synchronisation(args, Synchronisation()),
-        optimizer_state=_options.OPTIMIZERS.get(args.optimizer, 1.0),
         seed=args.seed,
         watch=_watch,
     )

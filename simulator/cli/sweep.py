@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(points, args)
     folder, progress = Path(args.output), Progress(sys.stderr)
     try:
-        pace = run_sweep(points, partitioners.load, folder, partial(_engine, args=args), progress, resume=args.resume)
+        start = partial(_engine, args=args)
+        pace = run_sweep(points, partitioners.make_plan, folder, start, progress, resume=args.resume)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: shardscope sweep {args.sweep} --output {folder} --resume", file=sys.stderr)
         raise
@@ -80,7 +81,7 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     from simulator.sweep.progress import clock
     from simulator.sweep.sweeping import study_of
 
-    study, count = study_of(points, partitioners.load), len(points.points)
+    study, count = study_of(points, partitioners.make_plan), len(points.points)
     began, tried = perf_counter(), 0
     for point in points.points[:: -(-count // SAMPLE_POINTS)]:
         evaluate(study, point)

@@ -73,11 +73,12 @@ def run(args: argparse.Namespace) -> int:
 def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     """The plan of a validation run, by the strategy that it names."""
     import partitioners
-    from simulator.plan import Synchronisation
+    from simulator.plan import Synchronisation, split_settings
 
     synchronisation = Synchronisation(collective=case.collective, bucket_bytes=case.bucket_bytes)
-    partition = partitioners.load(case.strategy)
-    return partition(profile, cluster, batch_size=case.batch_size, synchronisation=synchronisation, **case.options)
+    of_case = {"batch_size": case.batch_size, "synchronisation": synchronisation, **case.options}
+    step, own = split_settings(of_case)
+    return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import Step, collective
+from simulator.collectives import CollectiveTask
 from simulator.lowering.crossings import Replicas
 from simulator.plan import Plan
 from simulator.workload import Profile
@@ -23,11 +24,11 @@ class Bucket:
     sent_bytes: float
     update_s: float
 
-    def steps(self, cluster: Cluster, plan: Plan) -> list[Step]:
+    def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
         """The collective's steps for this bucket."""
         chosen = plan.synchronisation
-        return collective(chosen.collective, chosen.serving_workers)(
-            cluster, self.group, self.sent_bytes, self.update_s
+        return collectives.load(chosen.collective).tasks(
+            cluster, self.group, self.sent_bytes, self.update_s, chosen.serving_workers
         )
 
 

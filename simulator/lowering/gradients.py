@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import Step, serving
+from simulator.collectives import CollectiveTask
 from simulator.lowering.buckets import Bucket, update_seconds
 from simulator.lowering.crossings import Replicas
 from simulator.lowering.graph_builder import GraphBuilder
@@ -81,7 +82,11 @@ def _add_ready(
 
 
 def _add_steps(
-    builder: GraphBuilder, bucket: Bucket, number: int, steps: Sequence[Step], ready: Mapping[int, Sequence[Ints]]
+    builder: GraphBuilder,
+    bucket: Bucket,
+    number: int,
+    steps: Sequence[CollectiveTask],
+    ready: Mapping[int, Sequence[Ints]],
 ) -> list[int]:
     """Append a bucket's collective: its steps are owned by the bucket's first layer, shard = bucket number."""
     tasks: list[int] = []
@@ -101,13 +106,13 @@ def _add_steps(
     return tasks
 
 
-_Sent = tuple[list[Step], list[int]]
+_Sent = tuple[list[CollectiveTask], list[int]]
 """The steps of a bucket's collective and their tasks."""
 
 
 def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> None:
     """Let a bucket leave after the one before it."""
-    if plan.synchronisation.updates_on_server:
+    if collectives.load(plan.synchronisation.collective).updates_on_server:
         builder.depend(sent[1], before[1])
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
@@ -125,16 +130,18 @@ def addition_s(model: ShardedModel, piece: Replicas) -> float:
 
 
 def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
-    """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state."""
+    """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state.
+
+    Raises InputError where parameters are to be updated on a server and the cluster has none.
+    """
     held = np.zeros(len(cluster.devices))
     state, synchronisation = model.plan.optimizer_state, model.plan.synchronisation
+    collective = collectives.load(synchronisation.collective)
     for piece in model.replicas:
-        served = synchronisation.updates_on_server and len(piece.devices) > 1
+        served = collective.updates_on_server and len(piece.devices) > 1
         held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else state))
-        if served and synchronisation.collective == "ps-workers":
-            servers = serving(cluster, piece.devices, synchronisation.serving_workers)
-            held[list(servers)] += piece.parameter_bytes / len(servers) * state
-        elif served and cluster.servers:
-            part = piece.parameter_bytes / len(cluster.servers)
-            held[list(cluster.servers)] += part * (2 + state)
+        servers = collective.servers(cluster, piece.devices, synchronisation.serving_workers) if served else ()
+        for server in servers:
+            copies = 0 if server in piece.devices else 2
+            held[server] += piece.parameter_bytes / len(servers) * (copies + state)
     return held

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from simulator import collectives
 from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
@@ -65,7 +66,7 @@ class ShardedModel:
     @cached_property
     def local_update_s(self) -> Mapping[int, float]:
         """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""
-        on_server = self.plan.synchronisation.updates_on_server
+        on_server = collectives.load(self.plan.synchronisation.collective).updates_on_server
         seconds: dict[int, float] = defaultdict(float)
         for piece in self.replicas:
             if not (on_server and len(piece.devices) > 1):

@@ -139,19 +139,25 @@ class ClusterFile(Cluster):
     runtime: Runtime = IDEAL
 
 
-def read_cluster(source: str | Path, *, devices: int | None = None, servers: int = 0) -> Cluster:
+def read_cluster(
+    source: str | Path, *, devices: int | None = None, servers: int | None = None, needs_server: bool = False
+) -> Cluster:
     """The cluster in a YAML file, or built from the preset of that name.
 
     devices: how many workers to take, in order; None takes all of a file, or a preset's own default. servers:
-    parameter servers to add to a preset; a file lists its own. Raises InputError when a rule is broken,
-    UnknownNameError when there is neither file nor preset, OSError when the file cannot be read.
+    parameter servers to add to a preset; a file lists its own. needs_server: where `servers` is None, there has to be
+    one, so a preset gets one.
+
+    Raises InputError when a rule is broken, UnknownNameError when there is neither file nor preset, OSError when the
+    file cannot be read.
     """
     if not files.is_path(source):
-        return read_preset(str(source)).build(devices, servers=servers)
-    measured = files.read_yaml(Path(source), ClusterFile)
-    cluster = Cluster(**{field.name: getattr(measured, field.name) for field in fields(Cluster)})
-    if servers:
-        raise InputError(f"servers is {servers}: {source} is a file; list its servers there, with role: server")
+        return read_preset(str(source)).build(devices, servers=int(needs_server) if servers is None else servers)
+    cluster_file = files.read_yaml(Path(source), ClusterFile)
+    cluster = Cluster(**{field.name: getattr(cluster_file, field.name) for field in fields(Cluster)})
+    if servers or (needs_server and servers is None and not cluster.servers):
+        count = servers or 1
+        raise InputError(f"servers is {count}: {source} is a file; list its servers there, with role: server")
     return cluster if devices is None else take(cluster, devices)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.collectives import COLLECTIVES, UPDATES_ON_SERVER
+from simulator import collectives
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.plan import Synchronisation
 
@@ -34,14 +34,14 @@ def architecture(text: str, synchronisation: Synchronisation, *, servers: int = 
     """
     name, colon, count = text.partition(":")
     plain = name.removesuffix(ASYNCHRONOUS).removesuffix(BOUNDED)
-    served = plain in UPDATES_ON_SERVER
-    if plain not in COLLECTIVES or (plain != name and not served):
-        known = [kind + mode for kind in UPDATES_ON_SERVER for mode in (ASYNCHRONOUS, BOUNDED)]
-        raise UnknownNameError.of("synchronisation", name, [*COLLECTIVES, *known])
-    if colon and not (served and count.isdecimal() and int(count) >= 1):
-        raise InputError(f"sync is {text!r}: only ps and ps-workers take a number of servers, e.g. ps:4")
-    own, on_workers = plain == "ps", plain == "ps-workers"
-    serving = int(count) if on_workers and colon else synchronisation.serving_workers
+    on_server = [kind for kind in collectives.names() if collectives.load(kind).updates_on_server]
+    if plain not in (collectives.names() if plain == name else on_server):
+        known = [kind + mode for kind in on_server for mode in (ASYNCHRONOUS, BOUNDED)]
+        raise UnknownNameError.of("synchronisation", name, [*collectives.names(), *known])
+    if colon and not (plain in on_server and count.isdecimal() and int(count) >= 1):
+        raise InputError(f"sync is {text!r}: only {' and '.join(on_server)} take a number of servers, e.g. ps:4")
+    own = collectives.load(plain).needs_server
+    serving = int(count) if colon and not own else synchronisation.serving_workers
     return Architecture(
         name=text,
         synchronisation=replace(synchronisation, collective=plain, serving_workers=serving),

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.collectives import serving
 from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering.buckets import Bucket
@@ -129,15 +129,13 @@ class _Tiled:
 
     def _find_servers(self) -> tuple[int, ...]:
         chosen = self._plan.synchronisation
-        if chosen.collective == "ps-workers":
-            return serving(self._cluster, self._group, chosen.serving_workers)
-        servers = self._cluster.servers
-        if chosen.collective != "ps" or not servers:
+        collective = collectives.load(chosen.collective)
+        if not collective.updates_on_server:
             raise InputError(
-                f"collective is {chosen.collective!r}, with {len(servers)} servers: only parameter servers serve "
-                "workers one by one; use ps on a cluster with a server, or ps-workers"
+                f"collective is {chosen.collective!r}: only parameter servers serve workers one by one; use ps on a "
+                "cluster with a server, or ps-workers"
             )
-        return servers
+        return collective.servers(self._cluster, self._group, chosen.serving_workers)
 
     def _segments(self, model: ShardedModel) -> tuple[Floats, Floats]:
         """Seconds of each worker before its last backward pass, and of that pass from bucket to bucket.

@@ -15,7 +15,7 @@ from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.metrics import Report, measure
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
@@ -56,15 +56,19 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 """Columns of the table and how they come from a plan and its report."""
 
 
+MakePlan = Callable[..., Plan]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What every worker needs beside the point: inputs, the strategies' `load`, and where plans are kept.
+    """What every worker needs beside the point: inputs, who makes plans, and where they are kept.
 
-    plans: a folder, or None to keep no plan. must_fit: leave out points whose plan does not fit into memory.
+    make_plan: (strategy, profile, cluster, step, options of the strategy by name) -> its plan. plans: a folder, or
+    None to keep no plan. must_fit: leave out points whose plan does not fit into memory.
     """
 
     inputs: Inputs
-    load: Callable[[str], Callable[..., Plan]]
+    make_plan: MakePlan
     version: str
     plans: Path | None = None
     must_fit: bool = False
@@ -102,7 +106,8 @@ def make_plan(study: Study, values: Mapping[str, Value]) -> Plan:
     if path and path.exists():
         return files.read_plan(path)
     began = perf_counter()
-    plan = study.load(str(values["strategy"]))(profile, cluster, **_arguments(values))
+    step, own = split_settings(_arguments(values))
+    plan = study.make_plan(str(values["strategy"]), profile, cluster, step, **own)
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
     return plan
@@ -140,7 +145,7 @@ def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple
 
 
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Keyword arguments of `partition`: how the step is made, and the strategy's own options."""
+    """What a point asks of the step, and the strategy's own options."""
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
     found: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}

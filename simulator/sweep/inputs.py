@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from simulator import files
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.network.catalogue import read_cluster
+from simulator.plan import Synchronisation
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
 from simulator.workload import Profile
 
-Machine = tuple[str, int | None, int]
-"""Cluster name or file, devices (None: its default), parameter servers."""
+Machine = tuple[str, int | None, int | None, bool]
+"""Cluster name or file, devices (None: its default), servers (None: not said), whether its collective needs one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +62,15 @@ def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
 
 
 def machine_of(point: Mapping[str, Value]) -> Machine:
-    """Which cluster a point names. A parameter-server run without `servers` counts as -1: one if it has none."""
+    """Which cluster a point names. Raises UnknownNameError for its collective."""
     devices, servers = point.get("devices"), point.get("servers")
-    wanted = int(servers) if servers is not None else -1 if point.get("collective") == "ps" else 0
-    return str(point["cluster"]), None if devices is None else int(devices), wanted
+    collective = str(point.get("collective") or Synchronisation().collective)
+    needs_server = servers is None and collectives.load(collective).needs_server
+    return str(point["cluster"]), _whole(devices), _whole(servers), needs_server
+
+
+def _whole(value: Value) -> int | None:
+    return None if value is None else int(value)
 
 
 def tier_of(parameter: str) -> str:
@@ -83,11 +89,8 @@ def content_hash(value: object) -> str:
 
 
 def _read_machine(machine: Machine) -> Cluster:
-    name, devices, servers = machine
-    cluster = read_cluster(name, devices=devices, servers=max(servers, 0))
-    if servers < 0 and not cluster.servers:
-        return read_cluster(name, devices=devices, servers=1)
-    return cluster
+    name, devices, servers, needs_server = machine
+    return read_cluster(name, devices=devices, servers=servers, needs_server=needs_server)
 
 
 def _changed(cluster: Cluster, changes: Iterable[tuple[str, Value]]) -> Cluster:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 
-from simulator.collectives import COLLECTIVES
+from simulator import collectives
 from simulator.errors import InputError, UnknownNameError, nearest
 from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Synchronisation
@@ -19,9 +19,9 @@ MACHINE = ("devices", "servers", "speed")
 SYNCHRONISATION = tuple(field.name for field in fields(Synchronisation))
 ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, "batch_size", "optimizer_state", "seed")
 """Parameters that make a difference whatever the strategy. Beside them stand its own options and tiers of links."""
-NO_PARAMETERS = frozenset({"synchronisation", "progress"})
+NO_PARAMETERS = frozenset({"progress"})
 """Options of strategies that are no plain values."""
-REGISTRIES: Mapping[str, Collection[str]] = {"collective": COLLECTIVES, "schedule": SCHEDULES}
+REGISTRIES: Mapping[str, Collection[str]] = {"collective": collectives.names(), "schedule": SCHEDULES}
 
 
 @dataclass(frozen=True, slots=True)

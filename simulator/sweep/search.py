@@ -24,12 +24,12 @@ from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import take
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import Plan, StepSettings
 from simulator.report.metrics import Report, measure
+from simulator.sweep.evaluate import MakePlan
 from simulator.sweep.objectives import Objective
 from simulator.workload import Profile
 
-Partition = Callable[..., Plan]
 REFINED = 3
 """How many of the best plans, of different strategies, are refined."""
 FULL_EFFORT_S = 60.0
@@ -60,7 +60,10 @@ class Tally:
 
 
 class Search:
-    """A search over plans of `profile` on `cluster` for a batch of `batch_size`."""
+    """A search over plans of `profile` on `cluster` for a step, made by `make_plan` (see Study).
+
+    options: of every strategy to try, by name, with their defaults.
+    """
 
     def __init__(
         self,
@@ -68,20 +71,17 @@ class Search:
         cluster: Cluster,
         objective: Objective,
         *,
-        batch_size: int,
-        strategies: Mapping[str, Partition],
+        step: StepSettings,
+        make_plan: MakePlan,
         options: Mapping[str, Mapping[str, object]],
         time_left_s: Callable[[], float],
-        synchronisation: Synchronisation = Synchronisation(),
-        optimizer_state: float = 1.0,
         seed: int = 0,
         watch: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
         self.tally = Tally()
-        self._profile, self.objective, self._batch_size = profile, objective, batch_size
-        self._strategies, self._options = strategies, options
+        self._profile, self.objective, self._step, self._seed = profile, objective, step, seed
+        self._make_plan, self._options = make_plan, options
         self._time_left_s, self._watch = time_left_s, watch
-        self._given = {"synchronisation": synchronisation, "optimizer_state": optimizer_state, "seed": seed}
         self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
 
     @property
@@ -92,8 +92,8 @@ class Search:
     @property
     def bound(self) -> float:
         """No plan has a lower score, whether it was looked at or not."""
-        state = float(str(self._given["optimizer_state"]))
-        return min(self.objective.bound(self._profile, c, self._batch_size, state) for c in self._clusters)
+        size, state = self._step.batch_size, self._step.optimizer_state
+        return min(self.objective.bound(self._profile, c, size, state) for c in self._clusters)
 
     def run(self) -> None:
         """Search until nothing is left to try or `time_left_s` is at most 0."""
@@ -106,14 +106,14 @@ class Search:
 
     def _by_effort(self) -> list[str]:
         """Strategies that search by themselves come last, when the best so far is already good."""
-        return sorted(self._strategies, key=lambda name: ("effort" in self._options[name], name))
+        return sorted(self._options, key=lambda name: ("effort" in self._options[name], name))
 
-    def _settings(self, name: str, cluster: Cluster) -> Iterator[dict[str, object]]:
+    def _settings(self, name: str, cluster: Cluster) -> Iterator[dict[str, Any]]:
         """The options of a strategy that are tried: few, because refining finds the rest."""
         known = self._options[name]
         grid: dict[str, list[object]] = {}
         if "microbatches" in known:
-            several = max(m for m in range(1, 2 * cluster.workers + 1) if self._batch_size % m == 0)
+            several = max(m for m in range(1, 2 * cluster.workers + 1) if self._step.batch_size % m == 0)
             grid["microbatches"] = list(dict.fromkeys([known["microbatches"], several]))
         if "schedule" in known:
             grid["schedule"] = ["1f1b", "gpipe"]
@@ -122,16 +122,16 @@ class Search:
         for values in product(*grid.values()):
             yield dict(zip(grid, values, strict=True))
 
-    def _try_settings(self, name: str, cluster: Cluster, settings: Mapping[str, object]) -> None:
+    def _try_settings(self, name: str, cluster: Cluster, settings: Mapping[str, Any]) -> None:
         """Keep the strategy's plan under these settings if it is its best so far."""
-        known = self._options[name]
-        wanted: dict[str, Any] = {k: v for k, v in self._given.items() if k in known} | dict(settings)
-        if "effort" in known:
-            wanted["effort"] = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
-        if "others" in known:
-            wanted["others"] = False  # they have been tried here
+        effort = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
+        search = {"seed": self._seed, "effort": effort, "others": False}  # the others have been tried here
+        known = {option: value for option, value in search.items() if option in self._options[name]}
+        of_step = {option: settings[option] for option in ("microbatches", "schedule") if option in settings}
+        own = {option: value for option, value in settings.items() if option not in of_step}
         try:
-            plan = self._strategies[name](self._profile, cluster, batch_size=self._batch_size, **wanted)
+            step = replace(self._step, **of_step)
+            plan = self._make_plan(name, self._profile, cluster, step, **known, **own)
         except InputError:
             self.tally.infeasible += 1
             return

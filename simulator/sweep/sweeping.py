@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from simulator.plan import Plan
 from simulator.sweep.engines import Engine
-from simulator.sweep.evaluate import Outcome, Study
+from simulator.sweep.evaluate import MakePlan, Outcome, Study
 from simulator.sweep.lock import locked
 from simulator.sweep.points import Points
 from simulator.sweep.runner import run_points
 from simulator.sweep.store import Store
 from simulator.sweep.version import version
-
-Load = Callable[[str], Callable[..., Plan]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +34,14 @@ class Pace:
         return (self.to_run - self.ran) / self.points_per_s if self.ran else float("inf")
 
 
-def study_of(points: Points, load: Load, plans: Path | None = None) -> Study:
+def study_of(points: Points, make_plan: MakePlan, plans: Path | None = None) -> Study:
     """What the workers of a sweep need."""
-    return Study(inputs=points.inputs, load=load, version=version(), plans=plans, must_fit=points.must_fit)
+    return Study(inputs=points.inputs, make_plan=make_plan, version=version(), plans=plans, must_fit=points.must_fit)
 
 
 def run_sweep(
     points: Points,
-    load: Load,
+    make_plan: MakePlan,
     folder: Path,
     start: Callable[[Study], Engine],
     watch: Callable[[list[Outcome], Pace], None],
@@ -62,7 +59,7 @@ def run_sweep(
         plans.mkdir(exist_ok=True)
         if not pending:
             return Pace(ran=0, to_run=0, wall_s=0.0)
-        engine = start(study_of(points, load, plans.resolve()))
+        engine = start(study_of(points, make_plan, plans.resolve()))
         began, ran = perf_counter(), 0
 
         def pace() -> Pace:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from simulator import files
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
@@ -50,8 +50,8 @@ class Measured:
 
     def step_s_at(self, source: str, tier: str, efficiency: float) -> float:
         """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
-        servers = 1 if self.synchronisation.collective == "ps" else 0
-        cluster = read_cluster(source, devices=self.devices, servers=servers)
+        needed = collectives.load(self.synchronisation.collective).needs_server
+        cluster = read_cluster(source, devices=self.devices, needs_server=needed)
         plan = replicated(self.profile, self.devices, self.batch_size, self.synchronisation)
         return step_seconds(self.profile, cluster.with_efficiency(tier, efficiency, "tried"), plan)
 

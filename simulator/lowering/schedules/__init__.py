@@ -16,19 +16,17 @@ younger one. It serves every plan, also those that have no stages.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 
 from simulator.errors import UnknownNameError
 from simulator.lowering.schedules._schedule import Instruction, Schedule
+from simulator.registry import entries, load_entry
 
 __all__ = ["SCHEDULES", "Instruction", "Schedule", "load"]
 
 
 def _records() -> dict[str, Schedule]:
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    records: list[Schedule] = [importlib.import_module(f"{__name__}.{name}").SCHEDULE for name in names]
+    records: list[Schedule] = [load_entry(__name__, "schedule", name).SCHEDULE for name in entries(__name__)]
     return {record.name: record for record in sorted(records, key=lambda record: record.order is not None)}
 
 

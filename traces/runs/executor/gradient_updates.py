@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.collectives import Step
+from simulator import collectives
+from simulator.collectives import CollectiveTask
 from simulator.lowering.buckets import Bucket
 from simulator.taskgraph import Kind
 from traces.runs.executor.rank_shards import Shards
@@ -136,7 +137,7 @@ class Updates:
 
     def _local_slots(self) -> list[tuple[int, int]]:
         """The parameter pieces that this device updates itself."""
-        served = self._script.plan.synchronisation.updates_on_server
+        served = collectives.load(self._script.plan.synchronisation.collective).updates_on_server
         pieces = self._script.sharded.replicas
         mine = [piece for piece in pieces if self._rank in piece.devices]
         return [(piece.layer, piece.slot) for piece in mine if not (served and len(piece.devices) > 1)]
@@ -146,7 +147,7 @@ class Updates:
             yield from slot.values()
 
 
-def _roles(script: Script) -> Iterator[tuple[int, tuple[int, Step]]]:
+def _roles(script: Script) -> Iterator[tuple[int, tuple[int, CollectiveTask]]]:
     """Which bucket's which step each task of the synchronisation is; a bucket's steps stand in order."""
     graph = script.graph
     shared = (graph.kind == Kind.SYNCHRONISATION) | ((graph.kind == Kind.UPDATE) & (graph.layer >= 0))
@@ -156,7 +157,7 @@ def _roles(script: Script) -> Iterator[tuple[int, tuple[int, Step]]]:
             yield task, (number, step)
 
 
-def _server(step: Step) -> int:
+def _server(step: CollectiveTask) -> int:
     """The serving device of a push or a pull."""
     (source, target), *_ = step.route.pairs if step.route else ()
     return source if step.after else target

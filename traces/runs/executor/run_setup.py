@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
+from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, require
@@ -30,9 +31,8 @@ from traces.capture.layer_survey import shape_of
 from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
 
-COLLECTIVES = ("ring", "ps", "ps-workers")
-"""Those that run for real: the backend's own all-reduce, and parameter servers."""
-
+ALL_REDUCE = "ring"
+"""The collective that the backend's own all-reduce counts as."""
 DATA = "the training data"
 
 
@@ -58,7 +58,9 @@ class Script:
 
     def __post_init__(self) -> None:
         chosen = self.plan.synchronisation
-        require(chosen.collective in COLLECTIVES, "sync", chosen.collective, f"one of {', '.join(COLLECTIVES)} can run")
+        served = [name for name in collectives.names() if collectives.load(name).updates_on_server]
+        rule = f"one of {', '.join([ALL_REDUCE, *served])} can run"
+        require(chosen.collective in (ALL_REDUCE, *served), "sync", chosen.collective, rule)
         plain = not chosen.half_precision and chosen.compression_ratio == 1 and not chosen.compression_s_per_byte
         require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
 

@@ -21,6 +21,7 @@ from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
+from traces.runs.executor.run_setup import ALL_REDUCE
 from traces.runs.torch_runtimes.measured_steps import Measured, combined, slow_down, train
 from traces.runs.torch_runtimes.stage_modules import whole
 from traces.runs.torch_runtimes.task_observer import Watch
@@ -46,7 +47,7 @@ def run_ddp(
     """
     if len(set(plan.placements.values())) > 1 or plan.microbatches > 1:
         raise InputError(f"plan {plan.strategy!r} is not data-parallel in one pass, which is all that DDP runs")
-    if plan.synchronisation.collective != "ring" or not plan.synchronisation.overlap:
+    if plan.synchronisation.collective != ALL_REDUCE or not plan.synchronisation.overlap:
         raise InputError("DDP runs the backend's all-reduce beside the backward pass, which this plan does not")
     arguments = {
         "model": model or plan.model,

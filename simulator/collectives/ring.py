@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.cluster import Cluster
-from simulator.collectives._step import Step
+from simulator.collectives._collective import Collective, CollectiveTask
 from simulator.taskgraph import Route
 
 
-def ring(cluster: Cluster, group: Sequence[int], size_bytes: float, update_s: float = 0.0) -> list[Step]:
+def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
     """Ring all-reduce of `size_bytes` over `group`: 2(N-1)/N x S/B + 2(N-1) x latency.
 
     Bandwidth-optimal (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009): every device sends
     2(N-1)/N x S to its neighbour in 2(N-1) rounds. The ring follows the order of `group`. A measured
-    "all_reduce" curve of the cluster for N devices replaces the formula. The optimizer runs on the devices
-    themselves, so `update_s` is not used here.
+    "all_reduce" curve of the cluster for N devices replaces the formula.
     """
     members, n = tuple(group), len(group)
     curve = cluster.collectives.get("all_reduce", {}).get(n)
     seconds = curve.seconds(size_bytes) if curve else 0.0
     route = Route(around(members), rounds=2 * (n - 1))
-    return [Step(route=route, bytes=2 * (n - 1) / n * size_bytes, seconds=seconds, needs=members, delivers=members)]
+    sent_bytes = 2 * (n - 1) / n * size_bytes
+    return [CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)]
 
 
 def around(members: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """The (sender, receiver) pairs of a ring."""
     return tuple(zip(members, members[1:] + members[:1], strict=True))
+
+
+COLLECTIVE = Collective(all_reduce=ring)

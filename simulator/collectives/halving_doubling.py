@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.cluster import Cluster
-from simulator.collectives._step import Step, both_ways
+from simulator.collectives._collective import Collective, CollectiveTask, both_ways
 from simulator.taskgraph import Route
 
 
-def halving_doubling(cluster: Cluster, group: Sequence[int], size_bytes: float, update_s: float = 0.0) -> list[Step]:
+def halving_doubling(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
     """Reduce-scatter by recursive halving, all-gather by recursive doubling: 2(N-1)/N x S/B + 2 log2(N) x latency.
 
     Rabenseifner's algorithm (Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005,
@@ -28,7 +28,7 @@ def halving_doubling(cluster: Cluster, group: Sequence[int], size_bytes: float, 
         phases = [(fold, size_bytes), *phases, (tuple((b, a) for a, b in fold), size_bytes)]
     last = len(phases) - 1
     return [
-        Step(
+        CollectiveTask(
             route=Route(pairs),
             bytes=part,
             after=(i - 1,) if i else (),
@@ -43,3 +43,6 @@ def _exchanges(active: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
     """Who exchanges with whom, distance 1, 2, 4, ..."""
     distances = [1 << i for i in range(len(active).bit_length() - 1)]
     return [both_ways([(a, active[i + d]) for i, a in enumerate(active) if not i & d]) for d in distances]
+
+
+COLLECTIVE = Collective(all_reduce=halving_doubling)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.cluster import Cluster
-from simulator.collectives._step import Step, both_ways
+from simulator.collectives._collective import Collective, CollectiveTask, both_ways
 from simulator.taskgraph import Route
 
 
-def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float, update_s: float = 0.0) -> list[Step]:
+def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
     """Two trees, each reducing and broadcasting half of the bytes: 2 S/B + 2 ceil(log2 N) x latency for N >= 4.
 
     Sanders, Speck and Träff, Parallel Computing 35(12), 2009; NCCL since 2.4. Who is inner node of one tree is
@@ -22,7 +22,7 @@ def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float
     other = [(n - 1 - a, n - 1 - b) for a, b in edges] if n % 2 == 0 else [((a + 1) % n, (b + 1) % n) for a, b in edges]
     pairs = both_ways([(members[a], members[b]) for a, b in edges + other])
     route = Route(pairs, rounds=2 * (n - 1).bit_length())
-    return [Step(route=route, bytes=size_bytes / 2, needs=members, delivers=members)]
+    return [CollectiveTask(route=route, bytes=size_bytes / 2, needs=members, delivers=members)]
 
 
 def _tree_edges(n: int) -> list[tuple[int, int]]:
@@ -41,3 +41,6 @@ def _tree_edges(n: int) -> list[tuple[int, int]]:
         return [(middle, parent), *edges(low, middle, middle), *edges(middle + 1, high, middle)]
 
     return edges(1, n, 0)
+
+
+COLLECTIVE = Collective(all_reduce=double_binary_tree)

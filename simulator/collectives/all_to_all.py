@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import permutations
 
 from simulator.cluster import Cluster
-from simulator.collectives._step import Step
+from simulator.collectives._collective import Collective, CollectiveTask
 from simulator.taskgraph import Route
 
 
-def all_to_all(cluster: Cluster, group: Sequence[int], size_bytes: float, update_s: float = 0.0) -> list[Step]:
+def all_to_all(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
     """Every device sums 1/N of the bytes for all: 2(N-1)/N x S/B + 2 x latency.
 
     A direct reduce-scatter and a direct all-gather, each N(N-1) messages of S/N at once (Thakur, Rabenseifner and
@@ -19,4 +19,10 @@ def all_to_all(cluster: Cluster, group: Sequence[int], size_bytes: float, update
     """
     members = tuple(group)
     route, part = Route(tuple(permutations(members, 2))), size_bytes / len(members)
-    return [Step(route=route, bytes=part, needs=members), Step(route=route, bytes=part, after=(0,), delivers=members)]
+    return [
+        CollectiveTask(route=route, bytes=part, needs=members),
+        CollectiveTask(route=route, bytes=part, after=(0,), delivers=members),
+    ]
+
+
+COLLECTIVE = Collective(all_reduce=all_to_all)
