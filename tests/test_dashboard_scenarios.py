@@ -16,8 +16,6 @@ from dashboard.state.store import Store
 from simulator.elastic.scenario import Event, Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 
-pytestmark = pytest.mark.skipif(not scenarios.EXAMPLES.is_dir(), reason="no examples beside the packages")
-
 SCENARIO = Scenario(
     profile="small", cluster="t4-g4dn", devices=4, duration="1h", overheads="overheads-spot.yaml", batch_size=8,
     events=(

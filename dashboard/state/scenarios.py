@@ -21,9 +21,9 @@ from simulator.network import catalogue
 from simulator.plan import Plan
 from simulator.workload import Profile
 
-_HERE = Path(__file__).resolve().parent
-EXAMPLES = _HERE / "examples" if (_HERE / "examples").exists() else _HERE.parent / "examples"
-"""In an installed package beside this file, in the repository beside the package."""
+_DASHBOARD = Path(__file__).resolve().parent.parent
+EXAMPLES = _DASHBOARD / "examples" if (_DASHBOARD / "examples").exists() else _DASHBOARD.parent / "examples"
+"""In an installed package inside `dashboard/`, in the repository beside it."""
 MOST_EVENTS = 100
 MOST_CHECKPOINTS = 5000
 MOST_DEVICES = 64

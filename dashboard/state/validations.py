@@ -10,7 +10,7 @@ from simulator import files
 from traces.results.timeline_comparison import Comparison
 from traces.results.validations import Outcome, Validation, explained
 
-SHIPPED = Path(__file__).resolve().with_name("validation.json")
+SHIPPED = Path(__file__).resolve().parent.parent / "validation.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
