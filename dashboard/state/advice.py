@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import partitioners
-from dashboard.state.configuration import MOST_MICROBATCHES, Configuration
+from dashboard.state.configuration import MOST_MICROBATCHES, TIERS, Configuration
 from dashboard.state.measures import Share, shares
 from dashboard.state.store import Outcome, Store
 from simulator.errors import InputError
@@ -72,9 +73,11 @@ def moves(outcome: Outcome) -> Iterator[Move]:
         yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
     if now.collective != "ring":
         yield Move(words="ring all-reduce, no parameter server", configuration=replace(now, collective="ring"))
-    for tier in outcome.cluster.tiers if outcome.cluster else ():
-        field = f"{tier}_bandwidth"
-        faster = replace(now, **{field: getattr(now, field) * 2})
+    for tier in TIERS:
+        if outcome.cluster is None or tier not in outcome.cluster.tiers:
+            continue
+        changes: dict[str, Any] = {f"{tier}_bandwidth": now.link_factors(tier)[0] * 2}
+        faster = replace(now, **changes)
         yield Move(words=f"{tier} links twice as fast", configuration=faster, hardware=True)
 
 

@@ -16,6 +16,8 @@ MOST_DEVICES = 64
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
 OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
+TIERS = ("inter", "intra")
+"""Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
 OWN = "own"
 """The schedule that the strategy itself chooses."""
 
@@ -47,6 +49,12 @@ class Configuration:
     imbalance: float | None = None
     effort: float = 0.1
     seed: int = 0
+
+    def link_factors(self, tier: str) -> tuple[float, float]:
+        """(factor on the bandwidth, factor on the latency) of a tier's links; 1 for a tier without controls."""
+        if tier not in TIERS:
+            return 1.0, 1.0
+        return getattr(self, f"{tier}_bandwidth"), getattr(self, f"{tier}_latency")
 
     def query(self) -> str:
         """This configuration as a URL query without "?": every control, "v" first."""

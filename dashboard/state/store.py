@@ -151,14 +151,13 @@ def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
     """`usual` with its links and speed changed as the configuration says."""
     cluster = usual
     for tier in usual.tiers:
-        bandwidth = getattr(configuration, f"{tier}_bandwidth", 1.0)
-        latency = getattr(configuration, f"{tier}_latency", 1.0)
-        one = next(link for link in usual.links if link.tier == tier)
+        bandwidth, latency = configuration.link_factors(tier)
+        link = next(link for link in usual.links if link.tier == tier)
         if bandwidth != 1 or latency != 1:
             cluster = cluster.with_tier(
                 tier,
-                bandwidth_bytes_per_s=one.bandwidth_bytes_per_s * bandwidth,
-                latency_s=one.latency_s * latency,
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+                latency_s=link.latency_s * latency,
             )
     return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
 

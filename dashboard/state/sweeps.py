@@ -148,7 +148,7 @@ class _Cancelled(Exception):
 
 def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:
     """The parameters of a sweep that hold still at what the controls say."""
-    found: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "cluster": base.cluster,
         "devices": base.devices,
         "batch_size": base.batch_size or batch_size,
@@ -159,19 +159,20 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         "effort": base.effort,
     }
     if base.microbatches is not None:
-        found["microbatches"] = base.microbatches
+        parameters["microbatches"] = base.microbatches
     if base.schedule != OWN:
-        found["schedule"] = base.schedule
+        parameters["schedule"] = base.schedule
     if base.speed != 1:
-        found["speed"] = base.speed
+        parameters["speed"] = base.speed
     cluster = changed_cluster(usual, base)
     for tier in cluster.tiers:
-        one = next(link for link in cluster.links if link.tier == tier)
-        if getattr(base, f"{tier}_bandwidth") != 1:
-            found[f"{tier}_bandwidth_bytes_per_s"] = one.bandwidth_bytes_per_s
-        if getattr(base, f"{tier}_latency") != 1:
-            found[f"{tier}_latency_s"] = one.latency_s
-    return found
+        bandwidth, latency = base.link_factors(tier)
+        link = next(link for link in cluster.links if link.tier == tier)
+        if bandwidth != 1:
+            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.bandwidth_bytes_per_s
+        if latency != 1:
+            parameters[f"{tier}_latency_s"] = link.latency_s
+    return parameters
 
 
 def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) -> Configuration:
