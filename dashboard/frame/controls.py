@@ -13,12 +13,13 @@ import dash_mantine_components as dmc
 
 import partitioners
 from dashboard.frame.cards import drop
-from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store
 from simulator.collectives import COLLECTIVES
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
+from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time
 
 MOST_FACTOR = 6

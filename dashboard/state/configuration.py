@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl, urlencode
 from simulator.collectives import COLLECTIVES
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
+from simulator.plan import OPTIMIZERS
 
 VERSION = "1"
 MOST_DEVICES = 64
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
-OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
 TIERS = ("inter", "intra")
 """Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
 OWN = "own"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration, from_query
+from dashboard.state.configuration import OWN, Configuration, from_query
 from dashboard.state.shelf import Shelf
 from dashboard.state.validations import Stored
 from simulator import files
@@ -20,7 +20,7 @@ from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.network import catalogue, topologies
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import OPTIMIZERS, Plan, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
 from simulator.workload import Profile

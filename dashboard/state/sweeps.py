@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration
+from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.store import Store, changed_cluster
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
+from simulator.plan import OPTIMIZERS
 from simulator.sweep.engines import Processes
 from simulator.sweep.evaluate import Outcome
 from simulator.sweep.points import Points, expand

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
     from simulator.workload import Profile
 
-OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
-
 
 def count(text: str) -> int:
     """A whole number of at least 1, for argparse."""
@@ -46,6 +44,9 @@ def assignment(text: str) -> tuple[str, str]:
 
 def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The options that say what is trained on which machine; all of them optional unless `required`."""
+    from simulator.collectives import COLLECTIVES
+    from simulator.lowering.schedules import SCHEDULES
+
     text = "profile file, or a name that `shardscope profiles` lists"
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
@@ -58,12 +59,13 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         type=count,
         help="samples per step in all (default: the profile's, doubled until every worker can have one)",
     )
-    step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
+    step.add_argument(
+        "--schedule", metavar="NAME", help=f"order of forward and backward passes: {', '.join(SCHEDULES)}"
+    )
     step.add_argument(
         "--sync",
         metavar="NAME",
-        help="who sums gradients: ring (default), halving-doubling, tree, hierarchical, hierarchical-tree, all-to-all, "
-        "ps (which adds a server if none is), ps-workers",
+        help=f"collective that sums gradients (default ring): {', '.join(COLLECTIVES)}; ps adds a server if none is",
     )
     add_gradients(step)
     step.add_argument(
@@ -93,6 +95,8 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
     """The options of gradient synchronisation and the optimizer, but for who sums the gradients."""
+    from simulator.plan import OPTIMIZERS
+
     step.add_argument("--bucket", metavar="SIZE", help="gradients sent together (default 25MiB)")
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
     step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
@@ -138,7 +142,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
     step: fields of the plan that the user may have given, such as microbatches; None where not.
     """
     import partitioners
-    from simulator.plan import Synchronisation
+    from simulator.plan import OPTIMIZERS, Synchronisation
 
     wanted = {
         "batch_size": args.batch_size or profile.batch_for(cluster.workers),
@@ -153,6 +157,8 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:
     """A plan from a file with what the command line says otherwise."""
+    from simulator.plan import OPTIMIZERS
+
     wanted = _given(
         batch_size=args.batch_size,
         microbatches=args.microbatches,

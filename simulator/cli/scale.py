@@ -103,6 +103,7 @@ def _batch(study: Study) -> str:
 
 def _study(args: argparse.Namespace) -> Study:
     from simulator import files
+    from simulator.plan import OPTIMIZERS
     from simulator.studies.scaling import Study
 
     profile = files.read_profile(args.profile)
@@ -115,7 +116,7 @@ def _study(args: argparse.Namespace) -> Study:
         cluster_of=cluster_of,
         batch_size=args.batch_size or profile.batch_size,
         weak=not args.strong,
-        optimizer_state=_options.OPTIMIZERS[args.optimizer or "momentum"],
+        optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         epoch_samples=args.epoch_samples,
     )
 

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _search(args: argparse.Namespace) -> Search:
     import partitioners
     from simulator import files
-    from simulator.plan import Synchronisation
+    from simulator.plan import OPTIMIZERS, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
     from simulator.sweep.search import Search
 
@@ -80,7 +80,7 @@ def _search(args: argparse.Namespace) -> Search:
         options={name: partitioners.options(name) for name in names},
         time_left_s=lambda: ends_s - perf_counter(),
         synchronisation=_options.synchronisation(args, Synchronisation()),
-        optimizer_state=_options.OPTIMIZERS.get(args.optimizer, 1.0),
+        optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         seed=args.seed,
         watch=_watch,
     )

@@ -36,7 +36,6 @@ SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",
     "zero-bubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
 }
 """torch's name of each schedule that it has."""
 
