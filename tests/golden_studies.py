@@ -25,7 +25,7 @@ from simulator.studies.architectures import architecture
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.studies.bottleneck import find_bottleneck
 from simulator.studies.explain import explain
-from simulator.studies.scaling import Study, scale
+from simulator.studies.scaling import ScalingStudy, scale
 from simulator.studies.what_if import Gain, gains
 
 StudyValues = tuple[float, Any]
@@ -134,7 +134,7 @@ def _job(policy: str, checkpoint_every: str, strategy: str = "data") -> StudyVal
 
 
 def _scaling(weak: bool, *names: str) -> StudyValues:
-    study = Study(
+    study = ScalingStudy(
         profile=make_profile("alexnet"),
         cluster_of=lambda devices, servers: make_cluster("t4-g4dn", devices=devices, servers=servers, speed=20.0),
         batch_size=32 if weak else 128,

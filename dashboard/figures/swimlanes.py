@@ -21,7 +21,7 @@ _LARGEST_PX = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class CutTensor:
     """A tensor of `layer` that crosses from device `source` to `target`, read there first by layer `reader`."""
 
     layer: int
@@ -31,7 +31,7 @@ class Cut:
     bytes: float
 
 
-def cuts(run: Run, profile: Profile) -> list[Cut]:
+def cut_tensors(run: Run, profile: Profile) -> list[CutTensor]:
     """Every (layer, source, target) that activations cross, most bytes first; bytes of the whole step, one way."""
     graph = run.graph
     mine = np.flatnonzero(graph.kind == Kind.ACTIVATION)
@@ -42,7 +42,7 @@ def cuts(run: Run, profile: Profile) -> list[Cut]:
         source, target = graph.routes[route].pairs[0]
         sums[layer, source, target] = sums.get((layer, source, target), 0.0) + size
     found = [
-        Cut(layer=layer, reader=_reader(run, profile, layer, target), source=source, target=target, bytes=size)
+        CutTensor(layer=layer, reader=_reader(run, profile, layer, target), source=source, target=target, bytes=size)
         for (layer, source, target), size in sums.items()
     ]
     return sorted(found, key=lambda cut: -cut.bytes)
@@ -52,7 +52,7 @@ def swimlanes(
     run: Run, profile: Profile, cluster: Cluster, layer: int | None = None, device: int | None = None
 ) -> Figure:
     """Marker area is compute time; red lines are cut tensors, the largest MOST_CUTS of them (the figure says so)."""
-    found = cuts(run, profile)
+    found = cut_tensors(run, profile)
     shown = found[:MOST_CUTS]
     names = short_names(cluster)[: cluster.workers]
     data = [
@@ -123,7 +123,7 @@ def _shards(run: Run, profile: Profile, cluster: Cluster, layer: int | None, dev
     }  # fmt: skip
 
 
-def _lines(found: list[Cut], layer: int | None, *, faint: bool) -> dict[str, Any]:
+def _lines(found: list[CutTensor], layer: int | None, *, faint: bool) -> dict[str, Any]:
     mine = [cut for cut in found if layer is None or cut.layer == layer]
     xs = [x for cut in mine for x in (cut.layer, cut.reader, None)]
     ys = [y for cut in mine for y in (cut.source, cut.target, None)]
@@ -135,7 +135,7 @@ def _lines(found: list[Cut], layer: int | None, *, faint: bool) -> dict[str, Any
     }  # fmt: skip
 
 
-def _middles(found: list[Cut], run: Run, names: list[str]) -> dict[str, Any]:
+def _middles(found: list[CutTensor], run: Run, names: list[str]) -> dict[str, Any]:
     """Points to hover and click on each cut."""
     return {
         "type": "scatter",

@@ -23,7 +23,7 @@ from dashboard.state.convergence import courses, has_curves
 from dashboard.state.measures import shares
 from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store
-from dashboard.words.comparison import Row, measured, results, settings
+from dashboard.words.comparison import ComparedQuantity, measured, results, settings
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import format_duration, format_time
 from traces.results.executions import Execution
@@ -219,7 +219,7 @@ def _split(both: Sequence[Side]) -> Any:
     return breakdown([(name, shares(run, cluster).total) for name, run, cluster in ran if run and cluster])
 
 
-def _table(rows: Sequence[Row], names: tuple[str, str]) -> Any:
+def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str]) -> Any:
     if not rows:
         return html.Div("nothing", className="figure-note")
     changes = any(row.change for row in rows)

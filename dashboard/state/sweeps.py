@@ -22,11 +22,11 @@ from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
 from simulator.plan import OPTIMIZERS
 from simulator.sweep.engines import Processes
-from simulator.sweep.evaluate import Outcome
+from simulator.sweep.evaluate import PointResult
 from simulator.sweep.points import Points, expand
 from simulator.sweep.runner import run_points
 from simulator.sweep.specification import Specification
-from simulator.sweep.sweeping import study_of
+from simulator.sweep.sweeping import context_of
 
 MOST_POINTS = 400
 KEPT = 8
@@ -124,14 +124,14 @@ class Sweeps:
         return points
 
     def _run(self, mine: Sweep) -> None:
-        def record(outcomes: list[Outcome]) -> None:
-            mine.rows.extend(_row(mine.points, outcome) for outcome in outcomes)
+        def record(results: list[PointResult]) -> None:
+            mine.rows.extend(_row(mine.points, result) for result in results)
             if mine.cancelled.is_set():
                 raise _Cancelled
 
         with self._turn:
             try:
-                engine = Processes(study_of(mine.points, partitioners.load), JOBS)
+                engine = Processes(context_of(mine.points, partitioners.load), JOBS)
                 try:
                     run_points(mine.points.points, engine, record)
                 finally:
@@ -192,7 +192,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     return replace(base, **changes)
 
 
-def _row(points: Points, outcome: Outcome) -> dict[str, Any]:
-    values = dict(points.points[outcome.number].values)
+def _row(points: Points, result: PointResult) -> dict[str, Any]:
+    values = dict(points.points[result.number].values)
     values.pop("profile")
-    return {"number": outcome.number, **values, "status": outcome.status, "error": outcome.error, **outcome.metrics}
+    return {"number": result.number, **values, "status": result.status, "error": result.error, **result.metrics}

@@ -4,7 +4,7 @@ comparison  two runs side by side as rows of a table: what each came to, the dif
 kpis        the six numbers on top, each with its difference to the baseline
 """
 
-from dashboard.words.comparison import Row, measured, results, settings
+from dashboard.words.comparison import ComparedQuantity, measured, results, settings
 from dashboard.words.kpis import Kpi, difference, kpis
 
-__all__ = ["Kpi", "Row", "difference", "kpis", "measured", "results", "settings"]
+__all__ = ["ComparedQuantity", "Kpi", "difference", "kpis", "measured", "results", "settings"]

@@ -17,7 +17,7 @@ from simulator.cli import _options
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
-    from simulator.sweep.search import Search, Tally
+    from simulator.sweep.search import PlanSearch, Tally
 
 LEFT_OUT = frozenset({"shuffle"})
 """Strategies that are there to be beaten."""
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _search(args: argparse.Namespace) -> Search:
+def _search(args: argparse.Namespace) -> PlanSearch:
     import partitioners
     from simulator import files
     from simulator.plan import OPTIMIZERS, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
-    from simulator.sweep.search import Search
+    from simulator.sweep.search import PlanSearch
 
     ends_s = perf_counter() + units.parse_time(args.budget)
     profile = files.read_profile(args.profile)
@@ -71,7 +71,7 @@ def _search(args: argparse.Namespace) -> Search:
     if args.schedule:
         raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
     names = [name for name in partitioners.strategies() if name not in LEFT_OUT]
-    return Search(
+    return PlanSearch(
         profile,
         cluster,
         OBJECTIVES[args.objective],
@@ -102,7 +102,7 @@ def _gap(score: float, bound: float) -> float | None:
     return max(score / bound - 1, 0.0) if bound > 0 else None
 
 
-def _rows(searching: Search) -> list[dict[str, Any]]:
+def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
     column = searching.objective.column
     return [
         {
@@ -119,7 +119,7 @@ def _rows(searching: Search) -> list[dict[str, Any]]:
     ]
 
 
-def _print(searching: Search, plan_out: str | None) -> None:
+def _print(searching: PlanSearch, plan_out: str | None) -> None:
     from simulator.cli import _results
     from simulator.sweep.chart import heading, shown
 
@@ -140,7 +140,7 @@ def _print(searching: Search, plan_out: str | None) -> None:
         print(f"plan: {plan_out}")
 
 
-def _print_json(searching: Search) -> None:
+def _print_json(searching: PlanSearch) -> None:
     from simulator.cli import _printing
 
     rows, tally = _rows(searching), searching.tally

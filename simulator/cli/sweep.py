@@ -21,7 +21,7 @@ from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.sweep.engines import Engine
-    from simulator.sweep.evaluate import Study
+    from simulator.sweep.evaluate import SweepContext
     from simulator.sweep.points import Points
     from simulator.sweep.sweeping import Pace
 
@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _engine(study: Study, args: argparse.Namespace) -> Engine:
+def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
     from simulator.sweep.engines import Dask, Processes
 
     if args.scheduler or args.dask:
-        return Dask(study, args.scheduler, args.jobs)
-    return Processes(study, args.jobs)
+        return Dask(context, args.scheduler, args.jobs)
+    return Processes(context, args.jobs)
 
 
 def _dry_run(points: Points, args: argparse.Namespace) -> int:
@@ -78,12 +78,12 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
     from simulator.sweep.progress import clock
-    from simulator.sweep.sweeping import study_of
+    from simulator.sweep.sweeping import context_of
 
-    study, count = study_of(points, partitioners.load), len(points.points)
+    context, count = context_of(points, partitioners.load), len(points.points)
     began, tried = perf_counter(), 0
     for point in points.points[:: -(-count // SAMPLE_POINTS)]:
-        evaluate(study, point)
+        evaluate(context, point)
         tried += 1
         if perf_counter() - began > SAMPLE_S:
             break
@@ -101,7 +101,7 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.cli import _printing
     from simulator.sweep.progress import clock
     from simulator.sweep.queries import statuses
-    from simulator.sweep.store import stage_seconds
+    from simulator.sweep.results_table import stage_seconds
 
     found, seconds = statuses(folder), stage_seconds(folder)
     if as_json:

@@ -17,7 +17,7 @@ from simulator.studies.accumulation import Choice, best, choices
 from simulator.studies.architectures import Architecture, architecture, device_counts
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.studies.explain import Explanation, crossing_words, describe, explain
-from simulator.studies.scaling import Point, Study, replicated, scale, usage_at
+from simulator.studies.scaling import ScalingPoint, ScalingStudy, replicated, scale, usage_at
 from simulator.studies.scaling_figure import COLOURS, figure, throughput
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "Architecture",
     "Choice",
     "Explanation",
-    "Point",
-    "Study",
+    "ScalingPoint",
+    "ScalingStudy",
     "architecture",
     "best",
     "choices",

@@ -28,7 +28,7 @@ from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class AsynchronousSteps:
     """Many steps of every worker. steps_per_s: per worker, once running; worker_samples: each worker's per step.
 
     graph and timeline hold all of them; ends_s, shape (workers, steps), says when each step had been pulled.
@@ -55,7 +55,7 @@ def run_asynchronously(
     staleness: int | None,
     steps: int = 10,
     slowdown: Floats | None = None,
-) -> Steps:
+) -> AsynchronousSteps:
     """Simulate `steps` steps of every worker of a data-parallel plan with parameter servers.
 
     staleness: the bound s, None for none. slowdown: shape (workers, steps), factors on the compute of each step.
@@ -70,7 +70,7 @@ def run_asynchronously(
     tiled = _Tiled(profile, cluster, plan, staleness, factors)
     timeline = simulate(tiled.graph, cluster)
     ends_s = timeline.end_s[tiled.last]
-    return Steps(
+    return AsynchronousSteps(
         graph=tiled.graph,
         timeline=timeline,
         ends_s=ends_s,
@@ -81,7 +81,7 @@ def run_asynchronously(
 
 
 def _speeds(ends_s: Floats) -> Floats:
-    """Steps per second of each worker while all of them work."""
+    """AsynchronousSteps per second of each worker while all of them work."""
     horizon_s = ends_s[:, -1].min()
     counts = np.maximum((ends_s <= horizon_s).sum(axis=1), 2)
     spans_s = ends_s[np.arange(len(ends_s)), counts - 1] - ends_s[:, 0]

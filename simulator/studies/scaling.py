@@ -35,7 +35,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ScalingPoint:
     """One number of devices under one architecture.
 
     step_s is batch / throughput (workers that do not wait have no common step). speedup: throughput over that of
@@ -69,7 +69,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class ScalingStudy:
     """What stays the same over all points. cluster_of(devices, servers) makes the machine.
 
     batch_size: per device when `weak`, in all otherwise. epoch_samples: samples of an epoch, None to leave it out.
@@ -83,7 +83,7 @@ class Study:
     epoch_samples: int | None = None
 
 
-def scale(study: Study, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[Point]:
+def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingPoint]:
     """The points of every architecture in turn, each over all numbers of devices.
 
     Raises InputError, e.g. when a device would get no sample.
@@ -95,7 +95,7 @@ def scale(study: Study, architectures: Iterable[Architecture], counts: Iterable[
             yield _point(study, kind, devices, one)
 
 
-def _one_samples_per_s(study: Study) -> float:
+def _one_samples_per_s(study: ScalingStudy) -> float:
     plan = _plan(study, 1, Synchronisation())
     return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan)
 
@@ -117,18 +117,18 @@ def replicated(
     )
 
 
-def _plan(study: Study, devices: int, synchronisation: Synchronisation) -> Plan:
+def _plan(study: ScalingStudy, devices: int, synchronisation: Synchronisation) -> Plan:
     batch_size = study.batch_size * devices if study.weak else study.batch_size
     return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state)
 
 
-def usage_at(study: Study, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
+def usage_at(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
     """Resource usage over one step (or the several of workers that do not wait), and the machine."""
     cluster, _, found = _simulated(study, kind, devices)
     return usage_of(found.graph, cluster, found.timeline), cluster
 
 
-def _simulated(study: Study, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _Found]:
+def _simulated(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _Simulated]:
     alone = devices == 1
     cluster = study.cluster_of(devices, 0 if alone else kind.servers)
     plan = _plan(study, devices, Synchronisation() if alone else kind.synchronisation)
@@ -136,14 +136,14 @@ def _simulated(study: Study, kind: Architecture, devices: int) -> tuple[Cluster,
     return cluster, plan, _waiting(study, cluster, plan) if waits else _running_ahead(study, kind, cluster, plan)
 
 
-def _point(study: Study, kind: Architecture, devices: int, one_samples_per_s: float) -> Point:
+def _point(study: ScalingStudy, kind: Architecture, devices: int, one_samples_per_s: float) -> ScalingPoint:
     cluster, plan, found = _simulated(study, kind, devices)
     step_s = plan.batch_size / found.samples_per_s
     speedup = found.samples_per_s / one_samples_per_s
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     epoch_s = None if study.epoch_samples is None else study.epoch_samples / found.samples_per_s
     evidence = None if devices == 1 else find_bottleneck(found.graph, cluster, found.timeline, found.step_s_on)
-    return Point(
+    return ScalingPoint(
         architecture=kind.name,
         devices=devices,
         batch_size=plan.batch_size,
@@ -163,7 +163,7 @@ def _point(study: Study, kind: Architecture, devices: int, one_samples_per_s: fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Simulated:
     """What one simulation says; step_s_on(cluster) is the same on another cluster."""
 
     graph: TaskGraph
@@ -177,11 +177,11 @@ class _Found:
     step_s_on: Callable[[Cluster], float]
 
 
-def _waiting(study: Study, cluster: Cluster, plan: Plan) -> _Found:
+def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _Simulated:
     """Everyone waits for everyone: one step."""
     done = run(study.profile, cluster, plan)
     report, workers = done.report, done.report.devices[: cluster.workers]
-    return _Found(
+    return _Simulated(
         graph=done.graph,
         timeline=done.timeline,
         samples_per_s=report.samples_per_s,
@@ -194,7 +194,7 @@ def _waiting(study: Study, cluster: Cluster, plan: Plan) -> _Found:
     )
 
 
-def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Plan) -> _Found:
+def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, plan: Plan) -> _Simulated:
     """Workers run ahead of each other: several steps, of which the mean counts. Memory is that of one step."""
     steps = run_asynchronously(study.profile, cluster, plan, staleness=kind.staleness)
     once = run(study.profile, cluster, plan).report
@@ -204,7 +204,7 @@ def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Pla
         again = run_asynchronously(study.profile, changed, plan, staleness=kind.staleness)
         return plan.batch_size / again.samples_per_s
 
-    return _Found(
+    return _Simulated(
         graph=steps.graph,
         timeline=steps.timeline,
         samples_per_s=steps.samples_per_s,

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from simulator.errors import InputError, MissingExtraError
-from simulator.sweep.evaluate import Outcome, Study, evaluate
+from simulator.sweep.evaluate import PointResult, SweepContext, evaluate
 from simulator.sweep.points import Point
 from simulator.sweep.version import version
 
@@ -29,22 +29,22 @@ class Engine(Protocol):
     retries: int
     lost: tuple[type[BaseException], ...]
 
-    def submit(self, point: Point) -> Future[Outcome]: ...
+    def submit(self, point: Point) -> Future[PointResult]: ...
 
     def close(self) -> None: ...
 
 
 class Processes:
-    """A pool of `jobs` processes, each started afresh (spawned) and given the study once."""
+    """A pool of `jobs` processes, each started afresh (spawned) and given the context once."""
 
     retries = 2
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
-    def __init__(self, study: Study, jobs: int) -> None:
-        self._study, self._jobs, self.width = study, jobs, 2 * jobs
+    def __init__(self, context: SweepContext, jobs: int) -> None:
+        self._context, self._jobs, self.width = context, jobs, 2 * jobs
         self._pool = self._start()
 
-    def submit(self, point: Point) -> Future[Outcome]:
+    def submit(self, point: Point) -> Future[PointResult]:
         try:
             return self._pool.submit(_evaluate_here, point)
         except BrokenProcessPool:  # one dead process breaks all of the pool
@@ -57,7 +57,7 @@ class Processes:
 
     def _start(self) -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._jobs, mp_context=spawn, initializer=_set_up, initargs=(self._study,))
+        return ProcessPoolExecutor(self._jobs, mp_context=spawn, initializer=_set_up, initargs=(self._context,))
 
 
 class Dask:
@@ -68,7 +68,7 @@ class Dask:
 
     retries = 0
 
-    def __init__(self, study: Study, address: str | None, jobs: int) -> None:
+    def __init__(self, context: SweepContext, address: str | None, jobs: int) -> None:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
@@ -85,12 +85,12 @@ class Dask:
             told = str(error).splitlines()[0]
             raise InputError(f"scheduler {address} does not answer ({told}); start one with: dask scheduler") from None
         try:
-            self._check_workers(address, study.version)
+            self._check_workers(address, context.version)
         except InputError:
             self.close()
             raise
         self.width = 4 * sum(self._client.nthreads().values())
-        self._study = self._client.scatter(study, broadcast=True, hash=False)
+        self._context = self._client.scatter(context, broadcast=True, hash=False)
         self._executor = self._client.get_executor(pure=False)
 
     def _check_workers(self, address: str | None, wanted: str) -> None:
@@ -105,8 +105,8 @@ class Dask:
             if has != wanted:
                 raise InputError(f"{worker} has Shardscope {has}, here it is {wanted}; install the same")
 
-    def submit(self, point: Point) -> Future[Outcome]:
-        future: Future[Outcome] = self._executor.submit(evaluate, self._study, point)
+    def submit(self, point: Point) -> Future[PointResult]:
+        future: Future[PointResult] = self._executor.submit(evaluate, self._context, point)
         return future
 
     def close(self) -> None:
@@ -115,13 +115,13 @@ class Dask:
             self._local.close()
 
 
-_here: list[Study] = []
+_here: list[SweepContext] = []
 
 
-def _set_up(study: Study) -> None:
+def _set_up(context: SweepContext) -> None:
     """Prepare a worker: Ctrl-C is the sweep's business, and a worker whose sweep was killed ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _here[:] = [study]
+    _here[:] = [context]
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
@@ -132,5 +132,5 @@ def _end_after(parent: Any) -> None:
     os._exit(1)
 
 
-def _evaluate_here(point: Point) -> Outcome:
+def _evaluate_here(point: Point) -> PointResult:
     return evaluate(_here[0], point)

@@ -56,7 +56,7 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class SweepContext:
     """What every worker needs beside the point: inputs, the strategies' `load`, and where plans are kept.
 
     plans: a folder, or None to keep no plan. must_fit: leave out points whose plan does not fit into memory.
@@ -70,7 +70,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PointResult:
     """What became of one point. `seconds` are wall-clock, by stage, and not part of the result."""
 
     number: int
@@ -80,28 +80,28 @@ class Outcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def evaluate(study: Study, point: Point) -> Outcome:
-    """Run one point. Never raises an Exception: what goes wrong is the outcome."""
+def evaluate(context: SweepContext, point: Point) -> PointResult:
+    """Run one point. Never raises an Exception: what goes wrong is the result."""
     clock = _Clock()
     try:
-        metrics, dropped = _measured(study, point.values, clock)
+        metrics, dropped = _measured(context, point.values, clock)
         status = DROPPED if dropped else DONE
-        return Outcome(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
+        return PointResult(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
     except ShardscopeError as error:
         status, told = INFEASIBLE, str(error)
     except Exception as error:
         status, told = FAILED, f"{type(error).__name__}: {error}"
-    return Outcome(number=point.number, status=status, error=" ".join(told.split()), seconds=clock.seconds)
+    return PointResult(number=point.number, status=status, error=" ".join(told.split()), seconds=clock.seconds)
 
 
-def make_plan(study: Study, values: Mapping[str, Value]) -> Plan:
+def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
-    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
-    path = study.plans / f"{_plan_hash(study, values)}.json" if study.plans and study.plans.is_dir() else None
+    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
         return files.read_plan(path)
     began = perf_counter()
-    plan = study.load(str(values["strategy"]))(profile, cluster, **_arguments(values))
+    plan = context.load(str(values["strategy"]))(profile, cluster, **_arguments(values))
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
     return plan
@@ -119,12 +119,12 @@ class _Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
+def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
     """(metrics, why it was dropped) of a point; one that cannot fit is dropped before it is simulated."""
-    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
-    plan = make_plan(study, values)
+    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    plan = make_plan(context, values)
     clock.end("partition")
-    if study.must_fit and (told := _cannot_fit(profile, cluster, plan)):
+    if context.must_fit and (told := _cannot_fit(profile, cluster, plan)):
         return {}, told
     graph = lower(profile, cluster, plan)
     clock.end("lower")
@@ -132,7 +132,7 @@ def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple
     clock.end("simulate")
     report = measure(profile, cluster, plan, graph, timeline)
     clock.end("measure")
-    if study.must_fit and not report.fits:
+    if context.must_fit and not report.fits:
         return {}, report.verdict
     return {name: of(plan, report) for name, of in METRICS.items()}, ""
 
@@ -145,10 +145,10 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     return found | {"synchronisation": replace(Synchronisation(), **changes)}
 
 
-def _plan_hash(study: Study, values: Mapping[str, Value]) -> str:
-    profile = study.inputs.profile_hashes[str(values["profile"])]
-    machine = study.inputs.machine_hashes[machine_of(values)]
-    return content_hash([study.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
+def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:
+    profile = context.inputs.profile_hashes[str(values["profile"])]
+    machine = context.inputs.machine_hashes[machine_of(values)]
+    return content_hash([context.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
 
 
 def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.evaluate import DONE
 from simulator.sweep.points import quoted, select
-from simulator.sweep.store import read_only
+from simulator.sweep.results_table import read_only
 
 Row = Mapping[str, Any]
 OBJECTIVES = {

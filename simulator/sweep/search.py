@@ -36,7 +36,7 @@ FULL_EFFORT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ScoredPlan:
     """A simulated plan that fits, on the first devices of the cluster (all unless the cost decides)."""
 
     plan: Plan
@@ -54,11 +54,11 @@ class Tally:
     dropped_by_bound: int = 0
     too_large: int = 0
     infeasible: int = 0
-    best: dict[str, Found] = field(default_factory=dict)
+    best: dict[str, ScoredPlan] = field(default_factory=dict)
     complete: bool = False
 
 
-class Search:
+class PlanSearch:
     """A search over plans of `profile` on `cluster` for a batch of `batch_size`."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Search:
         self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
 
     @property
-    def best(self) -> Found | None:
+    def best(self) -> ScoredPlan | None:
         """The best plan so far."""
         return min(self.tally.best.values(), key=lambda found: found.score, default=None)
 
@@ -142,7 +142,7 @@ class Search:
     def _score(self, name: str) -> float:
         return self.tally.best[name].score if name in self.tally.best else inf
 
-    def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> Found | None:
+    def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> ScoredPlan | None:
         """The plan simulated; None when it cannot be, does not fit, or by a bound does not score less than `rival`."""
         try:
             graph = lower(self._profile, cluster, plan)
@@ -161,7 +161,7 @@ class Search:
         if not report.fits:
             self.tally.too_large += 1
             return None
-        return Found(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
+        return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
 
     def _refine(self) -> bool:
         """Improve the best plans of different strategies in turn; False when time ran out before all stood still."""

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from simulator.errors import InputError
 from simulator.sweep.axes import Value
-from simulator.sweep.evaluate import METRICS, PENDING, STAGES, Outcome
+from simulator.sweep.evaluate import METRICS, PENDING, STAGES, PointResult
 from simulator.sweep.inputs import content_hash, machine_of
 from simulator.sweep.points import Points, quoted
 
@@ -23,7 +23,7 @@ FILE = "sweep.sqlite"
 OF_ROW = ("profile_hash", "cluster_hash", "version", "status", "error")
 
 
-class Store:
+class ResultsTable:
     """The table in `folder`, open for writing. Use it in a `with` statement, under `locked(folder)`."""
 
     def __init__(self, folder: Path, points: Points, version: str, *, resume: bool) -> None:
@@ -45,7 +45,7 @@ class Store:
             self._connection.close()
             raise
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> ResultsTable:
         return self
 
     def __exit__(
@@ -58,17 +58,17 @@ class Store:
         rows = self._connection.execute("SELECT number FROM points WHERE status = ?", (PENDING,))
         return frozenset(number for (number,) in rows)
 
-    def record(self, outcomes: Iterable[Outcome]) -> None:
-        """Write `outcomes`, all or none. Raises InputError when the disk is full."""
+    def record(self, results: Iterable[PointResult]) -> None:
+        """Write `results`, all or none. Raises InputError when the disk is full."""
         columns = ", ".join(f"{quoted(name)} = ?" for name in ("status", "error", *METRICS))
         slots = ", ".join("?" * (1 + len(STAGES)))
         try:
             self._connection.execute("BEGIN")
-            for outcome in outcomes:
-                values = [outcome.metrics.get(name) for name in METRICS]
-                row = (outcome.status, outcome.error, *values, outcome.number)
+            for result in results:
+                values = [result.metrics.get(name) for name in METRICS]
+                row = (result.status, result.error, *values, result.number)
                 self._connection.execute(f"UPDATE points SET {columns} WHERE number = ?", row)
-                seconds = (outcome.number, *(outcome.seconds.get(stage, 0.0) for stage in STAGES))
+                seconds = (result.number, *(result.seconds.get(stage, 0.0) for stage in STAGES))
                 self._connection.execute(f"INSERT OR REPLACE INTO timing VALUES ({slots})", seconds)
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
