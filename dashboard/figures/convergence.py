@@ -16,8 +16,8 @@ def accuracy_over_time(courses: Sequence[Course], target: float | None) -> Figur
     """Medians over the trials, with the range of the first strategy's; a star where the target is reached."""
     if not courses:
         return message("nothing that was measured tells how this batch size learns")
-    data = [_range(courses[0]), *(_line(i, one) for i, one in enumerate(courses))]
-    data += [_star(i, one) for i, one in enumerate(courses) if one.reached is not None]
+    data = [_range(courses[0]), *(_line(i, course) for i, course in enumerate(courses))]
+    data += [_star(i, course) for i, course in enumerate(courses) if course.reached is not None]
     shapes = [] if target is None else [_level(target)]
     return figure(
         data,
@@ -48,12 +48,12 @@ def _range(course: Course) -> dict[str, Any]:
 
 def _star(number: int, course: Course) -> dict[str, Any]:
     assert course.reached is not None
-    told = (
+    hover = (
         f"{course.strategy} reaches {course.reached.target:.0%} after {format_duration(course.reached.seconds.median)}"
     )
     return {
         "type": "scatter", "mode": "markers", "showlegend": False, "x": [course.reached.seconds.median],
-        "y": [course.reached.target], "hovertemplate": f"{told}<extra></extra>",
+        "y": [course.reached.target], "hovertemplate": f"{hover}<extra></extra>",
         "marker": {"symbol": "star", "size": 13, "color": DEVICES[number % 8], "line": {"color": OUTLINE, "width": 1}},
     }  # fmt: skip
 

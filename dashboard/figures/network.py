@@ -62,10 +62,10 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
         "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.0%} of its bandwidth<extra></extra>",
     }  # fmt: skip
-    told = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
+    left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
         [heat],
-        annotations=[{"text": told, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
+        annotations=[{"text": left_out, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )

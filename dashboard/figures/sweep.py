@@ -73,11 +73,11 @@ def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
     order = sorted(range(len(rows)), key=lambda i: -rows[i]["step_s"])
     data = []
     for bin_, colour in enumerate(_SHADES):
-        mine = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
+        shade = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
         data.append({
             "type": "scatter", "mode": "lines", "line": {"color": colour, "width": 1.6}, "hoverinfo": "skip",
-            "x": [x for _ in mine for x in (*range(len(axes)), None)],
-            "y": [y for i in mine for y in (*(axis[0][i] for axis in axes), None)],
+            "x": [x for _ in shade for x in (*range(len(axes)), None)],
+            "y": [y for i in shade for y in (*(axis[0][i] for axis in axes), None)],
         })  # fmt: skip
     notes = [note for x, axis in enumerate(axes) for note in _ends(x, *axis[1])]
     titles = [shown_name(name) for name in names]
@@ -132,11 +132,11 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
     for row in rows:
         groups.setdefault(", ".join(shown_value(name, row.get(name)) for name in others) or "all", []).append(row)
     data = []
-    for i, (name, mine) in enumerate(sorted(groups.items())):
-        mine = sorted(mine, key=lambda row: row[x])
+    for i, (name, line) in enumerate(sorted(groups.items())):
+        line = sorted(line, key=lambda row: row[x])
         data.append({
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in mine],
-            "y": [row[quantity] * factor for row in mine], "customdata": [row["number"] for row in mine],
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in line],
+            "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
             "line": {"color": DEVICES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
             "hovertemplate": f"{name}: {x} %{{x}}, {title} %{{y:.4g}}<extra></extra>",
         })  # fmt: skip
@@ -167,8 +167,8 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
     xs, ys = (sorted({row[name] for row in rows}) for name in (x, y))
     cells: dict[tuple[Any, Any], float] = {}
     for row in rows:
-        place = row[x], row[y]
-        cells[place] = min(row[quantity] * factor, cells.get(place, float("inf")))
+        cell = row[x], row[y]
+        cells[cell] = min(row[quantity] * factor, cells.get(cell, float("inf")))
     heat = {
         "type": "heatmap",
         "x": [shown_value(x, v) for v in xs],

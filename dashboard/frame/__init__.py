@@ -9,14 +9,16 @@ routes      what the browser fetches beside callbacks: the timeline's spans and 
 security    what the server lets in and what browsers may do with what it sends
 shell       what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
             shows
+upload_field  a field to drop a file on, what becomes of the file, and what to say of one that is refused
 """
 
-from dashboard.frame.cards import LIVE, aria, card, drop, facts, graph, legend, plain_table, refused, tiles
+from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, tiles
 from dashboard.frame.clientside import effect, in_browser, keep_in_address
 from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail, remarks
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.frame.shell import Page, toast
+from dashboard.frame.upload_field import drop, on_upload, refused
 
 __all__ = [
     "CONTROLS",
@@ -35,6 +37,7 @@ __all__ = [
     "in_browser",
     "keep_in_address",
     "legend",
+    "on_upload",
     "plain_table",
     "profile_options",
     "rail",

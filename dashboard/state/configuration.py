@@ -58,8 +58,8 @@ class Configuration:
 
     def query(self) -> str:
         """This configuration as a URL query without "?": every control, "v" first."""
-        told = {field.name: _text(getattr(self, field.name)) for field in fields(self)}
-        return urlencode({"v": VERSION, **told}, safe="@")
+        controls = {field.name: _text(getattr(self, field.name)) for field in fields(self)}
+        return urlencode({"v": VERSION, **controls}, safe="@")
 
 
 def from_query(query: str, default: Configuration) -> tuple[Configuration, list[str]]:
@@ -70,23 +70,22 @@ def from_query(query: str, default: Configuration) -> tuple[Configuration, list[
     return from_values(dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True)), default)
 
 
-def from_values(given: Mapping[str, Any], default: Configuration) -> tuple[Configuration, list[str]]:
+def from_values(written: Mapping[str, Any], default: Configuration) -> tuple[Configuration, list[str]]:
     """The same from values by name, such as those of the page's controls."""
     problems: list[str] = []
     values: dict[str, Any] = {}
     for field in fields(Configuration):
         kept = getattr(default, field.name)
         values[field.name] = kept
-        if field.name in given:
+        if field.name in written:
             try:
-                values[field.name], note = _READERS[field.name](given[field.name])
+                values[field.name], note = _READERS[field.name](written[field.name])
             except (ValueError, OverflowError) as error:
-                note = (
-                    f"{field.name} {_short(given[field.name])!r} is not usable ({error}); using {_text(kept) or 'auto'}"
-                )
+                value = _short(written[field.name])
+                note = f"{field.name} {value!r} is not usable ({error}); using {_text(kept) or 'auto'}"
             problems += [note] if note else []
-    if given.get("v", VERSION) != VERSION:
-        problems.append(f"the link is of version {_short(given['v'])!r}, this is version {VERSION}")
+    if written.get("v", VERSION) != VERSION:
+        problems.append(f"the link is of version {_short(written['v'])!r}, this is version {VERSION}")
     return Configuration(**values), problems
 
 

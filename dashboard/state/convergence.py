@@ -44,13 +44,13 @@ def courses(store: Store, now: Configuration) -> list[Course]:
     Strategies that cannot run, and regimes that the curves say nothing of, are left out.
     """
     quick = [name for name in partitioners.strategies() if "effort" not in partitioners.options(name)]
-    found = []
+    curves = []
     for name in dict.fromkeys((now.strategy, *quick)):
         other = replace(now, strategy=name, schedule=OWN, microbatches=None)
         outcome = store.outcome(now if name == now.strategy else other)
         course = _course(outcome, _curves(outcome.profile.model))
-        found += [course] if course is not None else []
-    return sorted(found, key=lambda one: one.reached.seconds.median if one.reached else float("inf"))
+        curves += [course] if course is not None else []
+    return sorted(curves, key=lambda curve: curve.reached.seconds.median if curve.reached else float("inf"))
 
 
 @cache

@@ -71,17 +71,17 @@ def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
 def layer_loads(run: Run, cluster: Cluster) -> Floats:
     """Compute seconds of each layer on each worker, shape (layers, workers)."""
     graph = run.graph
-    found = np.zeros((len(graph.layer_names), len(cluster.devices)))
-    mine = ~graph.is_transfer & (graph.layer >= 0)
-    np.add.at(found, (graph.layer[mine], graph.device[mine]), graph.seconds[mine])
-    return found[:, : cluster.workers]
+    seconds = np.zeros((len(graph.layer_names), len(cluster.devices)))
+    computes = ~graph.is_transfer & (graph.layer >= 0)
+    np.add.at(seconds, (graph.layer[computes], graph.device[computes]), graph.seconds[computes])
+    return seconds[:, : cluster.workers]
 
 
 def transfer_seconds(run: Run, layer: int) -> float:
     """Seconds during which a tensor of `layer` (activation or its gradient) is in flight."""
     graph, timeline = run.graph, run.timeline
-    mine = (graph.layer == layer) & ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT))
-    return length(union(np.stack([timeline.start_s[mine], timeline.end_s[mine]], axis=1)))
+    in_flight = (graph.layer == layer) & ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT))
+    return length(union(np.stack([timeline.start_s[in_flight], timeline.end_s[in_flight]], axis=1)))
 
 
 def _device_seconds(run: Run, device: int) -> Floats:

@@ -80,12 +80,14 @@ class Sweeps:
         with self._lock:
             self._last += 1
             swept = ("strategy", *values) if len(strategies) > 1 else tuple(values)
-            mine = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
-            self._known[mine.number] = mine
-            for old in [n for n, one in self._known.items() if one.state != RUNNING][: max(0, len(self._known) - KEPT)]:
+            sweep = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
+            self._known[sweep.number] = sweep
+            for old in [n for n, known in self._known.items() if known.state != RUNNING][
+                : max(0, len(self._known) - KEPT)
+            ]:
                 del self._known[old]
-        threading.Thread(target=self._run, args=(mine,), daemon=True).start()
-        return mine.number
+        threading.Thread(target=self._run, args=(sweep,), daemon=True).start()
+        return sweep.number
 
     def get(self, number: int | None) -> Sweep | None:
         """The sweep of that number, None when it is gone."""
@@ -94,9 +96,9 @@ class Sweeps:
 
     def cancel(self, number: int) -> None:
         """Start no further points of a sweep."""
-        found = self.get(number)
-        if found is not None:
-            found.cancelled.set()
+        sweep = self.get(number)
+        if sweep is not None:
+            sweep.cancelled.set()
 
     def _points(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> Points:
         require(len(strategies) > 0, "strategies", "[]", "a sweep names at least one")
@@ -112,35 +114,37 @@ class Sweeps:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
             held = fixed(base, profile.batch_size, self._store.usual_cluster(base))
             still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
-            given = {**still, "profile": str(path), "strategy": strategies}
+            parameters = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
-                given["cluster"] = str(Path(folder) / "cluster.yaml")
-                write_cluster(self._store.clusters.get(base.cluster), given["cluster"])
-            given |= {name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()}
+                parameters["cluster"] = str(Path(folder) / "cluster.yaml")
+                write_cluster(self._store.clusters.get(base.cluster), parameters["cluster"])
+            parameters |= {
+                name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()
+            }
             options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
-            points = expand(Specification(parameters=given), options)
+            points = expand(Specification(parameters=parameters), options)
         count = len(points.points)
         require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
         return points
 
-    def _run(self, mine: Sweep) -> None:
+    def _run(self, sweep: Sweep) -> None:
         def record(results: list[PointResult]) -> None:
-            mine.rows.extend(_row(mine.points, result) for result in results)
-            if mine.cancelled.is_set():
+            sweep.rows.extend(_row(sweep.points, result) for result in results)
+            if sweep.cancelled.is_set():
                 raise _Cancelled
 
         with self._turn:
             try:
-                engine = Processes(context_of(mine.points, partitioners.load), JOBS)
+                engine = Processes(context_of(sweep.points, partitioners.load), JOBS)
                 try:
-                    run_points(mine.points.points, engine, record)
+                    run_points(sweep.points.points, engine, record)
                 finally:
                     engine.close()
-                mine.state = DONE
+                sweep.state = DONE
             except _Cancelled:
-                mine.state = CANCELLED
+                sweep.state = CANCELLED
             except (InputError, OSError) as error:
-                mine.state, mine.reason = FAILED, str(error)
+                sweep.state, sweep.reason = FAILED, str(error)
 
 
 class _Cancelled(Exception):

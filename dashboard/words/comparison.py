@@ -46,12 +46,16 @@ _MOST_DEVICES = 16
 
 def settings(before: Configuration, after: Configuration) -> list[ComparedQuantity]:
     """The controls that differ."""
-    found = []
+    rows = []
     for field in fields(Configuration):
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new:
-            found.append(ComparedQuantity(name=field.name.replace("_", " "), before=_told(old), after=_told(new)))
-    return found
+            rows.append(
+                ComparedQuantity(
+                    name=field.name.replace("_", " "), before=_setting_words(old), after=_setting_words(new)
+                )
+            )
+    return rows
 
 
 def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
@@ -68,27 +72,27 @@ def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
     if predicted.run is None or actual.run is None or predicted.cluster is None or actual.cluster is None:
         return []
     old, new = predicted.run.report, actual.run.report
-    found = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
+    rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
     for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
-        found.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
-    return found + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
+        rows.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
+    return rows + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
 
 
 def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[ComparedQuantity]:
     """Where the time of all devices goes; what takes none of it in both is left out."""
-    found = []
-    for one, other in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
-        if max(one.ratio, other.ratio) >= 0.0005:
-            change, tone = difference(other.ratio, one.ratio, more=not one.lost, points=True)
+    rows = []
+    for old, new in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
+        if max(old.ratio, new.ratio) >= 0.0005:
+            change, tone = difference(new.ratio, old.ratio, more=not old.lost, points=True)
             row = ComparedQuantity(
-                name=f"device time: {one.name}",
-                before=f"{one.ratio:.1%}",
-                after=f"{other.ratio:.1%}",
+                name=f"device time: {old.name}",
+                before=f"{old.ratio:.1%}",
+                after=f"{new.ratio:.1%}",
                 change=change,
                 tone=tone,
             )
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def _row(name: str, before: float, after: float, show: Callable[[float], str], *, more: bool) -> ComparedQuantity:
@@ -98,7 +102,7 @@ def _row(name: str, before: float, after: float, show: Callable[[float], str], *
     )
 
 
-def _told(value: object) -> str:
+def _setting_words(value: object) -> str:
     if value is None:
         return "automatic"
     if isinstance(value, bool):

@@ -49,9 +49,9 @@ def judged(done: Run, curves: Curves, target: float, profile: Profile, cluster: 
     return reached_by(curves, target, profile, cluster, done.plan, done.report)
 
 
-def print_reached(curves: Curves, found: Mapping[str, Reached]) -> None:
+def print_reached(curves: Curves, reached: Mapping[str, Reached]) -> None:
     """One row per strategy, in the order given."""
-    rows = list(found.values())
+    rows = list(reached.values())
     if not rows:
         return
     costs = any(row.dollars for row in rows), any(row.joules for row in rows)
@@ -59,7 +59,7 @@ def print_reached(curves: Curves, found: Mapping[str, Reached]) -> None:
     table = _printing.new_table(
         f"to {rows[0].target:g}", *columns, *(("cost",) if costs[0] else ()), *(("energy",) if costs[1] else ())
     )
-    for name, row in found.items():
+    for name, row in reached.items():
         table.add_row(name, *_cells(row, costs))
     console = _printing.new_console()
     console.print("", table, sep="\n")

@@ -28,7 +28,7 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
     import partitioners
 
     known = partitioners.options(strategy)
-    found: dict[str, object] = {"effort": args.effort} if args.effort is not None and "effort" in known else {}
+    options: dict[str, object] = {"effort": args.effort} if args.effort is not None and "effort" in known else {}
     own = sorted(set(known) - _OWN)
     for name, text in args.set:
         if name not in own:
@@ -37,10 +37,10 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
             raise InputError(
                 f"--set {name}: strategy {strategy} has no such option{hint} own: {', '.join(own) or 'none'}"
             )
-        found[name] = value(text)
-        if isinstance(known[name], bool) and not isinstance(found[name], bool):
+        options[name] = value(text)
+        if isinstance(known[name], bool) and not isinstance(options[name], bool):
             raise InputError(f"--set {name}: {text!r} is neither true nor false")
-    return found
+    return options
 
 
 def value(text: str) -> object:

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:
     if not across:
         return rows
-    told = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
-    return {"groups": groups, "leads": told}
+    ranges = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
+    return {"groups": groups, "leads": ranges}
 
 
 def _print(
@@ -79,9 +79,9 @@ def _print(
         _results.print_rows(f"of {len(rows):,}", rows[: args.top], columns)
         return
     table = _printing.new_table(heading(args.across), *groups)
-    found = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
-    for value in sorted({value for of in found.values() for value in of}):
-        table.add_row(shown(args.across, value), *(shown(objective, of.get(value)) for of in found.values()))
+    scores = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
+    for value in sorted({value for of in scores.values() for value in of}):
+        table.add_row(shown(args.across, value), *(shown(objective, of.get(value)) for of in scores.values()))
     _printing.new_console().print(table)
     for lead in leads:
         ends = dict.fromkeys(shown(args.across, end) for end in (lead.first, lead.last))

@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     failed: dict[str, str] = {}
     for name in names:
         try:
-            one = simulated(name, profile, cluster, args)
+            result = simulated(name, profile, cluster, args)
             if curves is not None:
-                reached[name] = _accuracy.judged(one, curves, args.to_accuracy, profile, cluster)
-            done[name] = one
+                reached[name] = _accuracy.judged(result, curves, args.to_accuracy, profile, cluster)
+            done[name] = result
         except (InputError, MissingExtraError) as error:
             failed[name] = str(error)
     ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)

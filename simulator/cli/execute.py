@@ -76,28 +76,28 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
-        chosen = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
+        options = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
-            found = ddp.run_ddp(profile, cluster, plan, **chosen).execution
+            execution = ddp.run_ddp(profile, cluster, plan, **options).execution
         elif args.via == "pipelining":
-            found = pipelining.run_pipeline(profile, cluster, plan, **chosen).execution
+            execution = pipelining.run_pipeline(profile, cluster, plan, **options).execution
         else:
-            found = execute.execute(profile, cluster, plan, **chosen)
+            execution = execute.execute(profile, cluster, plan, **options)
     if args.output:
-        executions.write_execution(found, args.output)
+        executions.write_execution(execution, args.output)
     if args.trace_out:
-        _printing.write_trace(replace(done, timeline=found.timeline), cluster, args.trace_out)
-    _print(found, compare(done.graph, done.timeline, found.timeline))
+        _printing.write_trace(replace(done, timeline=execution.timeline), cluster, args.trace_out)
+    _print(execution, compare(done.graph, done.timeline, execution.timeline))
     return 0
 
 
-def _print(found: Execution, comparison: Comparison) -> None:
+def _print(execution: Execution, comparison: Comparison) -> None:
     """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong."""
     console = _printing.new_console()
-    low, high = (format_time(f(found.steps_s)) for f in (min, max))
-    step = format_time(statistics.median(found.steps_s))
+    low, high = (format_time(f(execution.steps_s)) for f in (min, max))
+    step = format_time(statistics.median(execution.steps_s))
     predicted = format_time(comparison.predicted.step_s)
-    count = len(found.steps_s)
+    count = len(execution.steps_s)
     _printing.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
     _printing.say(console, f"error of the prediction {comparison.error:+.1%}")
     table = _printing.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
@@ -113,10 +113,10 @@ def _print(found: Execution, comparison: Comparison) -> None:
 
 def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:
     table = _printing.new_table(title, "predicted", "actual", "late", last="after")
-    for one in differences:
-        cause = graph.describe(one.cause) if one.cause >= 0 else "the start"
-        times = (format_time(one.predicted_s), format_time(one.actual_s), _signed(one.late_s))
-        table.add_row(graph.describe(one.task), *times, cause)
+    for difference in differences:
+        cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"
+        times = (format_time(difference.predicted_s), format_time(difference.actual_s), _signed(difference.late_s))
+        table.add_row(graph.describe(difference.task), *times, cause)
     return table
 
 

@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    given = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
+    options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
     with _explaining.progress() as progress:
-        plan = _options.make_plan(args.strategy, profile, cluster, args, progress=progress, **given)
+        plan = _options.make_plan(args.strategy, profile, cluster, args, progress=progress, **options)
     done = simulate(profile, cluster, plan)
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:

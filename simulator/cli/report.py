@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
 
     sections = _sections(args)
     files.write_text_atomic(args.output, standalone(sections))
-    print(f"{args.output}: {', '.join(one.title for one in sections if one.run is not None)}")
-    return 0 if any(one.run is not None for one in sections) else 2
+    print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
+    return 0 if any(section.run is not None for section in sections) else 2
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:
@@ -42,11 +42,11 @@ def _sections(args: argparse.Namespace) -> list[Section]:
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    found = []
+    sections = []
     for name in named(args.strategies):
         try:
             run, reason = simulated(name, profile, cluster, args), ""
         except (InputError, MissingExtraError) as error:
             run, reason = None, str(error)
-        found.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
-    return found
+        sections.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
+    return sections

@@ -93,8 +93,8 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
     from simulator.studies.scaling import usage_at
 
     for way in ways:
-        found, cluster = usage_at(study, way, devices)
-        yield figure(found, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
+        usage, cluster = usage_at(study, way, devices)
+        yield figure(usage, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
 
 
 def _batch(study: ScalingStudy) -> str:

@@ -91,7 +91,7 @@ def _watch(tally: Tally) -> None:
     from simulator.units import format_time
 
     if sys.stderr.isatty():
-        best = min(tally.best.values(), key=lambda found: found.score)
+        best = min(tally.best.values(), key=lambda scored: scored.score)
         step = format_time(best.report.step_s)
         sys.stderr.write(f"\r\x1b[K{tally.simulated} plans simulated, best step {step} ({best.plan.strategy})")
         sys.stderr.flush()
@@ -106,16 +106,16 @@ def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
     column = searching.objective.column
     return [
         {
-            "strategy": name + (" (refined)" if found.refined else ""),
-            "devices": found.cluster.workers,
-            "microbatches": found.plan.microbatches,
-            "schedule": found.plan.schedule,
-            column: found.score,
-            "step_s": found.report.step_s,
-            "peak_memory_bytes": found.report.peak_memory_bytes,
-            "bottleneck": found.report.bottleneck.resource,
+            "strategy": name + (" (refined)" if scored.refined else ""),
+            "devices": scored.cluster.workers,
+            "microbatches": scored.plan.microbatches,
+            "schedule": scored.plan.schedule,
+            column: scored.score,
+            "step_s": scored.report.step_s,
+            "peak_memory_bytes": scored.report.peak_memory_bytes,
+            "bottleneck": scored.report.bottleneck.resource,
         }
-        for name, found in sorted(searching.tally.best.items(), key=lambda item: item[1].score)
+        for name, scored in sorted(searching.tally.best.items(), key=lambda item: item[1].score)
     ]
 
 
@@ -134,8 +134,8 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     )
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
-    told = "" if gap is None else f"; no plan has less than {shown(column, bound)}: gap {gap:.1%}"
-    print(f"best {heading(column)} {shown(column, score)}{told}")
+    gap_words = "" if gap is None else f"; no plan has less than {shown(column, bound)}: gap {gap:.1%}"
+    print(f"best {heading(column)} {shown(column, score)}{gap_words}")
     if plan_out:
         print(f"plan: {plan_out}")
 

@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from simulator.run import run as simulate
 
     profile = files.read_profile(args.profile)
-    given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
-    cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
-    plan = given or _made(args, profile, cluster)
+    plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
+    cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
+    plan = plan_from_file or _made(args, profile, cluster)
     done = simulate(profile, cluster, plan, _noise(args))
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
@@ -68,11 +68,13 @@ def _noise(args: argparse.Namespace) -> Noise:
     return Noise(jitter=args.jitter, stragglers=dict(map(_straggler, args.straggler)), seed=args.seed)
 
 
-def _straggler(given: tuple[str, str]) -> tuple[int, float]:
+def _straggler(assignment: tuple[str, str]) -> tuple[int, float]:
     try:
-        return int(given[0]), float(given[1])
+        return int(assignment[0]), float(assignment[1])
     except ValueError:
-        raise InputError(f"--straggler {given[0]}={given[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2") from None
+        raise InputError(
+            f"--straggler {assignment[0]}={assignment[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2"
+        ) from None
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:

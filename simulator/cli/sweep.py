@@ -103,13 +103,13 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.sweep.queries import statuses
     from simulator.sweep.results_table import stage_seconds
 
-    found, seconds = statuses(folder), stage_seconds(folder)
+    counts, seconds = statuses(folder), stage_seconds(folder)
     if as_json:
-        summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **found}
+        summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **counts}
         _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds}, "")
         return
-    told = ", ".join(f"{number:,} {status}" for status, number in found.items())
-    print(f"{count:,} points: {told}")
+    counts_words = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    print(f"{count:,} points: {counts_words}")
     if pace.ran:
         total = sum(seconds.values()) or 1.0
         shares = ", ".join(f"{stage} {part / total:.0%}" for stage, part in seconds.items())

@@ -138,15 +138,15 @@ class Curves:
 
     @cached_property
     def by_regime(self) -> Mapping[Regime, tuple[Trial, ...]]:
-        found: dict[Regime, tuple[Trial, ...]] = {}
+        trials: dict[Regime, tuple[Trial, ...]] = {}
         for trial in self.trials:
-            found[trial.regime] = (*found.get(trial.regime, ()), trial)
-        return found
+            trials[trial.regime] = (*trials.get(trial.regime, ()), trial)
+        return trials
 
     def measured(self, method: Method) -> list[Regime]:
         """The regimes of a method, by batch size and staleness."""
-        found = [regime for regime in self.by_regime if regime.method == method]
-        return sorted(found, key=lambda regime: (regime.batch_size, regime.staleness))
+        regimes = [regime for regime in self.by_regime if regime.method == method]
+        return sorted(regimes, key=lambda regime: (regime.batch_size, regime.staleness))
 
     def samples_to(self, target: float, regime: Regime) -> Samples:
         """Samples to `target` in `regime`. Raises InputError where the trials and the model cannot tell."""
@@ -156,8 +156,8 @@ class Curves:
         guessed = max(trial.points[0][1] for trial in self.trials)
         require(guessed < target, "target", target, f"it is above what an untrained {self.model} has, {guessed:g}")
         if regime in self.by_regime:
-            found = _over_trials(self.by_regime[regime], target)
-            return Samples(interval=found, trials=len(self.by_regime[regime]), source="measured")
+            interval = _over_trials(self.by_regime[regime], target)
+            return Samples(interval=interval, trials=len(self.by_regime[regime]), source="measured")
         if regime.method == "synchronous":
             return _synchronous(self, target, regime.batch_size)
         return _stale(self, target, regime)

@@ -1,7 +1,7 @@
 """Jobs whose devices join, leave, fail and slow down, and what each change costs.
 
-job              A job lives through a scenario: steady steps between events, each simulated once per configuration
-job_account      the account of a job that lived through a scenario: what it did when, and what each event cost
+job              simulate a job over a scenario: steady steps between membership changes
+job_account      what a job did when over a scenario, and what each event cost
 movement         what must move when one plan takes over from another: pieces of parameters to devices that do not
                  hold them
 reconfiguration  what it costs to change the devices of a running job: each policy is a sum of named parts that can
@@ -9,7 +9,7 @@ reconfiguration  what it costs to change the devices of a running job: each poli
 scenario         A training run whose devices change: what a scenario file says
 """
 
-from simulator.elastic.job import live_through
+from simulator.elastic.job import simulate_job
 from simulator.elastic.job_account import Account, incident_rows
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import (
@@ -47,8 +47,8 @@ __all__ = [
     "Reconfiguration",
     "Scenario",
     "incident_rows",
-    "live_through",
     "movement",
     "read_overheads",
     "read_scenario",
+    "simulate_job",
 ]

@@ -1,4 +1,4 @@
-"""The account of a job that lived through a scenario: what it did when, and what each event cost."""
+"""The account of a job over a scenario: what it did when, and what each event cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Segment:
 class Incident:
     """An event and what it cost.
 
-    parts_s: the pause; beside_s: what went on beside the training before it. lost_step_s: work on the step in flight
-    that was thrown away, with lost_samples in it, which come again in the next step; again_s: doing the steps since
-    the checkpoint again, with repeated_samples in them. No sample is left out. devices, samples_per_s: from then on.
+    parts_s: seconds of the pause by part; beside_s: of what ran beside the training before it. lost_step_s: work on the
+    step in flight that was thrown away, with lost_samples in it, which the next step trains again; again_s: repeating
+    the steps since the checkpoint, with repeated_samples in them. No sample is left out. devices, samples_per_s: the
+    steady state after the event.
     """
 
     at_s: float
@@ -61,7 +62,11 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """samples: trained and kept. dollars: of all devices from joining to leaving, 0 without prices."""
+    """A job from start to end.
+
+    samples: trained and not rolled back. dollars: of all devices from joining to leaving, 0 without prices. segments:
+    back to back from 0 to duration_s. incidents: one per event that reached a member, in order of time.
+    """
 
     policy: str
     duration_s: float
@@ -98,10 +103,10 @@ class Account:
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         totals = {name: getattr(self, name) for name in ("lost_s", "lost_samples", "repeated_samples")}
-        found = {**asdict(self), **totals, "checkpoint_s": self.spent_s("checkpoint"), "idle_s": self.spent_s("idle")}
-        for plain, incident in zip(found["incidents"], self.incidents, strict=True):
+        account = {**asdict(self), **totals, "checkpoint_s": self.spent_s("checkpoint"), "idle_s": self.spent_s("idle")}
+        for plain, incident in zip(account["incidents"], self.incidents, strict=True):
             plain["lost_s"] = incident.lost_s
-        return found
+        return account
 
 
 def incident_rows(account: Account) -> list[dict[str, Any]]:

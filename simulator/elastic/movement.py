@@ -91,8 +91,8 @@ def renumbered(old: Placed, members: Sequence[int]) -> Plan:
     gone = [device for device in old.members if device not in members]
     number = {device: i for i, device in enumerate([*members, *gone])}
     placements = {
-        name: replace(place, devices=tuple(number[old.members[device]] for device in place.devices))
-        for name, place in old.plan.placements.items()
+        name: replace(placement, devices=tuple(number[old.members[device]] for device in placement.devices))
+        for name, placement in old.plan.placements.items()
     }
     return replace(old.plan, placements=placements)
 
@@ -118,12 +118,12 @@ Holders = list[tuple[Interval, set[int]]]
 
 def _holders(profile: Profile, placed: Placed) -> Mapping[int, Holders]:
     """By layer, its channel slots and the devices that use each."""
-    found: dict[int, Holders] = {i: [] for i in range(len(profile.layers))}
+    holders: dict[int, Holders] = {i: [] for i in range(len(profile.layers))}
     for piece in replicas_of(profile, placed.plan):
         layer = profile.layers[piece.layer]
         slot = split(layer.channels, placed.plan.placements[layer.name].degrees[1])[piece.slot]
-        found[piece.layer].append((slot, {placed.members[device] for device in piece.devices}))
-    return found
+        holders[piece.layer].append((slot, {placed.members[device] for device in piece.devices}))
+    return holders
 
 
 def _who(slots: Holders, piece: Interval) -> set[int]:
@@ -135,17 +135,17 @@ def _tree(
 ) -> list[Message]:
     """Messages that bring `size_bytes` from `sources` to all `targets`, numbered from `first`."""
     brought: dict[int, tuple[int, ...]] = dict.fromkeys(sources, ())
-    waiting, found = set(targets), list[Message]()
+    waiting, messages = set(targets), list[Message]()
     while waiting:
         for source in tuple(brought):
             if not waiting:
                 break
             nearest = min(waiting, key=lambda target: (cluster.transfer_s(source, target, size_bytes), target))
             waiting.remove(nearest)
-            found.append(Message(source=source, target=nearest, bytes=size_bytes, after=brought[source]))
-            sent = first + len(found) - 1
+            messages.append(Message(source=source, target=nearest, bytes=size_bytes, after=brought[source]))
+            sent = first + len(messages) - 1
             brought[source], brought[nearest] = (sent,), (sent,)
-    return found
+    return messages
 
 
 def _graph(moved: Movement, cluster: Cluster) -> TaskGraph:

@@ -2,8 +2,8 @@
 
 accumulation    A batch larger than the devices hold at once: micro-batches whose gradients add up before one update
 architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
-asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and how fast they
-                come to go
+asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and their
+                steady-state throughput
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
 explain         A plan in words: which layers are split how, what crosses, and what would make it faster

@@ -1,4 +1,4 @@
-"""Parameter servers that do not wait for everyone: several steps of every worker, and how fast they come to go.
+"""Parameter servers that do not wait for everyone: several steps of every worker, and their steady-state throughput.
 
 A worker pushes its gradients, the servers apply them at once, and the worker goes on as soon as it has pulled what
 it pushed for. Asynchronously (Dean et al., NeurIPS 2012) nobody waits for anybody; with a bound of s
@@ -29,10 +29,12 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsynchronousSteps:
-    """Many steps of every worker. steps_per_s: per worker, once running; worker_samples: each worker's per step.
+    """Several steps of every worker.
+
+    steps_per_s: steady-state throughput, shape (workers,); worker_samples: samples per step, shape (workers,).
 
     graph and timeline hold all of them; ends_s, shape (workers, steps), says when each step had been pulled.
-    compute_s: per worker, seconds of compute in a step without stragglers.
+    compute_s: seconds of compute in a step without stragglers, shape (workers,).
     """
 
     graph: TaskGraph
@@ -44,6 +46,7 @@ class AsynchronousSteps:
 
     @property
     def samples_per_s(self) -> float:
+        """Steady-state throughput of all workers together."""
         return float(self.steps_per_s @ self.worker_samples)
 
 
@@ -128,13 +131,13 @@ class _Tiled:
         self.graph = self._builder.build(np.zeros(len(cluster.devices)), names)
 
     def _find_servers(self) -> tuple[int, ...]:
-        chosen = self._plan.synchronisation
-        if chosen.collective == "ps-workers":
-            return serving(self._cluster, self._group, chosen.serving_workers)
-        servers = self._cluster.servers
-        if chosen.collective != "ps" or not servers:
+        synchronisation, servers = self._plan.synchronisation, self._cluster.servers
+        collective = synchronisation.collective
+        if collective == "ps-workers":
+            return serving(self._cluster, self._group, synchronisation.serving_workers)
+        if collective != "ps" or not servers:
             raise InputError(
-                f"collective is {chosen.collective!r}, with {len(servers)} servers: only parameter servers serve "
+                f"collective is {collective!r}, with {len(servers)} servers: only parameter servers serve "
                 "workers one by one; use ps on a cluster with a server, or ps-workers"
             )
         return servers

@@ -80,7 +80,7 @@ def _trace(points: Sequence[ScalingPoint], number: int, panel: int) -> dict[str,
 def _perfect(points: Sequence[ScalingPoint]) -> dict[str, Any]:
     """Throughput of one device times the number of devices."""
     counts = sorted({point.devices for point in points})
-    one = next((point.samples_per_s / point.speedup for point in points), 0.0)
+    one_device_samples_per_s = next((point.samples_per_s / point.speedup for point in points), 0.0)
     line = {"color": "#999999", "dash": "dot"}
-    throughput = [one * count for count in counts]
+    throughput = [one_device_samples_per_s * count for count in counts]
     return {"type": "scatter", "mode": "lines", "name": "perfect", "line": line, "x": counts, "y": throughput}

@@ -55,8 +55,8 @@ def graph_bound_s(graph: TaskGraph, cluster: Cluster) -> float:
 
     Links count at their nominal bandwidth, and not at all where measured curves stand in for it.
     """
-    mine = ~graph.is_transfer
-    busiest_s = np.bincount(graph.device[mine], weights=graph.seconds[mine]).max(initial=0.0)
+    computes = ~graph.is_transfer
+    busiest_s = np.bincount(graph.device[computes], weights=graph.seconds[computes]).max(initial=0.0)
     measured = bool(cluster.collectives) or any(link.curve for link in cluster.links)
     bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     links_s = 0.0 if measured else (link_bytes(graph, cluster) / bandwidths).max(initial=0.0)

@@ -36,11 +36,11 @@ class Chart:
 
     @property
     def x_log(self) -> bool:
-        return _is_log([value for one in self.series for value in one.x])
+        return _is_log([value for series in self.series for value in series.x])
 
     @property
     def y_log(self) -> bool:
-        return _is_log([value for one in self.series for value in one.y])
+        return _is_log([value for series in self.series for value in series.y])
 
 
 def chart(title: str, groups: Mapping[str, Sequence[Mapping[str, Any]]], x: str, y: str, joined: str = "") -> Chart:
@@ -96,7 +96,9 @@ def drawn(chart: Chart, width: int = 72, height: int = 18) -> str:
     left, right = shown(chart.x, xs.least), shown(chart.x, xs.most)
     lines += [" " * margin + " +" + "-" * width, " " * (margin + 2) + left + right.rjust(width - len(left))]
     legend = "   ".join(f"{MARKS[i % len(MARKS)]} {series.name}" for i, series in enumerate(chart.series))
-    return "\n".join([f"{heading(chart.y)} over {heading(chart.x)}{_told(chart)}", *lines, " " * (margin + 2) + legend])
+    return "\n".join(
+        [f"{heading(chart.y)} over {heading(chart.x)}{_scale_words(chart)}", *lines, " " * (margin + 2) + legend]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,6 @@ def _is_log(values: Sequence[float]) -> bool:
     return least > 0 and most < inf and most / least >= LOG_FROM
 
 
-def _told(chart: Chart) -> str:
+def _scale_words(chart: Chart) -> str:
     axes = {(True, True): " (both logarithmic)", (True, False): " (x logarithmic)", (False, True): " (y logarithmic)"}
     return axes.get((chart.x_log, chart.y_log), "")

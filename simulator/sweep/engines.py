@@ -82,8 +82,10 @@ class Dask:
         try:
             self._client = distributed.Client(address or self._local, timeout=CONNECT_S)
         except (OSError, ValueError) as error:
-            told = str(error).splitlines()[0]
-            raise InputError(f"scheduler {address} does not answer ({told}); start one with: dask scheduler") from None
+            problem = str(error).splitlines()[0]
+            raise InputError(
+                f"scheduler {address} does not answer ({problem}); start one with: dask scheduler"
+            ) from None
         try:
             self._check_workers(address, context.version)
         except InputError:
@@ -96,14 +98,14 @@ class Dask:
     def _check_workers(self, address: str | None, wanted: str) -> None:
         """Raise InputError unless there are workers, and all and the scheduler have this version of Shardscope."""
         try:
-            found = {"scheduler": self._client.run_on_scheduler(version), **self._client.run(version)}
+            versions = {"scheduler": self._client.run_on_scheduler(version), **self._client.run(version)}
         except Exception as error:  # whatever a machine without Shardscope says
             raise InputError(f"scheduler {address} or a worker lacks Shardscope ({error}); install it there") from None
-        if len(found) == 1:
+        if len(versions) == 1:
             raise InputError(f"scheduler {address} has no workers; start one with: dask worker {address}")
-        for worker, has in found.items():
-            if has != wanted:
-                raise InputError(f"{worker} has Shardscope {has}, here it is {wanted}; install the same")
+        for worker, worker_version in versions.items():
+            if worker_version != wanted:
+                raise InputError(f"{worker} has Shardscope {worker_version}, here it is {wanted}; install the same")
 
     def submit(self, point: Point) -> Future[PointResult]:
         future: Future[PointResult] = self._executor.submit(evaluate, self._context, point)

@@ -88,10 +88,10 @@ def evaluate(context: SweepContext, point: Point) -> PointResult:
         status = DROPPED if dropped else DONE
         return PointResult(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
     except ShardscopeError as error:
-        status, told = INFEASIBLE, str(error)
+        status, reason = INFEASIBLE, str(error)
     except Exception as error:
-        status, told = FAILED, f"{type(error).__name__}: {error}"
-    return PointResult(number=point.number, status=status, error=" ".join(told.split()), seconds=clock.seconds)
+        status, reason = FAILED, f"{type(error).__name__}: {error}"
+    return PointResult(number=point.number, status=status, error=" ".join(reason.split()), seconds=clock.seconds)
 
 
 def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
@@ -124,8 +124,8 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
     plan = make_plan(context, values)
     clock.end("partition")
-    if context.must_fit and (told := _cannot_fit(profile, cluster, plan)):
-        return {}, told
+    if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
+        return {}, reason
     graph = lower(profile, cluster, plan)
     clock.end("lower")
     timeline = simulate(graph, cluster)
@@ -140,9 +140,9 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     """Keyword arguments of `partition`: how the step is made, and the strategy's own options."""
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
-    found: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
+    options: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
-    return found | {"synchronisation": replace(Synchronisation(), **changes)}
+    return options | {"synchronisation": replace(Synchronisation(), **changes)}
 
 
 def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:

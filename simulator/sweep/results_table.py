@@ -40,7 +40,7 @@ class ResultsTable:
             self._open(points, version, resume)
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            raise self._told(error) from None
+            raise self._input_error(error) from None
         except InputError:
             self._connection.close()
             raise
@@ -72,7 +72,7 @@ class ResultsTable:
                 self._connection.execute(f"INSERT OR REPLACE INTO timing VALUES ({slots})", seconds)
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            raise self._told(error) from None
+            raise self._input_error(error) from None
 
     def _open(self, points: Points, version: str, resume: bool) -> None:
         identity = identity_of(points, version)
@@ -88,11 +88,11 @@ class ResultsTable:
                 f"output {self._folder} holds a sweep ({count - left:,} of {count:,} points run): "
                 "add --resume to run the rest, or name another folder"
             )
-        found = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
+        stored = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
         for what in identity:
-            if found[what] != identity[what]:
+            if stored[what] != identity[what]:
                 raise InputError(
-                    f"output {self._folder} holds a sweep of another {what} ({found[what]}, now {identity[what]}): "
+                    f"output {self._folder} holds a sweep of another {what} ({stored[what]}, now {identity[what]}): "
                     "resume with what it was started with, or name another folder"
                 )
 
@@ -113,7 +113,7 @@ class ResultsTable:
         connection.executemany(f"INSERT INTO points ({names}) VALUES ({slots})", _rows(points, version))
         connection.execute("COMMIT")
 
-    def _told(self, error: sqlite3.DatabaseError) -> InputError:
+    def _input_error(self, error: sqlite3.DatabaseError) -> InputError:
         return InputError(
             f"output {self._folder}: {error}; what was written before is kept, and --resume runs the rest"
         )

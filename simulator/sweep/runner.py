@@ -45,7 +45,7 @@ def _run_together(waiting: deque[Point], engine: Engine, record: Record) -> list
             else:
                 raise InputError(f"the workers cannot go on ({_line(error)}); --resume runs the rest")
         record(finished)
-    return sorted(lost, key=lambda one: one[0].number)
+    return sorted(lost, key=lambda lost_point: lost_point[0].number)
 
 
 def _run_alone(point: Point, engine: Engine, reason: str) -> PointResult:
@@ -54,8 +54,8 @@ def _run_alone(point: Point, engine: Engine, reason: str) -> PointResult:
         if not isinstance(future.exception(), engine.lost):
             return future.result()
         reason = str(future.exception())
-    told = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
-    return PointResult(number=point.number, status=FAILED, error=told)
+    reason_words = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
+    return PointResult(number=point.number, status=FAILED, error=reason_words)
 
 
 def _error(future: Future[PointResult]) -> BaseException | None:

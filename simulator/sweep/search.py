@@ -86,7 +86,7 @@ class PlanSearch:
     @property
     def best(self) -> ScoredPlan | None:
         """The best plan so far."""
-        return min(self.tally.best.values(), key=lambda found: found.score, default=None)
+        return min(self.tally.best.values(), key=lambda scored: scored.score, default=None)
 
     @property
     def bound(self) -> float:
@@ -134,9 +134,9 @@ class PlanSearch:
         except InputError:
             self.tally.infeasible += 1
             return
-        found = self._judge(plan, cluster, self.best.score if self.best else inf)
-        if found and found.score < self._score(name):
-            self.tally.best[name] = found
+        candidate = self._judge(plan, cluster, self.best.score if self.best else inf)
+        if candidate and candidate.score < self._score(name):
+            self.tally.best[name] = candidate
             self._watch(self.tally)
 
     def _score(self, name: str) -> float:
@@ -182,9 +182,9 @@ class PlanSearch:
                 break
             now = self.tally.best[name]
             plan = change(now.plan)
-            found = None if plan is None else self._judge(plan, now.cluster, now.score)
-            if found and found.score < now.score:
-                self.tally.best[name] = replace(found, refined=True)
+            candidate = None if plan is None else self._judge(plan, now.cluster, now.score)
+            if candidate and candidate.score < now.score:
+                self.tally.best[name] = replace(candidate, refined=True)
                 self._watch(self.tally)
                 gained = True
         return gained
@@ -225,12 +225,12 @@ def _with_bucket(plan: Plan, factor: float) -> Plan:
 
 def _blocks(profile: Profile) -> list[list[int]]:
     """Positions of the layers, cut before every layer with parameters: what follows one is best kept with it."""
-    found: list[list[int]] = []
+    blocks: list[list[int]] = []
     for position, layer in enumerate(profile.layers):
-        if layer.parameter_bytes or not found:
-            found.append([])
-        found[-1].append(position)
-    return found
+        if layer.parameter_bytes or not blocks:
+            blocks.append([])
+        blocks[-1].append(position)
+    return blocks
 
 
 def _moved(plan: Plan, profile: Profile, block: Sequence[int], end: int) -> Plan | None:
@@ -238,8 +238,8 @@ def _moved(plan: Plan, profile: Profile, block: Sequence[int], end: int) -> Plan
     step = -1 if end == block[0] else 1
     names = [layer.name for layer in profile.layers]
     beyond = names[:end][::-1] if step < 0 else names[end + 1 :]
-    mine = {plan.placements[names[position]] for position in block}
-    other = next((plan.placements[name] for name in beyond if plan.placements[name] not in mine), None)
+    present = {plan.placements[names[position]] for position in block}
+    other = next((plan.placements[name] for name in beyond if plan.placements[name] not in present), None)
     if other is None:
         return None
     return replace(plan, placements={**plan.placements, **{names[position]: other for position in block}})
