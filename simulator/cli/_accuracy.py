@@ -14,7 +14,7 @@ from simulator.units import format_time
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.convergence.curves import Curves, Interval
-    from simulator.convergence.time_to_accuracy import Reached
+    from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -43,13 +43,13 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
     return curves
 
 
-def judged(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> Reached:
-    from simulator.convergence.time_to_accuracy import reached_by
+def cost_to_accuracy(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> CostToAccuracy:
+    from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
 
-    return reached_by(curves, target, profile, cluster, done.plan, done.report)
+    return plan_cost_to_accuracy(curves, target, profile, cluster, done.plan, done.report)
 
 
-def print_reached(curves: Curves, reached: Mapping[str, Reached]) -> None:
+def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None:
     """One row per strategy, in the order given."""
     rows = list(reached.values())
     if not rows:
@@ -69,7 +69,7 @@ def print_reached(curves: Curves, reached: Mapping[str, Reached]) -> None:
         )
 
 
-def _cells(row: Reached, costs: Sequence[bool]) -> list[str]:
+def _cells(row: CostToAccuracy, costs: Sequence[bool]) -> list[str]:
     batch, samples = row.regime.batch_size, row.samples.interval
     cells = [
         str(batch),

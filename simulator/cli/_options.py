@@ -68,9 +68,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help=f"collective that sums gradients (default ring): {', '.join(COLLECTIVES)}; ps adds a server if none is",
     )
     add_gradients(step)
-    step.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
-    )
+    step.add_argument("--seed", metavar="N", type=int, default=0, help="seed of randomised strategies (default 0)")
 
 
 def add_overrides(machine: argparse._ActionsContainer) -> None:
@@ -94,10 +92,10 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
-    """The options of gradient synchronisation and the optimizer, but for who sums the gradients."""
+    """The options of gradient synchronisation and the optimizer, but for the collective."""
     from simulator.plan import OPTIMIZERS
 
-    step.add_argument("--bucket", metavar="SIZE", help="gradients sent together (default 25MiB)")
+    step.add_argument("--bucket", metavar="SIZE", help="bytes of gradients per bucket (default 25MiB)")
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
     step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
     step.add_argument(
@@ -106,7 +104,9 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     step.add_argument(
         "--compression-cost", metavar="TIME", help="what compressing 1 GB of gradients takes a device, e.g. 5ms"
     )
-    step.add_argument("--optimizer", choices=OPTIMIZERS, help="decides the state kept in memory (default momentum)")
+    step.add_argument(
+        "--optimizer", choices=OPTIMIZERS, help="decides the optimizer state in memory (default momentum)"
+    )
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
@@ -115,7 +115,10 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
         name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **given
     )
     parser.add_argument(
-        "--devices", metavar="N", type=count, help="how many, filling nodes in order (default: the preset's, or all)"
+        "--devices",
+        metavar="N",
+        type=count,
+        help="number of devices, filling nodes in order (default: the preset's, or all)",
     )
     parser.add_argument("--servers", metavar="K", type=count, help="parameter servers to add to a preset")
 

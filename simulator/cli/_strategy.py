@@ -15,7 +15,10 @@ _OWN = {"batch_size", "synchronisation", "optimizer_state", "seed", "progress", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     strategy = parser.add_argument_group("strategy")
     strategy.add_argument(
-        "--effort", metavar="X", type=_options.positive, help="search X times as much, where the strategy searches"
+        "--effort",
+        metavar="X",
+        type=_options.positive,
+        help="search effort relative to the default, for strategies that search",
     )
     strategy.add_argument(
         "--set", metavar="NAME=VALUE", type=_options.assignment, action="append", default=[],

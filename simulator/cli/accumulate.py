@@ -1,8 +1,8 @@
-"""Train with a batch larger than the devices hold: micro-batches, accumulation steps, their time and memory.
+"""Gradient accumulation: step time and peak memory of a large batch by number of micro-batches.
 
     shardscope accumulate vgg16 --cluster t4-g4dn --devices 1 --batch-size 512 --memory 8GiB
 
-With --workers 8, the step has the mathematics of 8 devices, whatever number there are.
+With --workers 8 the step has the gradients of data parallelism over 8 devices, however many there are.
 """
 
 from __future__ import annotations

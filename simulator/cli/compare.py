@@ -1,8 +1,8 @@
-"""Rank strategies by the simulated time of one training step, or of a training to an accuracy.
+"""Rank partitioning strategies by simulated step time, or by time to accuracy.
 
     shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
 
-A strategy that cannot be built for this network and machine stands in the table with the reason.
+A strategy that cannot be built for this network and cluster is listed with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.convergence.time_to_accuracy import Reached
+    from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--microbatches", metavar="M", type=_options.count,
-        help="equal parts of a batch, for the strategies that pipeline them",
+        help="micro-batches per batch, for strategies that pipeline",
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
-    reached: dict[str, Reached] = {}
+    reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
     for name in names:
         try:
             result = simulated(name, profile, cluster, args)
             if curves is not None:
-                reached[name] = _accuracy.judged(result, curves, args.to_accuracy, profile, cluster)
+                reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
             done[name] = result
         except (InputError, MissingExtraError) as error:
             failed[name] = str(error)

@@ -1,9 +1,9 @@
-"""Run a plan for real, one process per device on this machine, and compare with the simulation (needs torch).
+"""Execute a plan with one process per device on this machine and compare it with the simulation (needs torch).
 
 Shardscope's own executor runs any plan; data parallelism and pipelines also run as users run them (--via).
 In the network lab (the default where there is root and iproute2) the links have the rates of the cluster; over
 loopback they have none. The profile should be one captured on this machine, the cluster one that `shardscope calibrate`
-measured: what the simulator is told decides how right it can be.
+measured: a prediction is as good as its inputs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
     parser.add_argument("--model", metavar="NAME", help="the network in the zoo (default: the plan's model)")
-    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="steps that count (default 10)")
+    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="measured steps (default 10)")
     parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
     parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")

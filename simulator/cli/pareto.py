@@ -1,6 +1,8 @@
-"""Show the points of a sweep that no other point beats in both of two columns.
+"""Show the Pareto front of a sweep in two columns.
 
-shardscope pareto DIR --x step_s --y peak_memory_bytes --output front.html
+A point is on the front when no other point beats it in one column without losing in the other.
+
+    shardscope pareto DIR --x step_s --y peak_memory_bytes --output front.html
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Write one standalone HTML file that shows a step under one or several strategies; it needs no server.
+"""Write a standalone HTML report of the step under one or several strategies.
 
-The same figures as the dashboard's, the timeline included. Strategies that cannot be built for this network and
-machine stand in the file with the reason.
+The file needs no server and has the figures of the dashboard, the timeline included. Strategies that cannot be built
+for this network and cluster are listed with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument("--strategies", metavar="NAMES", default="data,pipeline,hypergraph", help="names with commas")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     parser.add_argument("--output", metavar="FILE", default="report.html", help="default report.html")
     _strategy.add_arguments(parser)
 

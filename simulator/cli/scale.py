@@ -1,4 +1,4 @@
-"""Data parallelism on more and more devices: throughput, cost and the bottleneck by name.
+"""Scaling study of data parallelism: throughput, cost and bottleneck by number of devices.
 
     shardscope scale vgg16 --cluster gcp-v100 --devices 1..32 --sync ring,ps
 

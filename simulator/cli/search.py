@@ -1,7 +1,7 @@
-"""Find a good plan without a grid, and say how far it may be from the best that is possible.
+"""Search all strategies for the best plan and bound how far it is from the optimum.
 
-Tries every strategy, drops plans that a bound rules out, refines the promising ones, until nothing gains or the budget
-is spent. The best so far is what is printed, also after Ctrl-C.
+Simulates plans of every strategy, prunes those that a lower bound rules out and refines the best until no change helps
+or the budget is spent. Prints the best plan so far, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument(
         "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
-        help="what to make small; cost may leave devices unused (default step)",
+        help="what to minimise; cost may leave devices unused (default step)",
     )  # fmt: skip
     parser.add_argument("--budget", metavar="TIME", default="60s", help="time to search (default 60s)")
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")

@@ -1,4 +1,4 @@
-"""Simulate one training step under one plan and report what it costs.
+"""Simulate one training step under one plan: time, communication, memory, bottleneck.
 
 The plan comes from a strategy (--strategy) or from a file (--plan), in which case the other options of the
 training step override what the file says.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     plan = parser.add_argument_group("plan").add_mutually_exclusive_group(required=True)
-    plan.add_argument("--strategy", metavar="NAME", help="who splits the network: data, model, pipeline, ...")
+    plan.add_argument("--strategy", metavar="NAME", help="partitioning strategy: data, model, pipeline, ...")
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     noise = parser.add_argument_group("noise")
     noise.add_argument(
         "--jitter", metavar="X", type=_options.positive, default=0.0,

@@ -1,4 +1,4 @@
-"""Run every combination of strategies, machines and parameters that a file names.
+"""Simulate every combination of strategies, clusters and parameters in a sweep file.
 
     shardscope sweep SWEEP.yaml --output DIR
 

@@ -1,4 +1,4 @@
-"""Run real training on a shaped network of this machine and say how wrong the simulator is (needs root and torch).
+"""Predict real training runs on a shaped network, make them, and report the error (needs root and torch).
 
 Calibrates links and profiles networks once, predicts every run from those alone, makes the run, prints the error.
 Results are stored as they come; the same command goes on where it was broken off.
