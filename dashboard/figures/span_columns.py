@@ -10,7 +10,7 @@ import numpy as np
 from dashboard.figures.style import KINDS, short_names
 from simulator.cluster import Cluster
 from simulator.report.critical_path import binding_chain
-from simulator.report.time_spans import union
+from simulator.report.time_spans import spread, union
 from simulator.run import Run
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.units import format_bytes, format_time
@@ -52,18 +52,15 @@ def encode(run: Run, cluster: Cluster) -> bytes:
 
 def utilisation(run: Run, workers: int, bins: int = BINS) -> Floats:
     """Share of the workers that compute, in equal parts of the step; shape (bins,)."""
-    graph, edges = run.graph, np.linspace(0.0, run.report.step_s, bins + 1)
-    spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)
-    covered = np.zeros(bins + 1)
+    graph, width_s = run.graph, run.report.step_s / bins
+    if not width_s:
+        return np.zeros(bins)
+    edges_s = np.linspace(0.0, run.report.step_s, bins + 1)
+    spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)  # (tasks, 2)
+    computed_s = np.zeros(bins)
     for device in range(workers):
-        busy = union(spans[(graph.route < 0) & (graph.device == device)])
-        if len(busy):
-            before = np.concatenate([[0.0], np.cumsum(busy[:, 1] - busy[:, 0])])
-            points = np.concatenate([[0.0], busy.ravel(), [max(run.report.step_s, busy[-1, 1])]])
-            covered += np.interp(edges, points, np.repeat(before, 2))
-    width = run.report.step_s / bins
-    found: Floats = np.clip(np.diff(covered) / (width * workers), 0.0, 1.0) if width else np.zeros(bins)
-    return found
+        computed_s += spread(union(spans[(graph.route < 0) & (graph.device == device)]), edges_s)
+    return np.clip(computed_s / (width_s * workers), 0.0, 1.0)
 
 
 def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import causes
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
-from dashboard.state.convergence import courses, has_curves
+from dashboard.state.convergence import accuracy_curves, has_curves
 from dashboard.state.inventory import label
 from dashboard.state.measures import shares
 from dashboard.state.store import Outcome, Store
@@ -153,7 +153,7 @@ def _accuracy(store: Store, present: Outcome) -> list[Any]:
     """When each strategy reaches which accuracy, where the network's convergence was measured."""
     if not has_curves(present):
         return []
-    curves = courses(store, present.configuration)
+    curves = accuracy_curves(store, present.configuration)
     target = next((curve.reached.target for curve in curves if curve.reached is not None), None)
     drawn = _with(graph("accuracy-graph", 340, "Accuracy over simulated time; the table beside it holds the targets"),
                   accuracy_over_time(curves, target))  # fmt: skip

@@ -28,7 +28,7 @@ from dashboard.state.configuration import (
     Configuration,
     from_values,
 )
-from dashboard.state.convergence import Course, courses, has_curves
+from dashboard.state.convergence import AccuracyCurve, accuracy_curves, has_curves
 from dashboard.state.inventory import label
 from dashboard.state.measures import (
     BUBBLE,
@@ -67,10 +67,10 @@ __all__ = [
     "PARAMETERS",
     "RUNNING",
     "SHIPPED",
+    "AccuracyCurve",
     "Advice",
     "Block",
     "Configuration",
-    "Course",
     "Group",
     "Outcome",
     "ScenarioResults",
@@ -81,11 +81,11 @@ __all__ = [
     "Stored",
     "Sweep",
     "Sweeps",
+    "accuracy_curves",
     "advise",
     "at_hand",
     "bundled",
     "configuration_of",
-    "courses",
     "folded",
     "from_values",
     "grouped",

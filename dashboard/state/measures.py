@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.metrics import PHASES, traffic_matrix
 from simulator.report.time_spans import length, union
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
-
-PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +57,8 @@ def shares(run: Run, cluster: Cluster) -> Shares:
 
 def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
     """Bytes from device i to device j, shape (devices, devices), of one phase or (None) of all."""
-    graph, count = run.graph, len(cluster.devices)
-    matrix = np.zeros((count, count))
-    mine = graph.is_transfer if phase is None else graph.kind == PHASES[phase]
-    sizes = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
-    for size, route in zip(sizes, graph.routes, strict=True):
-        for pair in route.pairs if size else ():
-            matrix[pair] += size
-    return matrix
+    kinds = PHASES.values() if phase is None else (PHASES[phase],)
+    return traffic_matrix(run.graph, len(cluster.devices), kinds)
 
 
 def layer_loads(run: Run, cluster: Cluster) -> Floats:

@@ -163,10 +163,10 @@ class Curves:
         return _stale(self, target, regime)
 
 
-def course(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
+def accuracy_curve(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
     """(samples, accuracy over the trials) from the start until the last trial ended, for a plot over time.
 
-    Where the regime was not measured, the course of the nearest batch size of its method, stretched so that it reaches
+    Where the regime was not measured, the curve of the nearest batch size of its method, stretched so that it reaches
     `target` after as many samples. Raises InputError as `Curves.samples_to` does.
     """
     expected = curves.samples_to(target, regime).interval.median

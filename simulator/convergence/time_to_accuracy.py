@@ -24,7 +24,7 @@ def regime_of(profile: Profile, plan: Plan) -> Regime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class CostToAccuracy:
     """When a plan reaches a target accuracy, and what that costs; None without prices, or without stated power."""
 
     target: float
@@ -39,13 +39,15 @@ class Reached:
         return {key: _finite(value) for key, value in asdict(self).items()}
 
 
-def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float) -> Reached:
+def cost_to_accuracy(
+    curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float
+) -> CostToAccuracy:
     """A plan of `regime` that trains `samples_per_s` on `cluster`. Raises InputError as `Curves.samples_to` does."""
     samples = curves.samples_to(target, regime)
     seconds = samples.interval.scaled(1 / samples_per_s)
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     powers = [device.watts for device in cluster.devices if device.watts is not None]
-    return Reached(
+    return CostToAccuracy(
         target=target,
         regime=regime,
         samples=samples,
@@ -55,9 +57,11 @@ def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, sam
     )
 
 
-def reached_by(curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report) -> Reached:
+def plan_cost_to_accuracy(
+    curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report
+) -> CostToAccuracy:
     """When `plan`, whose simulated step is `run`, reaches the target."""
-    return reached(curves, target, regime_of(profile, plan), cluster, run.samples_per_s)
+    return cost_to_accuracy(curves, target, regime_of(profile, plan), cluster, run.samples_per_s)
 
 
 def _finite(value: Any) -> Any:
