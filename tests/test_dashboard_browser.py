@@ -415,7 +415,7 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
     page.reload()
     page.wait_for_selector("#compared >> text=longest over prediction")
     choose(page, "against", "the baseline")
-    page.wait_for_selector("#compared >> text=What was changed")
+    page.wait_for_selector("#compared >> text=Changed controls")
     page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
     page.wait_for_selector("#execution-problem >> text=not a numpy archive")
 

@@ -153,7 +153,7 @@ def _placed(run: Run) -> tuple[Ints, Ints]:
         for device in {pair[1] for pair in route.pairs}:
             tasks.append(carried)
             lanes.append(np.full(len(carried), 2 * device + 1))
-    return np.concatenate(tasks), np.concatenate(lanes)
+    return np.concatenate(tasks), np.concatenate(lanes)  # (spans,) each
 
 
 def _header(run: Run, cluster: Cluster, lanes: Ints) -> bytes:

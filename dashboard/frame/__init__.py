@@ -9,7 +9,7 @@ routes      what the browser fetches beside callbacks: the timeline's spans and 
 security    what the server lets in and what browsers may do with what it sends
 shell       what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
             shows
-upload_field  a field to drop a file on, what becomes of the file, and what to say of one that is refused
+upload_field  a field to drop a file on, its callback, and the message about a file that is refused
 """
 
 from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, tiles

@@ -1,4 +1,4 @@
-"""A field to drop a file on, what becomes of the file, and what to say of one that is refused."""
+"""A field to drop a file on, its callback, and the message about a file that is refused."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from simulator.units import format_bytes, format_time
 
 
 def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
+    """The key figures, each with its difference to the baseline `before`."""
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
@@ -26,6 +27,7 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
 
 
 def badge(outcome: Outcome) -> Any:
+    """Whether the plan runs and fits, how many tasks it has and how long its simulation took."""
     if outcome.run is None:
         return dmc.Badge("infeasible", color="red", variant="light")
     report = outcome.run.report
@@ -38,6 +40,7 @@ def badge(outcome: Outcome) -> Any:
 
 
 def verdict(outcome: Outcome) -> Any:
+    """Why a configuration cannot run or does not fit into memory; None where it does."""
     reason = outcome.reason or (outcome.run.report.verdict if outcome.run else "")
     if not reason:
         return None
@@ -46,6 +49,7 @@ def verdict(outcome: Outcome) -> Any:
 
 
 def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
+    """The pinned baseline in a few words."""
     if before is None:
         return "no baseline pinned"
     now = before.configuration
@@ -62,6 +66,7 @@ def offered(advice: Advice, outcome: Outcome) -> list[SimulatedMove]:
 
 
 def advice_line(advice: Advice, outcome: Outcome, offered: list[SimulatedMove]) -> Any:
+    """The largest loss of the step, and a button for each change that is offered."""
     if advice.note:
         text = [f"{advice.note}."]
     elif not offered:
@@ -90,6 +95,7 @@ def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
 
 
 def task_detail(outcome: Outcome, task: int) -> Any:
+    """When a task ran, and a button for the task that it waited for."""
     assert outcome.run is not None and outcome.cluster is not None
     description = span_columns.describe_task(outcome.run, outcome.cluster, task)
     facts = " · ".join(f"{label} {value}" for label, value in description["facts"].items())
@@ -107,6 +113,7 @@ def task_detail(outcome: Outcome, task: int) -> Any:
 
 
 def layer_detail(run: Run, layer: int) -> Any:
+    """Compute time of a layer, and the bytes that it sends and synchronises."""
     use = run.report.layers[layer]
     seconds = transfer_seconds(run, layer)
     parts = [f"computes {format_time(use.compute_s)}"]
@@ -124,6 +131,7 @@ def layer_detail(run: Run, layer: int) -> Any:
 
 
 def device_detail(run: Run, device: int) -> Any:
+    """Where a device's step goes, its traffic and its peak memory."""
     use = run.report.devices[device]
     text = (
         f" — computes {format_time(use.compute_s)} ({use.utilisation:.0%}), waits "

@@ -38,7 +38,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two: what it is called, what it came to, and what the timeline's address adds to its query."""
+    """One of the two runs: its name, its outcome, and what the timeline's address adds to its query."""
 
     name: str
     outcome: Outcome
@@ -46,6 +46,7 @@ class Side:
 
     @property
     def title(self) -> str:
+        """Strategy, number of devices and cluster."""
         now = self.outcome.configuration
         return f"{now.strategy} on {now.devices} × {label(now.cluster)}"
 
@@ -87,7 +88,7 @@ def _page(store: Store, now: Configuration, baseline: Configuration | None, own:
     options = _options(store)
     asked = own.get("against", BASELINE)
     against = asked if asked in [option["value"] for option in options] else BASELINE
-    gone = "" if against == asked else f"The run {label(asked)} is not at hand; drop its file again."
+    gone = "" if against == asked else f"The run {label(asked)} is no longer kept; upload its file again."
     base = baseline or replace(now, strategy="data", microbatches=None)
     unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
     choice = dmc.Select(
@@ -141,7 +142,7 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
              controls=[legend()], formats=()),
         dmc.SimpleGrid([
             left,
-            card("results", "What became of it", [_table(rows, names)], formats=()),
+            card("results", "Results", [_table(rows, names)], formats=()),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         card("both-split", "Where the step goes", [_with(split, _split(both))]),
         *accuracy,
@@ -170,7 +171,7 @@ def _accuracy(store: Store, present: Outcome) -> list[Any]:
 
 def _settings(before: Side, after: Side, names: tuple[str, str]) -> Any:
     changed = settings(before.outcome.configuration, after.outcome.configuration)
-    return card("settings", "What was changed", [_table(changed, names)], formats=())
+    return card("settings", "Changed controls", [_table(changed, names)], formats=())
 
 
 def _task_by_task(compared: Comparison, execution: Execution) -> Any:

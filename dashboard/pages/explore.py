@@ -1,4 +1,4 @@
-"""Explore: change a control and see what becomes of the step."""
+"""Explore: the step of one configuration, simulated whenever a control changes."""
 
 from __future__ import annotations
 

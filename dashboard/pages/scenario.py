@@ -1,4 +1,4 @@
-"""Scenario: a job whose devices join, leave, vanish and slow down; throughput over time and what each event cost."""
+"""Scenario: a job over membership changes; throughput over time and the cost of each event."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
     )
     def show(key: str | None, policy: str, incident: str | None) -> tuple[Any, ...]:
         if not key:
-            return "No scenario is at hand: drop one here.", [], message("no scenario"), [], None, None
+            return "There is no scenario: upload one here.", [], message("no scenario"), [], None, None
         try:
             simulated = results.get(key)
         except ShardscopeError as error:
@@ -104,7 +104,7 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
             dcc.Store(id="own-names", data=["scenario", "policy", "incident"]),
             dcc.Store(id="incident", data=own.get("incident")),
             dmc.Group([
-                html.H1("Scenario: devices come and go", className="page-title"),
+                html.H1("Scenario: membership changes", className="page-title"),
                 dmc.Group([which, drop("scenario-upload", "a scenario", ".yaml")], align="end", gap="sm"),
             ], justify="space-between", align="end"),
             html.Div(id="scenario-problem", role="alert"),
@@ -130,7 +130,7 @@ def _summary(simulated: SimulatedScenario) -> str:
 
 
 def _kpis(simulated: SimulatedScenario, policy: str) -> list[Kpi]:
-    """What the policy came to, with the difference to the other."""
+    """Totals of the policy, each with its difference to the other."""
     account = simulated.accounts[policy]
     name, other = next((name, compared) for name, compared in simulated.accounts.items() if name != policy)
     again = account.lost_samples + account.repeated_samples

@@ -10,7 +10,7 @@ inventory      profiles, clusters, runs ... that pages can name: those the serve
 measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
                which shard
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
-store          profiles, and what configurations of them come to: simulated once, then remembered. No Dash here
+store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
 sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
                No Dash here
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash

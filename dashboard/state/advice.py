@@ -14,12 +14,12 @@ from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 
 MOST_TASKS = 20_000
-"""A step with more tasks than this is not re-simulated a dozen times behind the user's back."""
+"""A step with more tasks than this is not re-simulated a dozen times for advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One change in words, what it leads to, and whether it costs money instead of a setting."""
+    """A single change in words, the configuration after it, and whether it needs other hardware."""
 
     words: str
     configuration: Configuration
@@ -28,7 +28,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMove:
-    """A move with the step that it leads to, as simulated."""
+    """A move with the simulated step, in seconds, and whether it fits into memory."""
 
     move: Move
     step_s: float
@@ -52,7 +52,7 @@ class Advice:
 
     @property
     def hardware(self) -> SimulatedMove | None:
-        """The best change that has to be bought."""
+        """The best change of the hardware."""
         return next((simulated for simulated in self.helpful if simulated.move.hardware), None)
 
 

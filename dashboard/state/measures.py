@@ -80,9 +80,9 @@ def transfer_seconds(run: Run, layer: int) -> float:
 def _device_seconds(run: Run, device: int) -> Floats:
     """Seconds of `device` by NAMES."""
     graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
-    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     busy = union(spans[(graph.route < 0) & (graph.device == device)])
-    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]
+    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]  # (tasks,)
     seen, covered = busy, length(busy)
     exposed = []
     for kind in PHASES.values():

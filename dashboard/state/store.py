@@ -1,4 +1,4 @@
-"""Profiles, and what configurations of them come to: simulated once, then remembered. No Dash here."""
+"""The inputs that pages can name, and configurations of them, each simulated once. No Dash here."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _REMEMBERED_TASKS = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a configuration came to: a run, or the reason why there is none.
+    """The simulation of a configuration: a run, or the reason why there is none.
 
-    usual: the cluster before its links and speed were changed. took_s: seconds of computing it.
+    usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of the simulation.
     """
 
     configuration: Configuration
@@ -77,16 +77,16 @@ class Store:
         return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
     def read(self, query: str) -> tuple[Configuration, list[str]]:
-        """The configuration of a URL query, of a profile that is at hand, and what had to be changed about it."""
+        """The configuration of a URL query, of a known profile and cluster, and what had to be changed about it."""
         configuration, problems = from_query(query, self.default())
         try:
             profile = self.profiles.resolve(configuration.profile)
         except UnknownNameError as error:
             return replace(configuration, profile=self.default().profile), [*problems, str(error)]
         if profile != configuration.profile and "@" in configuration.profile:
-            problems.append(f"the profile of the link is not at hand; using {profile}")
+            problems.append(f"the profile of the link is not kept here; using {profile}")
         if configuration.cluster not in catalogue.presets() and configuration.cluster not in self.clusters.everything():
-            problems.append(f"the cluster {configuration.cluster} is not at hand: drop its file again")
+            problems.append(f"the cluster {configuration.cluster} is not kept here: drop its file again")
             configuration = replace(configuration, cluster=self.default().cluster)
         return replace(configuration, profile=profile), problems
 
@@ -118,7 +118,7 @@ class Store:
         return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
-        """What an execution of the configuration's plan came to, in place of its simulation, and the two compared.
+        """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.
 
         Without a comparison, the outcome has the reason. Raises UnknownNameError.
         """

@@ -34,10 +34,12 @@ class Group:
 
     @property
     def mean_absolute_error(self) -> float:
+        """Of the predicted steps, as a ratio to the actual ones."""
         return sum(abs(outcome.error) for outcome in self.outcomes) / len(self.outcomes)
 
     @property
     def bias(self) -> float:
+        """Mean signed error: below 0 is predicted too fast."""
         return sum(outcome.error for outcome in self.outcomes) / len(self.outcomes)
 
 

@@ -1,6 +1,6 @@
 """Numbers in words: the row of key figures, two runs compared.
 
-comparison  two runs side by side as rows of a table: what each came to, the difference, and whether it is welcome
+comparison  two runs side by side as rows of a table, with the difference and whether it is an improvement
 kpis        the six numbers on top, each with its difference to the baseline
 """
 

@@ -1,4 +1,4 @@
-"""Two runs side by side as rows of a table: what each came to, the difference, and whether it is welcome."""
+"""Two runs side by side as rows of a table, with the difference and whether it is an improvement."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def settings(before: Configuration, after: Configuration) -> list[ComparedQuanti
 
 
 def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
-    """What differs in the outcome, device time by use included; empty unless both ran."""
+    """The quantities of both outcomes, device time by use included; empty unless both ran."""
     if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
         return []
     old, new = before.run.report, after.run.report
@@ -68,7 +68,7 @@ def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
 
 
 def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
-    """What an actual run of a plan tells beside its prediction: time alone, as the rest is the plan's."""
+    """The quantities of a prediction and of an actual run: times alone, as the rest is the plan's."""
     if predicted.run is None or actual.run is None or predicted.cluster is None or actual.cluster is None:
         return []
     old, new = predicted.run.report, actual.run.report

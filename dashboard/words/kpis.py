@@ -13,7 +13,7 @@ GOOD, BAD, SAME = "good", "bad", "same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpi:
-    """A number in words; change is "▼ 12.0 %" or empty, tone says whether that is welcome; hint explains it."""
+    """A key figure in words; change is "▼ 12.0 %" or empty, tone tells an improvement; hint explains it."""
 
     label: str
     value: str

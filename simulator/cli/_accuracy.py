@@ -44,6 +44,7 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
 
 
 def cost_to_accuracy(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> CostToAccuracy:
+    """When a simulated plan reaches `target`, and what that costs. Raises InputError."""
     from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
 
     return plan_cost_to_accuracy(curves, target, profile, cluster, done.plan, done.report)

@@ -90,6 +90,7 @@ def named(text: str) -> list[str]:
 
 
 def simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+    """A strategy's plan, simulated. Raises InputError where it cannot be built."""
     import partitioners
     from simulator.run import run as simulate
 

@@ -75,6 +75,7 @@ class Trial:
 
     @property
     def best(self) -> float:
+        """The highest accuracy at any point."""
         return max(accuracy for _, accuracy in self.points)
 
     def accuracy_at(self, samples: float) -> float:
@@ -101,6 +102,7 @@ class Interval:
     high: float
 
     def scaled(self, factor: float) -> Interval:
+        """All three times `factor`."""
         return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
 
 
@@ -115,7 +117,9 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """Measured trainings of one network on one data set: trials in many regimes, noise along one training.
+    """Measured trainings of one network on one data set.
+
+    target: accuracy that the trials aimed at. trials: in many regimes. noise: of gradients along one training.
 
     Raises InputError without trials.
     """
@@ -138,6 +142,7 @@ class Curves:
 
     @cached_property
     def by_regime(self) -> Mapping[Regime, tuple[Trial, ...]]:
+        """The trials of each regime, in the order of the file."""
         trials: dict[Regime, tuple[Trial, ...]] = {}
         for trial in self.trials:
             trials[trial.regime] = (*trials.get(trial.regime, ()), trial)

@@ -74,7 +74,7 @@ def fitted(batch_sizes: Sequence[float], samples: Sequence[float]) -> tuple[floa
     """
     require(len(set(batch_sizes)) >= 2, "batch_sizes", tuple(batch_sizes), "a curve needs at least 2 different ones")
     sizes, counts = np.asarray(batch_sizes, dtype=float), np.asarray(samples, dtype=float)
-    columns = np.stack([1 / counts, sizes / counts], axis=1)
+    columns = np.stack([1 / counts, sizes / counts], axis=1)  # (points, 2)
     least, slope = np.linalg.lstsq(columns, np.ones(len(sizes)), rcond=None)[0]
     if slope <= 0:
         return float(1 / np.mean(1 / counts)), inf

@@ -25,7 +25,11 @@ def regime_of(profile: Profile, plan: Plan) -> Regime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostToAccuracy:
-    """When a plan reaches a target accuracy, and what that costs; None without prices, or without stated power."""
+    """When a plan reaches a target accuracy, and what that costs.
+
+    samples: trained until then. seconds, dollars, joules: over the trials; dollars None without prices, joules None
+    without stated power.
+    """
 
     target: float
     regime: Regime
@@ -42,7 +46,10 @@ class CostToAccuracy:
 def cost_to_accuracy(
     curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float
 ) -> CostToAccuracy:
-    """A plan of `regime` that trains `samples_per_s` on `cluster`. Raises InputError as `Curves.samples_to` does."""
+    """The cost of a plan of `regime` with throughput `samples_per_s` on `cluster`.
+
+    Raises InputError as `Curves.samples_to` does.
+    """
     samples = curves.samples_to(target, regime)
     seconds = samples.interval.scaled(1 / samples_per_s)
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
@@ -60,7 +67,7 @@ def cost_to_accuracy(
 def plan_cost_to_accuracy(
     curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report
 ) -> CostToAccuracy:
-    """When `plan`, whose simulated step is `run`, reaches the target."""
+    """The cost of `plan`, whose simulated step is `run`. Raises InputError as `Curves.samples_to` does."""
     return cost_to_accuracy(curves, target, regime_of(profile, plan), cluster, run.samples_per_s)
 
 

@@ -2,11 +2,11 @@
 
 job              simulate a job over a scenario: steady steps between membership changes
 job_account      what a job did when over a scenario, and what each event cost
-movement         what must move when one plan takes over from another: pieces of parameters to devices that do not
+movement         what must move when one plan replaces another: pieces of parameters to devices that do not
                  hold them
 reconfiguration  what it costs to change the devices of a running job: each policy is a sum of named parts that can
                  be measured
-scenario         A training run whose devices change: what a scenario file says
+scenario         a job and its membership changes: what a scenario file says
 """
 
 from simulator.elastic.job import simulate_job

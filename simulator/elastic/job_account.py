@@ -82,10 +82,12 @@ class Account:
 
     @property
     def lost_samples(self) -> int:
+        """Samples in steps that were thrown away, trained again in the next step."""
         return sum(incident.lost_samples for incident in self.incidents)
 
     @property
     def repeated_samples(self) -> int:
+        """Samples that were trained again after going back to a checkpoint."""
         return sum(incident.repeated_samples for incident in self.incidents)
 
     def spent_s(self, what: str) -> float:
@@ -95,9 +97,9 @@ class Account:
     def throughput(self, intervals: int) -> tuple[Floats, Floats]:
         """(edges in s, shape (intervals + 1,); mean samples/s in each interval), pauses and repeated steps included."""
         edges_s = np.linspace(0.0, self.duration_s, intervals + 1)
-        moments = np.array([0.0, *(segment.end_s for segment in self.segments)])
+        moments = np.array([0.0, *(segment.end_s for segment in self.segments)])  # (segments + 1,)
         work = [segment.samples_per_s * (segment.end_s - segment.start_s) for segment in self.segments]
-        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))
+        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))  # samples, (intervals + 1,)
         return edges_s, np.diff(done) / np.diff(edges_s)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What must move when one plan takes over from another: pieces of parameters to devices that do not hold them.
+"""What must move when one plan replaces another: pieces of parameters to devices that do not hold them.
 
 A piece is an interval of a layer's output channels, cut wherever either plan cuts. It travels with its optimizer
-state, from devices that hold it to those that need it, along a binomial tree: whoever has it sends it on.
+state, from devices that hold it to those that need it, along a binomial tree: every device that has it sends it on.
 
     holders        0                       0 --> 1
     first round    0 --> 1        then     0 --> 2, 1 --> 3        and so on: 2^r copies after r rounds
@@ -55,6 +55,7 @@ class Movement:
 
     @property
     def bytes(self) -> float:
+        """Bytes of all messages together."""
         return sum(message.bytes for message in self.messages)
 
     def seconds(self, cluster: Cluster) -> float:
@@ -65,7 +66,7 @@ class Movement:
 def movement(
     profile: Profile, cluster: Cluster, old: Placed, new: Placed, available: Collection[int] | None = None
 ) -> Movement:
-    """What devices need under `new` and do not hold under `old`.
+    """The messages that bring every device what it needs under `new` and does not hold under `old`.
 
     available: the devices that can still send, by default all of the old plan's. Each piece comes from its holders
     by way of the nearest: to the device with the least transfer time first.

@@ -143,19 +143,29 @@ class _Tiled:
         return servers
 
     def _segments(self, profile: Profile) -> tuple[Floats, Floats]:
-        """Seconds of each worker before its last backward pass, and of that pass from bucket to bucket.
+        """Seconds of each worker before its last backward pass, shape (workers,), and of the segments of that pass
+        between buckets, shape (workers, buckets + 1).
 
         A worker computes without a pause, layers in order, so one task stands for all layers of a segment.
         """
-        passes = np.stack([pass_seconds(profile, self._plan, i) for i in range(len(profile.layers))])
-        speeds = np.array([self._cluster.devices[d].speed for d in self._group])
-        forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds
+        passes = np.stack(
+            [pass_seconds(profile, self._plan, i) for i in range(len(profile.layers))]
+        )  # (layers, passes, workers)
+        speeds = np.array([self._cluster.devices[d].speed for d in self._group])  # (workers,)
+        forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds  # (layers, workers)
         lead_s = forward.sum(axis=0) * self._plan.microbatches + backward.sum(axis=0) * (self._plan.microbatches - 1)
-        done = np.cumsum(backward[::-1], axis=0)[::-1]
-        ready = np.array([done[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets])
-        ends = np.concatenate([np.zeros((1, len(speeds))), np.maximum.accumulate(ready), done[:1]])
+        # Backward passes run from the last layer to the first: done[l] is when that of layer l ends.
+        done = np.cumsum(backward[::-1], axis=0)[::-1]  # (layers, workers)
+        ready = np.array(
+            [done[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets]
+        )  # (buckets, workers)
+        ends = np.concatenate(
+            [np.zeros((1, len(speeds))), np.maximum.accumulate(ready), done[:1]]
+        )  # (buckets + 2, workers)
         sizes = np.array([bucket.size_bytes for bucket in self._buckets] + [0.0])
-        compression_s = self._plan.synchronisation.compression_s_per_byte * np.divide.outer(sizes, speeds)
+        compression_s = self._plan.synchronisation.compression_s_per_byte * np.divide.outer(
+            sizes, speeds
+        )  # (buckets + 1, workers)
         return lead_s, (np.diff(ends, axis=0) + compression_s).T
 
     def _add_step(self, worker: int, step: int, slowdown: float, bound: int | None) -> list[int]:

@@ -25,7 +25,11 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a monitoring page would show of one device or one direction of one link, averaged over the step."""
+    """Means over the step of one device or one direction of one link, as a monitoring page shows them.
+
+    kind: the device's role or the link's tier. utilisation: share of the step that the device computes, or of the
+    link's bandwidth in use. peak_memory_bytes is 0 for links, bytes_per_s for devices.
+    """
 
     name: str
     kind: str
@@ -84,7 +88,7 @@ class ScalingStudy:
 
 
 def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingPoint]:
-    """The points of every architecture in turn, each over all numbers of devices.
+    """The points of every architecture in turn, each over the numbers of devices in `counts`.
 
     Raises InputError, e.g. when a device would get no sample.
     """

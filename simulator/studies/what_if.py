@@ -28,7 +28,10 @@ def gains(profile: Profile, cluster: Cluster, plan: Plan) -> list[Gain]:
 def gains_of(
     step_s: Callable[[Cluster], float], cluster: Cluster, resources: Collection[str] | None = None
 ) -> list[Gain]:
-    """The same for anything whose step on a cluster takes `step_s(cluster)` seconds; only for `resources` if given."""
+    """As `gains`, of anything whose step on a cluster takes `step_s(cluster)` seconds.
+
+    resources: the ones to double, by default all.
+    """
     before_s = step_s(cluster)
     gains = []
     for change, resource, faster in _doubled(cluster):

@@ -36,10 +36,12 @@ class Chart:
 
     @property
     def x_log(self) -> bool:
+        """Whether the x axis is logarithmic."""
         return _is_log([value for series in self.series for value in series.x])
 
     @property
     def y_log(self) -> bool:
+        """Whether the y axis is logarithmic."""
         return _is_log([value for series in self.series for value in series.y])
 
 

@@ -29,9 +29,11 @@ class Engine(Protocol):
     retries: int
     lost: tuple[type[BaseException], ...]
 
-    def submit(self, point: Point) -> Future[PointResult]: ...
+    def submit(self, point: Point) -> Future[PointResult]:
+        """Run `point` on one of the workers."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the workers; what has not started is cancelled."""
 
 
 class Processes:

@@ -71,7 +71,10 @@ class SweepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """What became of one point. `seconds` are wall-clock, by stage, and not part of the result."""
+    """The row of one point: a status, why it has no metrics, and the metrics in the units that their names end in.
+
+    seconds: wall-clock, by stage; they differ from run to run and are not part of the row.
+    """
 
     number: int
     status: str
@@ -81,7 +84,7 @@ class PointResult:
 
 
 def evaluate(context: SweepContext, point: Point) -> PointResult:
-    """Run one point. Never raises an Exception: what goes wrong is the result."""
+    """Run one point. Never raises an Exception: an error is a result with a status."""
     clock = _Clock()
     try:
         metrics, dropped = _measured(context, point.values, clock)

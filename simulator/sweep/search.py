@@ -1,4 +1,4 @@
-"""A good plan without a grid: try every family of strategies, drop what a bound rules out, refine what is promising.
+"""Search for the best plan: every strategy, pruned by lower bounds, then local search from the best plans.
 
 1. Every strategy, cheapest first, with a few settings of its own options.
 2. A plan whose parameters alone exceed a device's memory, or whose lower bound is not below the best score so far, is
@@ -37,7 +37,7 @@ FULL_EFFORT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredPlan:
-    """A simulated plan that fits, on the first devices of the cluster (all unless the cost decides)."""
+    """A simulated plan that fits into memory, on the first devices of the cluster (all but for the objective cost)."""
 
     plan: Plan
     cluster: Cluster

@@ -29,6 +29,7 @@ class Pace:
 
     @property
     def points_per_s(self) -> float:
+        """Points per second so far."""
         return self.ran / self.wall_s if self.wall_s else 0.0
 
     @property
