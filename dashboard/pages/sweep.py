@@ -11,13 +11,14 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 import partitioners
 from dashboard.figures.style import Figure, message
-from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
+from dashboard.figures.sweep import QUANTITIES, axis_title, parallel, quantity_over_parameters, trade_off
 from dashboard.frame.cards import LIVE, aria, card, graph
 from dashboard.frame.shell import Page
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from simulator.sweep.chart import value_text
 
 _NONE = "none"
 
@@ -99,7 +100,11 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         if sweep is None:
             return (message("start a sweep"),) * 3
         rows = [row for row in list(sweep.rows) if row["status"] == DONE]
-        return over(rows, sweep.swept, quantity), trade_off(rows, "step_s", against), parallel(rows, sweep.swept)
+        return (
+            quantity_over_parameters(rows, sweep.swept, quantity),
+            trade_off(rows, "step_s", against),
+            parallel(rows, sweep.swept),
+        )
 
     @app.callback(
         Output("sweep-explore", "children"),
@@ -171,7 +176,7 @@ def _page(now: Configuration) -> Any:
 
 
 def _form() -> Any:
-    names = [{"value": name, "label": shown_name(name)} for name in PARAMETERS]
+    names = [{"value": name, "label": axis_title(name)} for name in PARAMETERS]
     plain = {"w": 170, "size": "xs"}
     first = "inter_bandwidth_bytes_per_s"
     fields = [
@@ -213,7 +218,7 @@ def _table_rows(sweep: Sweep) -> list[dict[str, Any]]:
         {
             "id": str(row["number"]),
             **{name: row.get(name) for name in ("number", "strategy", "status", "error")},
-            **{name: shown_value(name, row.get(name)) for name in sweep.swept},
+            **{name: value_text(name, row.get(name)) for name in sweep.swept},
             **{name: row[name] * factor for name, (_, factor) in QUANTITIES.items() if row.get(name) is not None},
         }
         for row in ordered
@@ -226,7 +231,7 @@ def _columns(swept: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"field": "number", "headerName": "point", "width": 80},
         {"field": "strategy", "width": 110},
-        *[{"field": name, "headerName": shown_name(name), "width": 140} for name in swept if name != "strategy"],
+        *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
         *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
         {"field": "status", "width": 100},
         {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},

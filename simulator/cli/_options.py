@@ -159,7 +159,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
 
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:
-    """A plan from a file with what the command line says otherwise."""
+    """A plan from a file, changed as the command line says."""
     from simulator.plan import OPTIMIZERS
 
     wanted = _given(
@@ -171,8 +171,8 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
     return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), **wanted)
 
 
-def synchronisation(args: argparse.Namespace, given: Any) -> Any:
-    """`given` (a Synchronisation) with what the command line says otherwise."""
+def synchronisation(args: argparse.Namespace, base: Any) -> Any:
+    """`base` (a Synchronisation) changed as the command line says."""
     changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
     if args.bucket is not None:
         changes["bucket_bytes"] = units.parse_bytes(args.bucket)
@@ -184,7 +184,7 @@ def synchronisation(args: argparse.Namespace, given: Any) -> Any:
         changes["compression_ratio"] = args.compression
     if args.compression_cost is not None:
         changes["compression_s_per_byte"] = units.parse_time(args.compression_cost) / 1e9
-    return replace(given, **changes)
+    return replace(base, **changes)
 
 
 def device_note(profile: Profile, cluster: Cluster) -> str:

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
 
-    names = named(args.strategies)
+    names = strategy_names(args.strategies)
     profile = files.read_profile(args.profile)
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     failed: dict[str, str] = {}
     for name in names:
         try:
-            result = simulated(name, profile, cluster, args)
+            result = simulate_strategy(name, profile, cluster, args)
             if curves is not None:
                 reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
             done[name] = result
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done else 2
 
 
-def named(text: str) -> list[str]:
+def strategy_names(text: str) -> list[str]:
     """The strategies asked for; an unknown one is an error, not a row."""
     import partitioners
 
@@ -89,7 +89,7 @@ def named(text: str) -> list[str]:
     return names
 
 
-def simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
     """A strategy's plan, simulated. Raises InputError where it cannot be built."""
     import partitioners
     from simulator.run import run as simulate

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.sweep import queries
-    from simulator.sweep.chart import chart, drawn
+    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     ranked = queries.best(Path(args.folder), args.x, args.where)
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         print("no point ran, fits into memory and meets --where")
         return 0
     inputs = list(front[0])[1 : list(front[0]).index("profile_hash")]
-    columns = _results.telling(front, inputs, (args.x, args.y))
+    columns = _results.distinguishing_columns(front, inputs, (args.x, args.y))
     _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns)
-    print(drawn(picture))
+    print(chart_text(picture))
     return 0

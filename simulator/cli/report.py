@@ -38,14 +38,14 @@ def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
     from dashboard.figures.standalone import Section
     from simulator import files
-    from simulator.cli.compare import named, simulated
+    from simulator.cli.compare import simulate_strategy, strategy_names
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
     sections = []
-    for name in named(args.strategies):
+    for name in strategy_names(args.strategies):
         try:
-            run, reason = simulated(name, profile, cluster, args), ""
+            run, reason = simulate_strategy(name, profile, cluster, args), ""
         except (InputError, MissingExtraError) as error:
             run, reason = None, str(error)
         sections.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))

@@ -121,7 +121,7 @@ def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
 
 def _print(searching: PlanSearch, plan_out: str | None) -> None:
     from simulator.cli import _results
-    from simulator.sweep.chart import heading, shown
+    from simulator.sweep.chart import column_title, value_text
 
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -134,8 +134,8 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     )
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
-    gap_words = "" if gap is None else f"; no plan has less than {shown(column, bound)}: gap {gap:.1%}"
-    print(f"best {heading(column)} {shown(column, score)}{gap_words}")
+    gap_words = "" if gap is None else f"; no plan has less than {value_text(column, bound)}: gap {gap:.1%}"
+    print(f"best {column_title(column)} {value_text(column, score)}{gap_words}")
     if plan_out:
         print(f"plan: {plan_out}")
 
