@@ -22,7 +22,7 @@ from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
 from simulator.studies.architectures import architecture, device_counts
 from simulator.studies.bottleneck import find_bottleneck
-from simulator.studies.scaling import ScalingPoint, ScalingStudy, scale, usage_at
+from simulator.studies.scaling import ScalingResult, ScalingStudy, scale, usage_at
 from simulator.studies.scaling_figure import PANELS, figure, throughput
 
 EXACT = 1e-9
@@ -36,7 +36,7 @@ def study(weak: bool = True, batch_size: int = 48, **options: Any) -> ScalingStu
     )
 
 
-def points(names: str, counts: list[int], told: ScalingStudy) -> list[ScalingPoint]:
+def points(names: str, counts: list[int], told: ScalingStudy) -> list[ScalingResult]:
     return list(scale(told, [architecture(name, ONE_BUCKET) for name in names.split(",")], counts))
 
 

@@ -1,4 +1,4 @@
-"""A job over time: throughput under each policy, the devices that it has, and what happened when."""
+"""A job over time: throughput under each policy, number of devices, and the membership changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLOURS = {"live": FORWARD, "restart": BACKWARD}
 
 
 def throughput(accounts: Mapping[str, Account], policy: str, selected: int | None = None) -> Figure:
-    """Mean samples/s in equal parts of the time, the chosen policy's filled; events numbered as in the table below."""
+    """Mean samples/s in equal parts of the time, the selected policy's filled; events numbered as in the table."""
     account = accounts[policy]
     unit_s, unit = _unit(account.duration_s)
     others = [name for name in accounts if name != policy]

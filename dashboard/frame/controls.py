@@ -1,4 +1,4 @@
-"""The left rail: one control for each field of a Configuration, and what to say beside it."""
+"""The left rail: a control for each field of a Configuration, with a remark."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def cluster_options(store: Store) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """What stands below a control, and whether the control can do anything now."""
+    """The text below a control, and whether the control is disabled because it has no effect."""
 
     text: str = ""
     disabled: bool = False
@@ -138,7 +138,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         **_link_remarks(outcome),
     }
     if plan and plan.strategy != now.strategy:
-        remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} Found here: {plan.strategy}.")
+        remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} The plan here is by {plan.strategy}.")
     if plan and now.microbatches is None and "microbatches" in taken:
         remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
     if plan and not plan_synchronises(outcome):

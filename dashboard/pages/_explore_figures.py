@@ -30,7 +30,7 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_figures(app: Dash, store: Store) -> None:
-    """One request for all that is on the first screen; what stands below it is asked for after that."""
+    """One request for all figures of the first screen; those below it are requested after that."""
 
     @app.callback(
         Output("balance-graph", "figure"),
@@ -164,7 +164,7 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
 
 
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
-    """What there is to say of the selection; a task's number means nothing in another run."""
+    """Details of the selection; a task's number has no meaning in another run."""
     task, layer, device = (selection.get(part) for part in ("task", "layer", "device"))
     if task is not None and selection.get("query") == query:
         return task_detail(outcome, task)

@@ -78,7 +78,7 @@ def _add_refresh(app: Dash, store: Store) -> None:
 
 
 def _add_upload(app: Dash, store: Store) -> None:
-    """A cluster file becomes a choice, and is chosen, with all its devices."""
+    """An uploaded cluster is added to the options and selected with all its devices."""
 
     def keep(file: bytes, name: str) -> tuple[Any, ...]:
         cluster = uploads.cluster(file, name)
@@ -144,7 +144,7 @@ def _add_moves(app: Dash, store: Store) -> None:
 
 
 def _changed_remarks(present: dict[str, Any], before: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """What is new to say beside the controls; to set dozens of properties to what they are costs a browser 100 ms."""
+    """The remarks that changed: setting dozens of properties to what they are costs a browser 100 ms."""
 
     def changed(field: str, part: int) -> Any:
         now, then = (state.get("remarks", {}).get(field, ["", False])[part] for state in (present, before))

@@ -125,7 +125,7 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
 
 
 def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -> Any:
-    """Everything about the two; `more` is what is known of them task by task, `accuracy` what they learn when."""
+    """The whole comparison; `more`: the two task by task; `accuracy`: cards about their convergence."""
     both = (before, after)
     shown = [
         {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,

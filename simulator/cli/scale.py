@@ -21,7 +21,7 @@ from simulator.errors import InputError
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.studies.architectures import Architecture
-    from simulator.studies.scaling import ScalingPoint, ScalingStudy
+    from simulator.studies.scaling import ScalingResult, ScalingStudy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plot(points: Sequence[ScalingPoint], title: str, path: Path) -> None:
+def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:
     from simulator.report.usage import write_html
     from simulator.studies.scaling_figure import figure, throughput
     from simulator.sweep.pictures import write_png

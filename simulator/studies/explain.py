@@ -1,4 +1,4 @@
-"""A plan in words: which layers are split how, what crosses, and what would make it faster."""
+"""A plan in words: how layers are sharded, what they communicate, and what would make the step faster."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPoint:
+class ScalingResult:
     """One number of devices under one architecture.
 
     step_s is batch / throughput (workers that do not wait have no common step). speedup: throughput over that of
@@ -87,7 +87,7 @@ class ScalingStudy:
     epoch_samples: int | None = None
 
 
-def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingPoint]:
+def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingResult]:
     """The points of every architecture in turn, each over the numbers of devices in `counts`.
 
     Raises InputError, e.g. when a device would get no sample.
@@ -140,14 +140,14 @@ def _simulate_point(study: ScalingStudy, kind: Architecture, devices: int) -> tu
     return cluster, plan, _waiting(study, cluster, plan) if waits else _running_ahead(study, kind, cluster, plan)
 
 
-def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_samples_per_s: float) -> ScalingPoint:
+def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_samples_per_s: float) -> ScalingResult:
     cluster, plan, result = _simulate_point(study, kind, devices)
     step_s = plan.batch_size / result.samples_per_s
     speedup = result.samples_per_s / one_device_samples_per_s
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     epoch_s = None if study.epoch_samples is None else study.epoch_samples / result.samples_per_s
     evidence = None if devices == 1 else find_bottleneck(result.graph, cluster, result.timeline, result.step_s_on)
-    return ScalingPoint(
+    return ScalingResult(
         architecture=kind.name,
         devices=devices,
         batch_size=plan.batch_size,

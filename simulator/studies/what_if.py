@@ -1,4 +1,4 @@
-"""What would make a step faster: the same plan simulated again with one resource twice as fast."""
+"""Sensitivity of a step: the same plan simulated again with one resource twice as fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where points run: processes of this machine, or Dask workers. Both run `evaluate` and give futures of Outcomes."""
+"""Where points run: processes of this machine, or Dask workers. Both give futures of what `evaluate` returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep says while it runs: one line that is rewritten on a terminal, nothing elsewhere."""
+"""The progress of a sweep: one line that is rewritten on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 

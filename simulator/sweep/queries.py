@@ -1,4 +1,4 @@
-"""Questions to the table of a sweep: the best points, the best across a parameter, and which no other beats."""
+"""Queries on the table of a sweep: the best points, the best across a parameter, the Pareto front."""
 
 from __future__ import annotations
 

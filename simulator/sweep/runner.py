@@ -1,4 +1,4 @@
-"""Run points on an engine and hand over what comes out, as it comes."""
+"""Run points on an engine and pass on the results as they arrive."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class PlanSearch:
 
     @property
     def bound(self) -> float:
-        """No plan has a lower score, whether it was looked at or not."""
+        """Lower bound on the score of every plan."""
         state = float(str(self._given["optimizer_state"]))
         return min(self.objective.bound(self._profile, c, self._batch_size, state) for c in self._clusters)
 
@@ -143,7 +143,7 @@ class PlanSearch:
         return self.tally.best[name].score if name in self.tally.best else inf
 
     def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> ScoredPlan | None:
-        """The plan simulated; None when it cannot be, does not fit, or by a bound does not score less than `rival`."""
+        """The plan simulated; None when it cannot be, does not fit, or its lower bound is at least `rival`."""
         try:
             graph = lower(self._profile, cluster, plan)
         except InputError:
@@ -164,7 +164,7 @@ class PlanSearch:
         return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
 
     def _refine(self) -> bool:
-        """Improve the best plans of different strategies in turn; False when time ran out before all stood still."""
+        """Improve the best plans of different strategies in turn; False when time ran out before none improved."""
         moving = sorted(self.tally.best, key=self._score)[:REFINED]
         while moving:
             for name in list(moving):
