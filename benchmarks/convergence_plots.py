@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
-from simulator.convergence.curves import Curves, Method, Regime, course, noise_scale
+from simulator.convergence.curves import Curves, Method, Regime, accuracy_curve, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
 from traces.convergence.demonstration import Demonstration, Shown
@@ -62,7 +62,7 @@ def _shown(axis: Any, group: Sequence[Shown], curves: Curves, target: float, col
         seen = [int(samples // each.batch_size) - 1 for samples, _ in each.training.points]
         axis.plot(ends[seen], [accuracy for _, accuracy in each.training.points], color=colour, alpha=0.35, linewidth=1)
         axis.plot(each.seconds_to(target), target, "o", color=colour, markersize=4)
-    found = course(curves, target, Regime(batch_size=one.batch_size))
+    found = accuracy_curve(curves, target, Regime(batch_size=one.batch_size))
     per_sample_s = one.predicted_step_s / one.batch_size
     seconds = [samples * per_sample_s for samples, _ in found]
     axis.plot(seconds[1:], [x.median for _, x in found[1:]], "--", color=colour, linewidth=2, label=one.strategy)

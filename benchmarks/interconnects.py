@@ -9,7 +9,7 @@ from math import inf
 import partitioners
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Curves, Regime
-from simulator.convergence.time_to_accuracy import reached, regime_of
+from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
@@ -125,7 +125,7 @@ def _reached(
         regime, speed = strategy(profile, cluster, batch_size)
     except InputError:
         return batch_size, (inf, inf, inf)
-    seconds = reached(curves, target, regime, cluster, speed).seconds
+    seconds = cost_to_accuracy(curves, target, regime, cluster, speed).seconds
     return batch_size, (seconds.median, seconds.low, seconds.high)
 
 

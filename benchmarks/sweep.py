@@ -18,10 +18,10 @@ from pathlib import Path
 
 import partitioners
 from simulator.sweep.engines import Dask, Engine, Processes
-from simulator.sweep.evaluate import Outcome, Study
+from simulator.sweep.evaluate import PointResult, SweepContext
 from simulator.sweep.points import Points, expand
+from simulator.sweep.results_table import stage_seconds
 from simulator.sweep.specification import Specification
-from simulator.sweep.store import stage_seconds
 from simulator.sweep.sweeping import Pace, run_sweep
 
 WORKERS = 2
@@ -56,13 +56,13 @@ def sample(profiles: Sequence[str], count: int) -> Points:
     return replace(everything, points=tuple(replace(point, number=n) for n, point in enumerate(chosen)))
 
 
-def measure(points: Points, where: str, start: Callable[[Study], Engine]) -> None:
+def measure(points: Points, where: str, start: Callable[[SweepContext], Engine]) -> None:
     """Run the sweep into a folder that is then thrown away, and print its rate and the stages' shares."""
     statuses: dict[str, int] = {}
 
-    def watch(outcomes: list[Outcome], pace: Pace) -> None:
-        for outcome in outcomes:
-            statuses[outcome.status] = statuses.get(outcome.status, 0) + 1
+    def watch(results: list[PointResult], pace: Pace) -> None:
+        for result in results:
+            statuses[result.status] = statuses.get(result.status, 0) + 1
 
     with tempfile.TemporaryDirectory() as folder:
         pace = run_sweep(points, partitioners.make_plan, Path(folder), start, watch)

@@ -20,6 +20,8 @@ from simulator.errors import InputError, nearest, require, require_time
 from simulator.workload import Profile
 
 Degrees = tuple[int, int, int, int]
+OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}
+"""Bytes of state that an optimizer keeps per byte of parameters."""
 _ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 

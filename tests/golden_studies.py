@@ -14,7 +14,7 @@ from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
 
 from simulator.cluster import Cluster, Curve
-from simulator.elastic.job import live_through
+from simulator.elastic.job import simulate_job
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import Overheads
 from simulator.elastic.scenario import Event, Scenario
@@ -25,7 +25,7 @@ from simulator.studies.architectures import architecture
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.studies.bottleneck import find_bottleneck
 from simulator.studies.explain import explain
-from simulator.studies.scaling import Study, scale
+from simulator.studies.scaling import ScalingStudy, scale
 from simulator.studies.what_if import Gain, gains
 
 StudyValues = tuple[float, Any]
@@ -126,7 +126,7 @@ def _job(policy: str, checkpoint_every: str, strategy: str = "data") -> StudyVal
         events=events,
         checkpoint_every=checkpoint_every,
     )
-    account = live_through(scenario, profile, cluster, OVERHEADS, plan_of, policy)
+    account = simulate_job(scenario, profile, cluster, OVERHEADS, plan_of, policy)
     incidents = [[getattr(incident, name) for name in INCIDENT] for incident in account.incidents]
     segments = [[x.start_s, x.end_s, x.devices, x.samples_per_s] for x in account.segments]
     totals = [account.duration_s, account.samples, account.dollars, account.lost_s]
@@ -134,7 +134,7 @@ def _job(policy: str, checkpoint_every: str, strategy: str = "data") -> StudyVal
 
 
 def _scaling(weak: bool, *names: str) -> StudyValues:
-    study = Study(
+    study = ScalingStudy(
         profile=make_profile("alexnet"),
         cluster_of=lambda devices, servers: make_cluster("t4-g4dn", devices=devices, servers=servers, speed=20.0),
         batch_size=32 if weak else 128,

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
-    simulator.network simulator.collectives
+    simulator.network simulator.collectives simulator.lowering.schedules
     simulator.lowering simulator.engine
     simulator.report
     simulator.run

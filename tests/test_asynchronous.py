@@ -12,7 +12,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Synchronisation
 from simulator.run import step_seconds
-from simulator.studies.asynchronous import Steps, run_asynchronously
+from simulator.studies.asynchronous import AsynchronousSteps, run_asynchronously
 from simulator.workload import Profile
 
 WORKERS = 4
@@ -27,7 +27,7 @@ def slowed(cluster: Cluster, worker: int, factor: float) -> Cluster:
     return replace(cluster, devices=tuple(devices))
 
 
-def steps_of(cluster: Cluster, staleness: int | None, **options: object) -> Steps:
+def steps_of(cluster: Cluster, staleness: int | None, **options: object) -> AsynchronousSteps:
     profile = chain(4, batch=WORKERS)
     plan = replicated(profile, WORKERS, synchronisation=SERVED)
     return run_asynchronously(profile, cluster, plan, staleness=staleness, **options)  # type: ignore[arg-type]

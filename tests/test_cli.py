@@ -14,6 +14,8 @@ from conftest import ROOT
 
 from simulator import cli, files
 from simulator.cli import compare
+from simulator.collectives import COLLECTIVES
+from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.workload import Layer, Profile
 
@@ -95,6 +97,15 @@ def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope(name, "--help") == 0
     assert (cli.commands()[name].__doc__ or "").splitlines()[0] in capsys.readouterr().out
+
+
+def test_help_names_every_schedule_and_every_collective(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # argparse would break lines at hyphens
+    assert shardscope("simulate", "--help") == 0
+    words = set(re.findall(r"[\w-]+", capsys.readouterr().out))
+    assert words >= {*SCHEDULES, *COLLECTIVES}
 
 
 # simulate.

@@ -12,9 +12,9 @@ from plans import planned
 from small_networks import chain, switched
 
 from simulator.convergence.curve_files import read_curves, write_curves
-from simulator.convergence.curves import Curves, Interval, Regime, Trial, course
+from simulator.convergence.curves import Curves, Interval, Regime, Trial, accuracy_curve
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
-from simulator.convergence.time_to_accuracy import reached_by, regime_of
+from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy, regime_of
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.run import run
@@ -135,11 +135,13 @@ def test_staleness_costs_elsewhere_what_it_cost_where_it_was_measured() -> None:
 
 def test_a_course_is_the_spread_of_accuracies_stretched_where_it_was_not_measured() -> None:
     found = curves(trial(1000, 16), trial(1200, 16, 1), trial(4000, 64))
-    measured = dict(course(found, 0.9, Regime(batch_size=16)))
+    measured = dict(accuracy_curve(found, 0.9, Regime(batch_size=16)))
     assert list(measured) == [0, 1000, 1200, 2000, 2400]
     assert measured[1000].high == 0.9 and measured[1000].low == pytest.approx(0.75)
     assert measured[2400] == Interval(median=0.95, low=0.95, high=0.95)
-    between = dict(course(found, 0.9, Regime(batch_size=32)))  # sqrt(1100 x 4000) samples, nearest to 16 and to 64
+    between = dict(
+        accuracy_curve(found, 0.9, Regime(batch_size=32))
+    )  # sqrt(1100 x 4000) samples, nearest to 16 and to 64
     assert max(between) == pytest.approx(2400 * (1100 * 4000) ** 0.5 / 1100)
 
 
@@ -179,13 +181,13 @@ def test_time_cost_and_energy_to_the_target() -> None:
     )
     plan = planned("data", profile, priced, batch_size=8)
     report = run(profile, priced, plan).report
-    found = reached_by(curves(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
+    found = plan_cost_to_accuracy(curves(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
     assert found.seconds.low == pytest.approx(100 * report.step_s) and found.seconds.high == pytest.approx(
         110 * report.step_s
     )
     assert found.dollars and found.dollars.low == pytest.approx(100 * (report.dollars_per_step or 0))
     assert found.joules and found.joules.median == pytest.approx(found.seconds.median * 500)
-    free = reached_by(curves(trial(800, 8)), 0.9, profile, cluster, plan, report)
+    free = plan_cost_to_accuracy(curves(trial(800, 8)), 0.9, profile, cluster, plan, report)
     assert free.dollars is None and free.joules is None
 
 

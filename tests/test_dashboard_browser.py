@@ -415,30 +415,30 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
     page.reload()
     page.wait_for_selector("#compared >> text=longest over prediction")
     choose(page, "against", "the baseline")
-    page.wait_for_selector("#compared >> text=What was changed")
+    page.wait_for_selector("#compared >> text=Changed controls")
     page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
     page.wait_for_selector("#execution-problem >> text=not a numpy archive")
 
 
 def test_a_scenario_over_time(page: Any, site: str) -> None:
     page.goto(f"{site}/scenario?incident=6")
-    page.wait_for_selector("#incident-told >> text=inter links")
+    page.wait_for_selector("#incident-summary >> text=inter links")
     lost = page.inner_text("#scenario-kpis")
     page.locator("#incidents .ag-row[row-index='5'] [col-id=event]").click()
-    page.wait_for_selector("#incident-told >> text=vanish")
+    page.wait_for_selector("#incident-summary >> text=vanish")
     until(page, "() => new URLSearchParams(location.search).get('incident') === '5'")
     page.wait_for_timeout(400)
     shot(page, "scenario")
     assert violations(page) == []
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    page.wait_for_selector("#incident-told >> text=inter links")
+    page.wait_for_selector("#incident-summary >> text=inter links")
     page.click("#policy >> text=restart")
     until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
     assert state(page)["policy"] == "restart"
     reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
     page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
-    page.wait_for_selector("#scenario-told >> text=unknown profile")
+    page.wait_for_selector("#scenario-summary >> text=unknown profile")
 
 
 def test_accuracy_over_simulated_time(page: Any, site: str) -> None:

@@ -14,9 +14,10 @@ from small_networks import branches
 from dashboard.frame.controls import cluster_options, remarks
 from dashboard.frame.exports import command, snippet
 from dashboard.state import uploads
+from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
-from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of
+from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of, fixed
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.network.catalogue import read_preset, write_cluster
@@ -70,6 +71,17 @@ def test_commands_name_its_file(store: Store, uploaded: Configuration) -> None:
     words = shlex.split(command(outcome))
     assert words[words.index("--cluster") + 1] == "mine.yaml" and "inter=125000000B/s" in words
     assert "read_cluster('mine.yaml', devices=4)" in snippet(outcome)
+
+
+def test_links_of_a_tier_without_controls_are_left_as_they_are(store: Store, cluster: Cluster) -> None:
+    """An uploaded file may leave the tier out, which is then "link": no factor, no advice and no sweep asks for it."""
+    links = tuple(replace(link, tier="link") for link in cluster.links)
+    key = store.clusters.put("plain.yaml", replace(cluster, links=links))
+    outcome = store.outcome(replace(store.default(), cluster=key, microbatches=4, inter_bandwidth=0.5))
+    assert outcome.cluster is not None and outcome.cluster.links == links
+    advice = advise(store, outcome)
+    assert advice.settings > 0 and advice.hardware is None
+    assert not {name for name in fixed(outcome.configuration, 8, outcome.cluster) if name.startswith("link")}
 
 
 def test_it_is_swept(store: Store, uploaded: Configuration) -> None:

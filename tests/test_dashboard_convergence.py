@@ -10,7 +10,7 @@ from small_networks import chain
 
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.state.configuration import Configuration
-from dashboard.state.convergence import Course, courses, has_curves
+from dashboard.state.convergence import AccuracyCurve, accuracy_curves, has_curves
 from dashboard.state.store import Store
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.files import library, read_profile
@@ -32,11 +32,13 @@ def now(store: Store) -> Configuration:
 
 
 @pytest.fixture(scope="module")
-def found(store: Store, now: Configuration) -> list[Course]:
-    return courses(store, now)
+def found(store: Store, now: Configuration) -> list[AccuracyCurve]:
+    return accuracy_curves(store, now)
 
 
-def test_samples_become_seconds_at_the_simulated_rate(store: Store, now: Configuration, found: list[Course]) -> None:
+def test_samples_become_seconds_at_the_simulated_rate(
+    store: Store, now: Configuration, found: list[AccuracyCurve]
+) -> None:
     curves = read_curves(MODEL)
     (data,) = [one for one in found if one.strategy == "data"]
     run = store.outcome(now).run
@@ -48,20 +50,20 @@ def test_samples_become_seconds_at_the_simulated_rate(store: Store, now: Configu
     assert data.median_s[nearest] == pytest.approx(seconds, rel=0.35)
 
 
-def test_synchronous_strategies_differ_by_their_step_alone(found: list[Course]) -> None:
+def test_synchronous_strategies_differ_by_their_step_alone(found: list[AccuracyCurve]) -> None:
     samples = {one.reached.samples.interval.median for one in found if one.reached}
     assert len(found) >= 5 and len(samples) == 1
     seconds = [one.reached.seconds.median for one in found if one.reached]
     assert seconds == sorted(seconds)
 
 
-def test_courses_only_rise_and_stay_within_their_range(found: list[Course]) -> None:
+def test_courses_only_rise_and_stay_within_their_range(found: list[AccuracyCurve]) -> None:
     for one in found:
         assert list(one.accuracy) == sorted(one.accuracy) and list(one.median_s) == sorted(one.median_s)
         assert all(low <= s <= high for low, s, high in zip(one.low_s, one.median_s, one.high_s, strict=True))
 
 
-def test_the_figure_marks_each_target(found: list[Course]) -> None:
+def test_the_figure_marks_each_target(found: list[AccuracyCurve]) -> None:
     figure = accuracy_over_time(found, 0.97)
     json.dumps(figure, allow_nan=False)
     stars = [trace for trace in figure["data"] if trace["mode"] == "markers"]

@@ -18,7 +18,7 @@ from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
 from dashboard.figures.style import CONFIG, device_colours, short_names
-from dashboard.figures.swimlanes import cuts, swimlanes
+from dashboard.figures.swimlanes import cut_tensors, swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
 from dashboard.state.store import Outcome, Store
@@ -94,7 +94,7 @@ def test_a_sharded_layer_stands_in_every_lane_that_holds_a_shard(outcome: Outcom
 
 def test_cuts_carry_the_forward_volume(outcome: Outcome) -> None:
     run, profile, _ = parts(outcome)
-    assert sum(cut.bytes for cut in cuts(run, profile)) == pytest.approx(run.report.communication_bytes.forward)
+    assert sum(cut.bytes for cut in cut_tensors(run, profile)) == pytest.approx(run.report.communication_bytes.forward)
 
 
 def test_links_over_time_carry_what_the_report_says(outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ import pytest
 from small_networks import branches, chain
 
 from dashboard.figures.layers import layer_times, network, scaling
-from dashboard.figures.sweep import over, parallel, shown_value, trade_off
+from dashboard.figures.sweep import axis_title, parallel, quantity_over_parameters, trade_off
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
@@ -49,7 +49,7 @@ def test_a_sweep_runs_and_its_rows_can_be_explored(store: Store) -> None:
         run = store.outcome(configuration_of(row, base, store)).run
         assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
     for figure in (
-        over(ran, found.swept, "step_s"),
+        quantity_over_parameters(ran, found.swept, "step_s"),
         trade_off(ran, "step_s", "communication_bytes"),
         parallel(ran, found.swept),
     ):
@@ -99,14 +99,14 @@ def test_the_trade_off_joins_what_nothing_beats() -> None:
 
 def test_two_numbers_make_a_heatmap() -> None:
     rows = [row(i, devices=d, speed=s, step_s=d * s) for i, (d, s) in enumerate([(1, 1.0), (2, 1.0), (1, 2.0)])]
-    heat = over(rows, ("devices", "speed"), "step_s")["data"][0]
+    heat = quantity_over_parameters(rows, ("devices", "speed"), "step_s")["data"][0]
     assert heat["z"] == [[1000, 2000], [2000, None]]
 
 
-def test_values_are_told_with_units() -> None:
-    assert shown_value("inter_bandwidth_bytes_per_s", 1.25e8) == "1.00 Gbit/s"
-    assert shown_value("inter_latency_s", 5e-6).startswith("5.00 ")
-    assert (shown_value("devices", 4), shown_value("microbatches", None)) == ("4", "")
+def test_axes_are_titled_by_quantity_or_parameter() -> None:
+    assert axis_title("step_s") == "step (ms)"
+    assert axis_title("inter_bandwidth_bytes_per_s") == "inter bandwidth"
+    assert axis_title("bucket_bytes") == "bucket"
 
 
 def test_a_comparison_names_what_differs(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Scenarios in the dashboard: lived through once, drawn, and harmless when somebody else wrote them. No browser."""
+"""Scenarios in the dashboard: simulated once, drawn, and harmless when somebody else wrote them. No browser."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from small_networks import chain
 
 from dashboard.figures.scenario import throughput
 from dashboard.state import scenarios, uploads
-from dashboard.state.scenarios import Lives, shipped_overheads, shipped_scenarios
+from dashboard.state.scenarios import ScenarioResults, shipped_overheads, shipped_scenarios
 from dashboard.state.store import Store
 from simulator.elastic.scenario import Event, Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
-
-pytestmark = pytest.mark.skipif(not scenarios.EXAMPLES.is_dir(), reason="no examples beside the packages")
 
 SCENARIO = Scenario(
     profile="small", cluster="t4-g4dn", devices=4, duration="1h", overheads="overheads-spot.yaml", batch_size=8,
@@ -27,21 +25,21 @@ SCENARIO = Scenario(
 )  # fmt: skip
 
 
-def lived(scenario: Scenario = SCENARIO, **changes: Any) -> scenarios.Lived:
+def simulated(scenario: Scenario = SCENARIO, **changes: Any) -> scenarios.SimulatedScenario:
     store = Store({"small": chain([1.0, 2.0])}, scenarios={"mine": replace(scenario, **changes)})
-    return Lives(store).get("mine")
+    return ScenarioResults(store).get("mine")
 
 
-def test_a_scenario_is_lived_through_once_under_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_is_simulated_once_under_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store({"small": chain([1.0, 2.0])}, scenarios={"mine": SCENARIO})
-    lives = Lives(store)
-    found = lives.get("mine")
-    assert set(found.accounts) == {"live", "restart"} and lives.get("mine") is found
+    results = ScenarioResults(store)
+    found = results.get("mine")
+    assert set(found.accounts) == {"live", "restart"} and results.get("mine") is found
     assert [one.devices for one in found.accounts["live"].incidents] == [3, 3]
 
 
 def test_the_figure_integrates_to_the_samples() -> None:
-    found = lived()
+    found = simulated()
     figure = throughput(found.accounts, "restart", selected=0)
     json.dumps(figure, allow_nan=False)
     chosen, other, devices = figure["data"]
@@ -53,7 +51,7 @@ def test_the_figure_integrates_to_the_samples() -> None:
     assert [line["width"] for line in (shape["line"] for shape in figure["layout"]["shapes"])] == [2, 1]
 
 
-def test_the_examples_can_be_lived_through_here() -> None:
+def test_the_examples_can_be_simulated_here() -> None:
     assert "spot-cluster" in shipped_scenarios() and "overheads-spot.yaml" in shipped_overheads()
 
 
@@ -75,12 +73,12 @@ def test_the_examples_can_be_lived_through_here() -> None:
 )  # fmt: skip
 def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ShardscopeError, match=told):
-        lived(**changes)
+        simulated(**changes)
 
 
 def test_an_unknown_scenario_is_named() -> None:
     with pytest.raises(UnknownNameError, match="scenario"):
-        Lives(Store({"small": chain([1.0])})).get("gone")
+        ScenarioResults(Store({"small": chain([1.0])})).get("gone")
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

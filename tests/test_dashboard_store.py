@@ -140,7 +140,7 @@ def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     assert found.run is not None and advice.best is not None and advice.loss is not None
     again = store.outcome(advice.best.move.configuration).run
     assert again is not None and again.report.step_s == advice.best.step_s < found.run.report.step_s
-    assert [one.step_s for one in advice.tried] == sorted(one.step_s for one in advice.tried)
+    assert [one.step_s for one in advice.helpful] == sorted(one.step_s for one in advice.helpful)
 
 
 def test_every_move_changes_something_and_none_searches(store: Store) -> None:

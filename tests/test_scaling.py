@@ -22,7 +22,7 @@ from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
 from simulator.studies.architectures import architecture, device_counts
 from simulator.studies.bottleneck import find_bottleneck
-from simulator.studies.scaling import Point, Study, scale, usage_at
+from simulator.studies.scaling import ScalingResult, ScalingStudy, scale, usage_at
 from simulator.studies.scaling_figure import PANELS, figure, throughput
 
 EXACT = 1e-9
@@ -30,13 +30,13 @@ COMPUTE_S = 4 * 0.03
 SIZE = chain(4).parameter_bytes
 
 
-def study(weak: bool = True, batch_size: int = 48, **options: Any) -> Study:
-    return Study(
+def study(weak: bool = True, batch_size: int = 48, **options: Any) -> ScalingStudy:
+    return ScalingStudy(
         profile=chain(4, batch=48), cluster_of=lambda n, k: star(n, k), batch_size=batch_size, weak=weak, **options
     )
 
 
-def points(names: str, counts: list[int], told: Study) -> list[Point]:
+def points(names: str, counts: list[int], told: ScalingStudy) -> list[ScalingResult]:
     return list(scale(told, [architecture(name, ONE_BUCKET) for name in names.split(",")], counts))
 
 
@@ -76,7 +76,7 @@ def test_dollars_and_hours_of_an_epoch() -> None:
 
     profile = chain(4, batch=48)
     (point,) = scale(
-        Study(profile=profile, cluster_of=cluster_of, batch_size=48, epoch_samples=10**6),
+        ScalingStudy(profile=profile, cluster_of=cluster_of, batch_size=48, epoch_samples=10**6),
         [architecture("ring", ONE_BUCKET)],
         [8],
     )

@@ -16,7 +16,7 @@ from small_networks import BATCH, layer, network, switched
 
 from simulator import cli
 from simulator.cluster import Cluster, Curve
-from simulator.elastic.job import live_through
+from simulator.elastic.job import simulate_job
 from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads
 from simulator.elastic.scenario import Event, Scenario, read_scenario
@@ -47,20 +47,20 @@ def scenario(*events: Event, **fields: Any) -> Scenario:
     return Scenario(profile="-", cluster="-", overheads="-", **written)
 
 
-def lived(*events: Event, policy: str = "", **fields: Any) -> Account:
-    return live_through(scenario(*events, **fields), PROFILE, CLUSTER, OVERHEADS, plan_of, policy)
+def simulated(*events: Event, policy: str = "", **fields: Any) -> Account:
+    return simulate_job(scenario(*events, **fields), PROFILE, CLUSTER, OVERHEADS, plan_of, policy)
 
 
 JOIN = Event(at="20s", event="join", devices=("d1",))
 
 
 def test_without_events_it_is_whole_steps() -> None:
-    assert lived().samples == 100 // 8 * BATCH and lived().lost_s == 0
+    assert simulated().samples == 100 // 8 * BATCH and simulated().lost_s == 0
 
 
 def test_a_join_under_restart() -> None:
     """Step 3 ends at 24 s; write 4 + stop 1 + launch 2 + framework 3 + groups 1 + read 5 = 16 s; then steps of 4 s."""
-    account = lived(JOIN, policy="restart", duration="101s")
+    account = simulated(JOIN, policy="restart", duration="101s")
     (incident,) = account.incidents
     assert list(incident.parts_s.values()) == pytest.approx([4, 1, 2, 3, 1, 5]) and incident.lost_s == pytest.approx(16)
     assert account.samples == (3 + (101 - 24 - 16) // 4) * BATCH
@@ -69,7 +69,7 @@ def test_a_join_under_restart() -> None:
 
 def test_a_join_under_live_trains_on_while_the_new_device_starts() -> None:
     """It is ready at 25 s, step 4 ends at 32 s; groups take 1 s and 2 MB at 1 TB/s nothing."""
-    account = lived(JOIN)
+    account = simulated(JOIN)
     (incident,) = account.incidents
     assert incident.beside_s == {"launch": 2, "framework": 3}
     assert incident.lost_s == pytest.approx(1, abs=1e-4) and incident.moved_bytes == 2e6
@@ -78,13 +78,13 @@ def test_a_join_under_live_trains_on_while_the_new_device_starts() -> None:
 
 def test_leaving_with_notice_shrinks() -> None:
     """Two devices: step 6 ends at 24 s, groups of one 0.5 s, then steps of 8 s."""
-    account = lived(Event(at="21s", event="leave", devices=("d1",)), start=("d0", "d1"))
+    account = simulated(Event(at="21s", event="leave", devices=("d1",)), start=("d0", "d1"))
     assert account.incidents[0].policy == "shrink" and account.lost_s == pytest.approx(0.5)
     assert account.samples == (6 + int(75.5 // 8)) * BATCH
 
 
 def test_notice_that_is_too_short_is_a_device_that_vanishes() -> None:
-    account = lived(Event(at="21s", event="leave", devices=("d1",), notice="2s"), start=("d0", "d1"))
+    account = simulated(Event(at="21s", event="leave", devices=("d1",), notice="2s"), start=("d0", "d1"))
     assert account.incidents[0].policy == "recover" and account.incidents[0].lost_step_s == pytest.approx(3, abs=1e-4)
 
 
@@ -95,7 +95,7 @@ def test_vanishing_costs_the_step_or_goes_back_to_the_checkpoint(policy: str, lo
     A restart detects 6 + stops 1 + launches 2 + framework 3 + groups 0.5 + reads 5, and does two steps again at 8 s.
     """
     event = Event(at="26s", event="vanish", devices=("d1",))
-    account = lived(event, policy=policy, start=("d0", "d1"), checkpoint_every="10s", duration="40s")
+    account = simulated(event, policy=policy, start=("d0", "d1"), checkpoint_every="10s", duration="40s")
     (incident,) = account.incidents
     assert incident.lost_s == pytest.approx(lost_s)
     assert account.lost_samples == BATCH and account.repeated_samples == repeated * BATCH
@@ -105,7 +105,7 @@ def test_a_piece_that_only_the_vanished_device_held_comes_from_the_checkpoint() 
     profile = network(layer("a", seconds=4.0), layer("b", "a", seconds=4.0, parameter_bytes=10**6))
     whole = Plan(model="small", batch_size=BATCH, placements={n: Placement(devices=(0,)) for n in "ab"})
     apart = replace(whole, placements={"a": Placement(devices=(0,)), "b": Placement(devices=(1,))})
-    account = live_through(
+    account = simulate_job(
         scenario(Event(at="30s", event="vanish", devices=("d1",)), start=("d0", "d1")),
         profile, CLUSTER, OVERHEADS, lambda cluster, _: apart if cluster.workers == 2 else whole,
     )  # fmt: skip
@@ -121,15 +121,15 @@ def test_slow_devices_and_narrow_links_change_the_step() -> None:
         Event(at="48s", event="slow", devices=("d0",), to=1.0),
         Event(at="56s", event="narrow", tier="link", to=1e-6),
     )
-    found = [incident.samples_per_s for incident in lived(*events).incidents]
+    found = [incident.samples_per_s for incident in simulated(*events).incidents]
     assert found == pytest.approx([0.5, 1.0, 1.0]), "one device sends nothing"
-    both = lived(events[2], start=("d0", "d1")).incidents[0]
+    both = simulated(events[2], start=("d0", "d1")).incidents[0]
     assert both.samples_per_s == pytest.approx(BATCH / (4 + 1.0), rel=1e-3), "1 MB at 1 MB/s, both ways in half"
 
 
 def test_nobody_left_waits_for_the_next_to_join() -> None:
     """It leaves at 16 s with a checkpoint (4 s); d1 comes at 50 s: launch 2 + framework 3 + groups 0.5 + read 5."""
-    account = lived(Event(at="16s", event="leave", devices=("d0",)), Event(at="50s", event="join", devices=("d1",)))
+    account = simulated(Event(at="16s", event="leave", devices=("d0",)), Event(at="50s", event="join", devices=("d1",)))
     assert account.spent_s("idle") == pytest.approx(30)
     assert [incident.policy for incident in account.incidents] == ["suspend", "resume"]
     assert account.samples == (2 + int((100 - 60.5) // 8)) * BATCH
@@ -138,12 +138,12 @@ def test_nobody_left_waits_for_the_next_to_join() -> None:
 def test_dollars_are_paid_from_joining_to_leaving() -> None:
     devices = tuple(replace(device, dollars_per_hour=3600.0) for device in CLUSTER.devices)
     cluster = replace(CLUSTER, devices=devices)
-    account = live_through(scenario(JOIN), PROFILE, cluster, OVERHEADS, plan_of)
+    account = simulate_job(scenario(JOIN), PROFILE, cluster, OVERHEADS, plan_of)
     assert account.dollars == pytest.approx(100 + 80)
 
 
 def test_throughput_adds_up_to_the_work() -> None:
-    account = lived(JOIN, policy="restart")
+    account = simulated(JOIN, policy="restart")
     edges_s, rates = account.throughput(17)
     assert float((rates * (edges_s[1:] - edges_s[:-1])).sum()) == pytest.approx(account.samples)
 
@@ -162,7 +162,7 @@ def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
             events.append(Event(at=f"{at}s", event=kind, devices=(pool[0],), to=0.5))  # type: ignore[arg-type]
             here = here | {pool[0]} if kind == "join" else here - {pool[0]} if kind != "slow" else here
     for policy in ("live", "restart"):
-        account = lived(*events, start=("d0", "d1"), duration="600s", checkpoint_every="50s", policy=policy)
+        account = simulated(*events, start=("d0", "d1"), duration="600s", checkpoint_every="50s", policy=policy)
         ends = [segment.end_s for segment in account.segments]
         assert [segment.start_s for segment in account.segments[1:]] == ends[:-1] and ends[-1] == account.duration_s
         trained_s = account.spent_s("train") - sum(incident.again_s for incident in account.incidents)
@@ -186,7 +186,7 @@ def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
 )
 def test_events_that_do_not_fit_are_refused(event: Event, told: str) -> None:
     with pytest.raises(ShardscopeError, match=told):
-        lived(event)
+        simulated(event)
 
 
 @pytest.mark.parametrize(

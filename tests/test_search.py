@@ -26,7 +26,7 @@ from simulator.plan import StepSettings
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
 from simulator.sweep.objectives import OBJECTIVES
-from simulator.sweep.search import Search
+from simulator.sweep.search import PlanSearch
 from simulator.workload import Profile, ScalingPoint
 
 WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-5)
@@ -38,8 +38,8 @@ def searched(
     names: Sequence[str] = ("data", "model", "owt", "pipeline"),
     objective: str = "step",
     time_left_s: Callable[[], float] = lambda: 60.0,
-) -> Search:
-    found = Search(
+) -> PlanSearch:
+    found = PlanSearch(
         profile,
         cluster,
         OBJECTIVES[objective],

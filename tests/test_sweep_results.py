@@ -13,7 +13,7 @@ from small_networks import chain
 
 from simulator import cli, files
 from simulator.errors import InputError, UnknownNameError
-from simulator.sweep.chart import Chart, Series, chart, drawn, heading, shown
+from simulator.sweep.chart import Chart, Series, chart, chart_text, column_title, value_text
 from simulator.sweep.export import write_parquet
 from simulator.sweep.pictures import figure, write_png
 from simulator.sweep.queries import Lead, across, best, leads, pareto
@@ -126,7 +126,7 @@ def test_a_chart_is_logarithmic_where_values_span_much() -> None:
 
 def test_a_chart_drawn_in_characters() -> None:
     two = (Series(name="up", x=(0, 5, 10), y=(0, 1, 2)), Series(name="flat", x=(0, 10), y=(1, 1)))
-    assert drawn(Chart(title="", x="devices", y="tasks", series=two), width=11, height=3).splitlines() == [
+    assert chart_text(Chart(title="", x="devices", y="tasks", series=two), width=11, height=3).splitlines() == [
         "tasks over devices",
         "2 |          o",
         "  |+    o    +",
@@ -150,7 +150,7 @@ def test_a_chart_drawn_in_characters() -> None:
     ],
 )
 def test_values_for_a_person(column: str, value: Any, told: str, head: str) -> None:
-    assert (shown(column, value), heading(column)) == (told, head)
+    assert (value_text(column, value), column_title(column)) == (told, head)
 
 
 def test_sweep_command_says_how_many_and_where_the_time_went(

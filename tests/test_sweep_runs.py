@@ -27,10 +27,10 @@ from simulator.network.catalogue import read_cluster
 from simulator.plan import StepSettings
 from simulator.run import run
 from simulator.sweep.engines import Dask, Processes
-from simulator.sweep.evaluate import Outcome, Study, evaluate, make_plan
+from simulator.sweep.evaluate import PointResult, SweepContext, evaluate, make_plan
 from simulator.sweep.points import Point, Points
-from simulator.sweep.store import Store, read_only
-from simulator.sweep.sweeping import Pace, run_sweep, study_of
+from simulator.sweep.results_table import ResultsTable, read_only
+from simulator.sweep.sweeping import Pace, context_of, run_sweep
 from simulator.sweep.version import version
 
 
@@ -51,12 +51,12 @@ def sweep(points: Points, folder: Path, jobs: int = 2, resume: bool = False) -> 
     return table(folder)
 
 
-def ignore(outcomes: list[Outcome], pace: Pace) -> None:
+def ignore(results: list[PointResult], pace: Pace) -> None:
     """Watch nothing."""
 
 
-def study(points: Points, plans: Path | None = None) -> Study:
-    return study_of(points, sweep_strategies.make_plan, plans)
+def context(points: Points, plans: Path | None = None) -> SweepContext:
+    return context_of(points, sweep_strategies.load, plans)
 
 
 def column(folder: Path, name: str) -> list[Any]:
@@ -149,23 +149,23 @@ def test_a_folder_with_a_sweep_is_not_overwritten(profile: Path, tmp_path: Path)
 
 def test_a_sweep_that_never_began_is_in_nobodys_way(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, seed=[0, 1])
-    with Store(tmp_path, points, "source", resume=False) as store:
-        assert store.pending() == {0, 1}
+    with ResultsTable(tmp_path, points, "source", resume=False) as results_table:
+        assert results_table.pending() == {0, 1}
     other = sweep_strategies.points(profile, devices=[2, 3, 4])
-    with Store(tmp_path, other, "source", resume=False) as store:
-        assert store.pending() == {0, 1, 2}
+    with ResultsTable(tmp_path, other, "source", resume=False) as results_table:
+        assert results_table.pending() == {0, 1, 2}
 
 
 def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, seed="0..9")
     whole = sweep(points, tmp_path / "whole", jobs=1)
     (tmp_path / "out").mkdir()
-    with Store(tmp_path / "out", points, version(), resume=False) as store:
-        store.record([evaluate(study(points), point) for point in points.points[:7]])
+    with ResultsTable(tmp_path / "out", points, version(), resume=False) as results_table:
+        results_table.record([evaluate(context(points), point) for point in points.points[:7]])
     ran: list[int] = []
     pace = run_sweep(
-        points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1),
-        lambda outcomes, pace: ran.extend(outcome.number for outcome in outcomes), resume=True,
+        points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1),
+        lambda results, pace: ran.extend(result.number for result in results), resume=True,
     )  # fmt: skip
     assert (sorted(ran), pace.ran, pace.to_run) == ([7, 8, 9], 3, 3)
     assert table(tmp_path / "out") == whole
@@ -175,7 +175,7 @@ def test_two_sweeps_in_one_folder_are_refused(profile: Path, tmp_path: Path) -> 
     points = sweep_strategies.points(profile, seed=[0, 1])
     started, release = threading.Event(), threading.Event()
 
-    def hold(outcomes: list[Outcome], pace: Pace) -> None:
+    def hold(results: list[PointResult], pace: Pace) -> None:
         started.set()
         assert release.wait(30)
 
@@ -202,30 +202,30 @@ def test_a_folder_that_cannot_be_written(profile: Path, tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing_that_was_written(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, seed="0..299")
-    outcomes = [evaluate(study(points), point) for point in points.points]
-    with Store(tmp_path, points, "source", resume=False) as store:
-        store.record(outcomes[:20])
-        store._connection.execute("PRAGMA max_page_count = 1")  # SQLite raises it to the present size
+    results = [evaluate(context(points), point) for point in points.points]
+    with ResultsTable(tmp_path, points, "source", resume=False) as results_table:
+        results_table.record(results[:20])
+        results_table._connection.execute("PRAGMA max_page_count = 1")  # SQLite raises it to the present size
         with pytest.raises(InputError, match=r"database or disk is full; .* --resume runs the rest"):
-            for outcome in outcomes[20:]:
-                store.record([outcome])
-    with Store(tmp_path, points, "source", resume=True) as store:
-        left = store.pending()
+            for result in results[20:]:
+                results_table.record([result])
+    with ResultsTable(tmp_path, points, "source", resume=True) as results_table:
+        left = results_table.pending()
         assert 0 < len(left) <= 280 and not left & set(range(20))
-        store.record(outcome for outcome in outcomes if outcome.number in left)
-        assert not store.pending()
+        results_table.record(result for result in results if result.number in left)
+        assert not results_table.pending()
 
 
 def test_plans_that_take_long_are_kept(profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = sweep_strategies.points(profile, shift=[0, 1])
     monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
-    first = make_plan(study(points, tmp_path), points.points[0].values)
+    first = make_plan(context(points, tmp_path), points.points[0].values)
     (kept,) = tmp_path.glob("????????????????.json")
     assert files.read_plan(kept) == first
     monkeypatch.setattr(sweep_strategies, "_turns", None)
-    assert make_plan(study(points, tmp_path), points.points[0].values) == first
+    assert make_plan(context(points, tmp_path), points.points[0].values) == first
     with pytest.raises(TypeError):  # another point is another plan
-        make_plan(study(points, tmp_path), points.points[1].values)
+        make_plan(context(points, tmp_path), points.points[1].values)
 
 
 SCRIPT = """
@@ -285,7 +285,7 @@ def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
     monkeypatch.setattr("simulator.sweep.engines.CONNECT_S", 0.2)
     with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:9 does not answer"):
-        Dask(study(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)
+        Dask(context(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)
 
 
 class Vanishing:
@@ -294,14 +294,14 @@ class Vanishing:
     width, retries = 1, 2
     lost: tuple[type[BaseException], ...] = (ZeroDivisionError,)
 
-    def __init__(self, study: Study, last_error: BaseException | None) -> None:
-        self._study, self._error, self._left = study, last_error, 2
+    def __init__(self, context: SweepContext, last_error: BaseException | None) -> None:
+        self._context, self._error, self._left = context, last_error, 2
 
-    def submit(self, point: Point) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
+    def submit(self, point: Point) -> Future[PointResult]:
+        future: Future[PointResult] = Future()
         if self._left:
             self._left -= 1
-            future.set_result(evaluate(self._study, point))
+            future.set_result(evaluate(self._context, point))
         elif self._error is None:
             future.cancel()
             future.set_running_or_notify_cancel()
@@ -317,6 +317,6 @@ class Vanishing:
 def test_an_engine_that_vanishes_is_one_clear_line(profile: Path, tmp_path: Path, error: BaseException | None) -> None:
     points = sweep_strategies.points(profile, seed="0..4")
     with pytest.raises(InputError, match="the workers cannot go on") as caught:
-        run_sweep(points, sweep_strategies.make_plan, tmp_path, lambda study: Vanishing(study, error), ignore)
+        run_sweep(points, sweep_strategies.load, tmp_path, lambda context: Vanishing(context, error), ignore)
     assert "\n" not in str(caught.value)
     assert column(tmp_path, "status") == ["done"] * 2 + ["pending"] * 3

@@ -6,7 +6,7 @@ layers        a profile: time by layer, one layer's measured scaling, and the ne
 load_balance  load balance: each device's compute over the mean, and each layer's
 memory        peak memory of each device against its capacity
 network       the network: its topology with what each link carried, and every busy link's utilisation over the step
-scenario      a job over time: throughput under each policy, the devices that it has, and what happened when
+scenario      a job over time: throughput under each policy, number of devices, and the membership changes
 span_columns  a run's spans as one block of bytes that the canvas reads without parsing, and single tasks in words
 standalone    a report as one HTML file that needs neither a server nor a network: figures, timelines and their
               scripts inside

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.figures.style import DEVICES, OUTLINE, Figure, figure, message
-from dashboard.state.convergence import Course
+from dashboard.state.convergence import AccuracyCurve
 from simulator.units import format_duration
 
 _DASHES = ("solid", "dash", "dot")
 
 
-def accuracy_over_time(courses: Sequence[Course], target: float | None) -> Figure:
+def accuracy_over_time(curves: Sequence[AccuracyCurve], target: float | None) -> Figure:
     """Medians over the trials, with the range of the first strategy's; a star where the target is reached."""
-    if not courses:
+    if not curves:
         return message("nothing that was measured tells how this batch size learns")
-    data = [_range(courses[0]), *(_line(i, one) for i, one in enumerate(courses))]
-    data += [_star(i, one) for i, one in enumerate(courses) if one.reached is not None]
+    data = [_range(curves[0]), *(_line(i, curve) for i, curve in enumerate(curves))]
+    data += [_star(i, curve) for i, curve in enumerate(curves) if curve.reached is not None]
     shapes = [] if target is None else [_level(target)]
     return figure(
         data,
@@ -30,30 +30,28 @@ def accuracy_over_time(courses: Sequence[Course], target: float | None) -> Figur
     )
 
 
-def _line(number: int, course: Course) -> dict[str, Any]:
+def _line(number: int, curve: AccuracyCurve) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines", "name": course.strategy, "x": list(course.median_s),
-        "y": list(course.accuracy), "hovertemplate": f"{course.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
+        "type": "scatter", "mode": "lines", "name": curve.strategy, "x": list(curve.median_s),
+        "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
         "line": {"color": DEVICES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
     }  # fmt: skip
 
 
-def _range(course: Course) -> dict[str, Any]:
+def _range(curve: AccuracyCurve) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": f"{DEVICES[0]}22", "line": {"width": 0},
-        "x": [*course.low_s, *course.high_s[::-1]], "y": [*course.accuracy, *course.accuracy[::-1]],
+        "x": [*curve.low_s, *curve.high_s[::-1]], "y": [*curve.accuracy, *curve.accuracy[::-1]],
         "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
 
 
-def _star(number: int, course: Course) -> dict[str, Any]:
-    assert course.reached is not None
-    told = (
-        f"{course.strategy} reaches {course.reached.target:.0%} after {format_duration(course.reached.seconds.median)}"
-    )
+def _star(number: int, curve: AccuracyCurve) -> dict[str, Any]:
+    assert curve.reached is not None
+    hover = f"{curve.strategy} reaches {curve.reached.target:.0%} after {format_duration(curve.reached.seconds.median)}"
     return {
-        "type": "scatter", "mode": "markers", "showlegend": False, "x": [course.reached.seconds.median],
-        "y": [course.reached.target], "hovertemplate": f"{told}<extra></extra>",
+        "type": "scatter", "mode": "markers", "showlegend": False, "x": [curve.reached.seconds.median],
+        "y": [curve.reached.target], "hovertemplate": f"{hover}<extra></extra>",
         "marker": {"symbol": "star", "size": 13, "color": DEVICES[number % 8], "line": {"color": OUTLINE, "width": 1}},
     }  # fmt: skip
 

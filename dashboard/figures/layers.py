@@ -39,13 +39,13 @@ def layer_times(profile: Profile) -> Figure:
 
 def scaling(profile: Profile, layer: int) -> Figure:
     """The layer's measured times over the batch size, and the line that costs are read from."""
-    one = profile.layers[layer]
-    points = [p for p in one.scaling if p.channel_fraction == 1]
-    whole = (profile.batch_size, one.forward_s, one.backward_s)
+    measured_layer = profile.layers[layer]
+    points = [p for p in measured_layer.scaling if p.channel_fraction == 1]
+    whole = (profile.batch_size, measured_layer.forward_s, measured_layer.backward_s)
     measured = sorted([(p.batch_size, p.forward_s, p.backward_s) for p in points] + [whole])
     most = max(size for size, _, _ in measured) * 1.25
     sizes = [most * (i + 1) / _STEPS for i in range(_STEPS)]
-    lines = [shard_seconds(profile, one, size) for size in sizes]
+    lines = [shard_seconds(profile, measured_layer, size) for size in sizes]
     data: list[dict[str, Any]] = []
     for at, (what, colour) in enumerate((("forward", FORWARD), ("backward", BACKWARD))):
         data.append({
@@ -107,8 +107,8 @@ def network(profile: Profile) -> Figure:
 
 
 def _label(number: int, block: Block) -> dict[str, Any]:
-    told = ", ".join(block.kinds[:3]) + (", …" if len(block.kinds) > 3 else "")
-    text = f"{block.repeats} × ({told})" if block.repeats > 1 else told
+    kinds = ", ".join(block.kinds[:3]) + (", …" if len(block.kinds) > 3 else "")
+    text = f"{block.repeats} × ({kinds})" if block.repeats > 1 else kinds
     return {
         "x": number, "y": -0.3, "text": text, "textangle": -45, "showarrow": False, "xanchor": "right",
         "yanchor": "top",

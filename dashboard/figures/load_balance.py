@@ -89,5 +89,5 @@ def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Fi
 def ratios_of(run: Run, workers: int) -> list[float]:
     """Each worker's compute seconds over the mean of all; 1 where nothing is computed."""
     seconds = np.array([device.compute_s for device in run.report.devices[:workers]])
-    found: list[float] = (seconds / seconds.mean() if seconds.any() else np.ones(workers)).tolist()
-    return found
+    ratios: list[float] = (seconds / seconds.mean() if seconds.any() else np.ones(workers)).tolist()
+    return ratios

@@ -8,7 +8,7 @@ import numpy as np
 
 from dashboard.figures.style import INK, MAGNITUDE, OUTLINE, Figure, figure, message, short_names
 from simulator.cluster import Cluster
-from simulator.network.transfers import link_weights
+from simulator.report.usage import carried_bytes
 from simulator.run import Run
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
@@ -20,13 +20,13 @@ _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
 def topology(run: Run, cluster: Cluster) -> Figure:
     """Devices, switches and links, each direction a line of its own coloured by the share of the step it was full."""
-    places = _places(cluster)
+    positions = _positions(cluster)
     top = max((use.utilisation for use in run.report.links), default=0.0) or 1.0
     data = [
-        _link(use.utilisation / top, places, link.source, link.target)
+        _link(use.utilisation / top, positions, link.source, link.target)
         for use, link in zip(run.report.links, cluster.links, strict=True)
     ]
-    middles = [_beside(places[link.source], places[link.target]) for link in cluster.links]
+    middles = [_beside(positions[link.source], positions[link.target]) for link in cluster.links]
     data.append({
         "type": "scatter",
         "mode": "markers",
@@ -41,7 +41,7 @@ def topology(run: Run, cluster: Cluster) -> Figure:
         "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
         "hovertemplate": "%{customdata[0]} (%{customdata[3]}): %{customdata[1]}, %{customdata[2]:.1%}<extra></extra>",
     })  # fmt: skip
-    data.append(_points(cluster, places))
+    data.append(_points(cluster, positions))
     hidden = {"visible": False}
     return figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
 
@@ -62,10 +62,10 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
         "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.0%} of its bandwidth<extra></extra>",
     }  # fmt: skip
-    told = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
+    left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
         [heat],
-        annotations=[{"text": told, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
+        annotations=[{"text": left_out, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
@@ -77,37 +77,16 @@ def _blank_zeros(values: Floats) -> list[list[float | None]]:
 
 def utilisation_over_time(run: Run, cluster: Cluster, bins: int = BINS) -> Floats:
     """Bytes on each link in equal parts of the step over what it could have carried; shape (links, bins)."""
-    graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
-    carried, edges = np.zeros((len(cluster.links), bins)), np.linspace(0.0, step_s, bins + 1)
-    for number, route in enumerate(graph.routes):
-        mine = np.flatnonzero(graph.route == number)
-        if not len(mine):
-            continue
-        flow = _bytes_by(edges, timeline.start_s[mine], timeline.end_s[mine], graph.bytes[mine])
-        for link, weight in link_weights(route, cluster).items():
-            carried[link] += weight * np.diff(flow)
-    capacity = np.array([link.bandwidth_bytes_per_s for link in cluster.links]) * (step_s / bins)
-    found: Floats = carried / capacity[:, None] if step_s else carried
-    return found
+    step_s = run.report.step_s
+    carried = carried_bytes(run.graph, cluster, run.timeline, np.linspace(0.0, step_s, bins + 1))  # (links, bins)
+    capacity = np.array([link.bandwidth_bytes_per_s for link in cluster.links]) * (step_s / bins)  # (links,)
+    return carried / capacity[:, None] if step_s else carried
 
 
-def _bytes_by(edges: Floats, start: Floats, end: Floats, size: Floats) -> Floats:
-    """Bytes carried up to each edge, every span's spread evenly over it."""
-    seconds = np.maximum(end - start, 1e-15)
-    rate = size / seconds
-    moments = np.concatenate([start, start + seconds])
-    change = np.concatenate([rate, -rate])
-    order = np.argsort(moments, kind="stable")
-    moments, level = moments[order], np.cumsum(change[order])
-    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments))])
-    found: Floats = np.interp(edges, moments, total)
-    return found
+Position = tuple[float, float]
 
 
-Place = tuple[float, float]
-
-
-def _places(cluster: Cluster) -> dict[str, Place]:
+def _positions(cluster: Cluster) -> dict[str, Position]:
     """A tree drawn from its root where there are switches, otherwise a circle."""
     members = [device.name for device in cluster.devices]
     names = dict.fromkeys([*members, *(end for link in cluster.links for end in (link.source, link.target))])
@@ -131,7 +110,7 @@ def _neighbours(cluster: Cluster, name: str) -> list[str]:
     return [link.target for link in cluster.links if link.source == name]
 
 
-def _beside(a: Place, b: Place) -> tuple[Place, Place]:
+def _beside(a: Position, b: Position) -> tuple[Position, Position]:
     """The line from a to b, moved a little to its right so that both directions are seen."""
     along = np.array(b) - np.array(a)
     size = float(np.hypot(*along)) or 1.0
@@ -140,8 +119,8 @@ def _beside(a: Place, b: Place) -> tuple[Place, Place]:
     return (float(start[0]), float(start[1])), (float(end[0]), float(end[1]))
 
 
-def _link(ratio: float, places: dict[str, Place], source: str, target: str) -> dict[str, Any]:
-    a, b = _beside(places[source], places[target])
+def _link(ratio: float, positions: dict[str, Position], source: str, target: str) -> dict[str, Any]:
+    a, b = _beside(positions[source], positions[target])
     colour = _CIVIDIS[round((1 - ratio) * (len(_CIVIDIS) - 1))] if ratio > 0 else OUTLINE
     return {
         "type": "scatter", "mode": "lines", "x": [a[0], b[0]], "y": [a[1], b[1]], "hoverinfo": "skip",
@@ -149,18 +128,18 @@ def _link(ratio: float, places: dict[str, Place], source: str, target: str) -> d
     }  # fmt: skip
 
 
-def _points(cluster: Cluster, places: dict[str, Place]) -> dict[str, Any]:
+def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:
     names = {device.name: short for device, short in zip(cluster.devices, short_names(cluster), strict=True)}
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "x": [x for x, _ in places.values()],
-        "y": [y for _, y in places.values()],
-        "text": [names.get(name, name) if len(places) <= 40 else "" for name in places],
-        "textposition": ["bottom center" if name in names else "top center" for name in places],
+        "x": [x for x, _ in positions.values()],
+        "y": [y for _, y in positions.values()],
+        "text": [names.get(name, name) if len(positions) <= 40 else "" for name in positions],
+        "textposition": ["bottom center" if name in names else "top center" for name in positions],
         "marker": {
-            "size": [16 if name in names else 11 for name in places],
-            "symbol": ["square" if name in names else "diamond" for name in places],
+            "size": [16 if name in names else 11 for name in positions],
+            "symbol": ["square" if name in names else "diamond" for name in positions],
             "color": INK,
         },
         "cliponaxis": False,

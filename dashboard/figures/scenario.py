@@ -1,4 +1,4 @@
-"""A job over time: throughput under each policy, the devices that it has, and what happened when."""
+"""A job over time: throughput under each policy, number of devices, and the membership changes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _COLOURS = {"live": FORWARD, "restart": BACKWARD}
 
 
 def throughput(accounts: Mapping[str, Account], policy: str, selected: int | None = None) -> Figure:
-    """Mean samples/s in equal parts of the time, the chosen policy's filled; events numbered as in the table below."""
-    chosen = accounts[policy]
-    unit_s, unit = _unit(chosen.duration_s)
+    """Mean samples/s in equal parts of the time, the selected policy's filled; events numbered as in the table."""
+    account = accounts[policy]
+    unit_s, unit = _unit(account.duration_s)
     others = [name for name in accounts if name != policy]
     data = [_rates(name, accounts[name], unit_s, filled=name == policy) for name in (policy, *others)]
-    data.append(_devices(chosen, unit_s))
+    data.append(_devices(account, unit_s))
     top = max(max(trace["y"]) for trace in data[:-1])
     return figure(
         data,
         margin={"l": 62, "r": 16, "t": 40, "b": 44},
         showlegend=True,
         legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.04, "yanchor": "bottom", "font": {"size": 11}},
-        shapes=[_line(one.at_s / unit_s, i == selected) for i, one in enumerate(chosen.incidents)],
-        annotations=[_number(i, one.at_s / unit_s, i == selected) for i, one in enumerate(chosen.incidents)],
-        xaxis={"title": {"text": unit}, "range": [0, chosen.duration_s / unit_s], "anchor": "y2"},
+        shapes=[_line(incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
+        annotations=[_number(i, incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
+        xaxis={"title": {"text": unit}, "range": [0, account.duration_s / unit_s], "anchor": "y2"},
         yaxis={"title": {"text": "samples/s"}, "domain": [0.26, 1], "range": [0, top * 1.1]},
         yaxis2={"title": {"text": "devices"}, "domain": [0, 0.18], "rangemode": "tozero", "gridcolor": "rgba(0,0,0,0)",
                 "zeroline": False, "nticks": 3},
@@ -50,21 +50,25 @@ def _devices(account: Account, unit_s: float) -> dict[str, Any]:
     segments = account.segments
     return {
         "type": "scatter", "mode": "lines", "yaxis": "y2", "showlegend": False,
-        "x": [*(one.start_s / unit_s for one in segments), account.duration_s / unit_s],
-        "y": [*(one.devices for one in segments), segments[-1].devices],
+        "x": [*(segment.start_s / unit_s for segment in segments), account.duration_s / unit_s],
+        "y": [*(segment.devices for segment in segments), segments[-1].devices],
         "line": {"color": OUTLINE, "shape": "hv", "width": 1.5}, "fill": "tozeroy", "fillcolor": f"{IDLE}33",
         "hovertemplate": "%{y} devices<extra></extra>",
     }  # fmt: skip
 
 
-def _line(x: float, chosen: bool) -> dict[str, Any]:
-    line = {"color": CUT if chosen else OUTLINE, "width": 2 if chosen else 1, "dash": "solid" if chosen else "dot"}
+def _line(x: float, selected: bool) -> dict[str, Any]:
+    line = {
+        "color": CUT if selected else OUTLINE,
+        "width": 2 if selected else 1,
+        "dash": "solid" if selected else "dot",
+    }
     return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
-def _number(index: int, x: float, chosen: bool) -> dict[str, Any]:
+def _number(index: int, x: float, selected: bool) -> dict[str, Any]:
     return {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False, "text": f"{index + 1}",
-            "font": {"size": 12 if chosen else 11}}  # fmt: skip
+            "font": {"size": 12 if selected else 11}}  # fmt: skip
 
 
 def _unit(duration_s: float) -> tuple[float, str]:

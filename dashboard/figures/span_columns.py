@@ -10,7 +10,7 @@ import numpy as np
 from dashboard.figures.style import KINDS, short_names
 from simulator.cluster import Cluster
 from simulator.report.critical_path import binding_chain
-from simulator.report.time_spans import union
+from simulator.report.time_spans import spread, union
 from simulator.run import Run
 from simulator.taskgraph import Floats, Ints, Kind
 from simulator.units import format_bytes, format_time
@@ -52,18 +52,15 @@ def encode(run: Run, cluster: Cluster) -> bytes:
 
 def utilisation(run: Run, workers: int, bins: int = BINS) -> Floats:
     """Share of the workers that compute, in equal parts of the step; shape (bins,)."""
-    graph, edges = run.graph, np.linspace(0.0, run.report.step_s, bins + 1)
-    spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)
-    covered = np.zeros(bins + 1)
+    graph, width_s = run.graph, run.report.step_s / bins
+    if not width_s:
+        return np.zeros(bins)
+    edges_s = np.linspace(0.0, run.report.step_s, bins + 1)
+    spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)  # (tasks, 2)
+    computed_s = np.zeros(bins)
     for device in range(workers):
-        busy = union(spans[(graph.route < 0) & (graph.device == device)])
-        if len(busy):
-            before = np.concatenate([[0.0], np.cumsum(busy[:, 1] - busy[:, 0])])
-            points = np.concatenate([[0.0], busy.ravel(), [max(run.report.step_s, busy[-1, 1])]])
-            covered += np.interp(edges, points, np.repeat(before, 2))
-    width = run.report.step_s / bins
-    found: Floats = np.clip(np.diff(covered) / (width * workers), 0.0, 1.0) if width else np.zeros(bins)
-    return found
+        computed_s += spread(union(spans[(graph.route < 0) & (graph.device == device)]), edges_s)
+    return np.clip(computed_s / (width_s * workers), 0.0, 1.0)
 
 
 def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
@@ -75,19 +72,19 @@ def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
     start, end = float(timeline.start_s[task]), float(timeline.end_s[task])
     before = graph.predecessors(task)
     ready_s = float(timeline.end_s[before].max()) if len(before) else 0.0
-    told = {
+    facts = {
         "starts": format_time(start),
         "takes": format_time(end - start),
         "ready": format_time(ready_s),
         "ready → start": format_time(start - ready_s),
     }
     if graph.is_transfer[task]:
-        told["bytes"] = format_bytes(float(graph.bytes[task])) + (" per hop" if _is_collective(run, task) else "")
-        told["rate"] = f"{graph.bytes[task] / (end - start) / 1e9:.3g} GB/s" if end > start else "instant"
+        facts["bytes"] = format_bytes(float(graph.bytes[task])) + (" per hop" if _is_collective(run, task) else "")
+        facts["rate"] = f"{graph.bytes[task] / (end - start) / 1e9:.3g} GB/s" if end > start else "instant"
     waited = int(before[np.argmax(timeline.end_s[before])]) if len(before) else -1
     return {
         "title": graph.describe(task),
-        "told": told,
+        "facts": facts,
         "waited": waited,
         "waited_title": graph.describe(waited) if waited >= 0 else "nothing: it begins the step",
     }
@@ -113,8 +110,8 @@ def sorted_tasks(run: Run, sort: str, descending: bool) -> Ints:
         "bytes": graph.bytes,
     }
     key = keys.get(sort, timeline.start_s)
-    found: Ints = np.argsort(-key.astype(float) if descending else key, kind="stable")
-    return found
+    order: Ints = np.argsort(-key.astype(float) if descending else key, kind="stable")
+    return order
 
 
 def task_row(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
@@ -152,16 +149,16 @@ def _placed(run: Run) -> tuple[Ints, Ints]:
     by_route = np.argsort(graph.route, kind="stable")
     edges = np.searchsorted(graph.route[by_route], np.arange(len(graph.routes) + 1))
     for number, route in enumerate(graph.routes):
-        mine = by_route[edges[number] : edges[number + 1]]
+        carried = by_route[edges[number] : edges[number + 1]]
         for device in {pair[1] for pair in route.pairs}:
-            tasks.append(mine)
-            lanes.append(np.full(len(mine), 2 * device + 1))
-    return np.concatenate(tasks), np.concatenate(lanes)
+            tasks.append(carried)
+            lanes.append(np.full(len(carried), 2 * device + 1))
+    return np.concatenate(tasks), np.concatenate(lanes)  # (spans,) each
 
 
 def _header(run: Run, cluster: Cluster, lanes: Ints) -> bytes:
     count = 2 * len(cluster.devices)
-    told = {
+    header = {
         "spans": len(lanes),
         "tasks": len(run.graph),
         "step_s": run.report.step_s,
@@ -173,6 +170,6 @@ def _header(run: Run, cluster: Cluster, lanes: Ints) -> bytes:
         "columns": {name: kind.removeprefix("<") for name, kind in COLUMNS.items()},
         "utilisation": np.round(utilisation(run, cluster.workers), 3).tolist(),
     }
-    text = json.dumps(told).encode()
+    text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 4) % 8)
     return len(text).to_bytes(4, "little") + text

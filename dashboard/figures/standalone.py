@@ -42,8 +42,11 @@ class Section:
 
 def standalone(sections: Sequence[Section]) -> str:
     """The whole document. The first run is the baseline of the others."""
-    first = next((one.run for one in sections if one.run is not None), None)
-    bodies = [_section(number, one, first if one.run is not first else None) for number, one in enumerate(sections)]
+    first = next((section.run for section in sections if section.run is not None), None)
+    bodies = [
+        _section(number, section, first if section.run is not first else None)
+        for number, section in enumerate(sections)
+    ]
     name = f"{sections[0].profile.model} on {sections[0].cluster.name}"
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · Shardscope</title>'
@@ -54,24 +57,26 @@ def standalone(sections: Sequence[Section]) -> str:
     )
 
 
-def _section(number: int, one: Section, baseline: Run | None) -> str:
-    head = f"<section><h2>{escape(one.title)}</h2>"
-    note = f'<p class="mono">{escape(one.note)}</p>' if one.note else ""
-    if one.run is None:
-        return f'{head}{note}<p class="bad">{escape(one.reason)}</p></section>'
-    verdict = f'<p class="bad">{escape(one.run.report.verdict)}</p>' if one.run.report.verdict else ""
-    spans = base64.b64encode(span_columns.encode(one.run, one.cluster)).decode()
+def _section(number: int, section: Section, baseline: Run | None) -> str:
+    head = f"<section><h2>{escape(section.title)}</h2>"
+    note = f'<p class="mono">{escape(section.note)}</p>' if section.note else ""
+    if section.run is None:
+        return f'{head}{note}<p class="bad">{escape(section.reason)}</p></section>'
+    verdict = f'<p class="bad">{escape(section.run.report.verdict)}</p>' if section.run.report.verdict else ""
+    spans = base64.b64encode(span_columns.encode(section.run, section.cluster)).decode()
     timeline = (
         f'<figure><figcaption>Timeline (click it, then W A S D F M C)</figcaption><div class="timeline" tabindex="0" '
         f'id="timeline-{number}"><script type="text/plain">{spans}</script></div></figure>'
     )
-    figures = "".join(_figure(f"{name}-{number}", name, figure) for name, figure in _figures(one, baseline).items())
-    return f"{head}{note}{verdict}{_kpis(one.run, baseline)}{timeline}<div class='figures'>{figures}</div></section>"
+    figures = "".join(_figure(f"{name}-{number}", name, figure) for name, figure in _figures(section, baseline).items())
+    return (
+        f"{head}{note}{verdict}{_kpis(section.run, baseline)}{timeline}<div class='figures'>{figures}</div></section>"
+    )
 
 
-def _figures(one: Section, baseline: Run | None) -> dict[str, Figure]:
-    assert one.run is not None
-    run, cluster = one.run, one.cluster
+def _figures(section: Section, baseline: Run | None) -> dict[str, Figure]:
+    assert section.run is not None
+    run, cluster = section.run, section.cluster
     return {
         "load balance": load_balance(run, cluster, baseline),
         "device to device": traffic_matrix(run, cluster),
@@ -79,7 +84,7 @@ def _figures(one: Section, baseline: Run | None) -> dict[str, Figure]:
         "peak memory": memory(run, cluster, baseline),
         "network": topology(run, cluster),
         "link utilisation": link_use(run, cluster),
-        "partition": swimlanes(run, one.profile, cluster),
+        "partition": swimlanes(run, section.profile, cluster),
     }
 
 
@@ -105,8 +110,8 @@ def _kpis(run: Run, baseline: Run | None) -> str:
 
 
 def _provenance(profile: Profile) -> str:
-    told = [f"measured on {profile.device}", f"batch {profile.batch_size}", profile.dtype, profile.date]
-    return f"<p>{escape(' · '.join(part for part in told if part))}</p>"
+    facts = [f"measured on {profile.device}", f"batch {profile.batch_size}", profile.dtype, profile.date]
+    return f"<p>{escape(' · '.join(part for part in facts if part))}</p>"
 
 
 def _asset(name: str) -> str:

@@ -62,7 +62,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
 
 def message(text: str) -> Figure:
     """An empty figure that says why it is empty."""
-    told = {
+    annotation = {
         "text": text,
         "showarrow": False,
         "xref": "paper",
@@ -71,7 +71,7 @@ def message(text: str) -> Figure:
         "y": 0.5,
         "font": {"size": 13},
     }
-    return figure([], xaxis={"visible": False}, yaxis={"visible": False}, annotations=[told])
+    return figure([], xaxis={"visible": False}, yaxis={"visible": False}, annotations=[annotation])
 
 
 def short_names(cluster: Cluster) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.figures.style import CUT, DEVICES, MAGNITUDE, OUTLINE, Figure, figure, message
+from simulator.sweep.chart import column_title, value_text
 from simulator.sweep.queries import pareto
-from simulator.units import format_bandwidth, format_bytes, format_time
 
 Row = Mapping[str, Any]
 QUANTITIES: Mapping[str, tuple[str, float]] = {
@@ -25,7 +25,7 @@ _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
 _ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
-def over(rows: Sequence[Row], swept: Sequence[str], quantity: str) -> Figure:
+def quantity_over_parameters(rows: Sequence[Row], swept: Sequence[str], quantity: str) -> Figure:
     """Lines over the first numeric parameter, one per value of the others; a heatmap where two numbers are swept."""
     rows = [row for row in rows if row.get(quantity) is not None]
     numeric = [name for name in swept if all(_is_number(row.get(name)) for row in rows)]
@@ -73,14 +73,14 @@ def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
     order = sorted(range(len(rows)), key=lambda i: -rows[i]["step_s"])
     data = []
     for bin_, colour in enumerate(_SHADES):
-        mine = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
+        shade = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
         data.append({
             "type": "scatter", "mode": "lines", "line": {"color": colour, "width": 1.6}, "hoverinfo": "skip",
-            "x": [x for _ in mine for x in (*range(len(axes)), None)],
-            "y": [y for i in mine for y in (*(axis[0][i] for axis in axes), None)],
+            "x": [x for _ in shade for x in (*range(len(axes)), None)],
+            "y": [y for i in shade for y in (*(axis[0][i] for axis in axes), None)],
         })  # fmt: skip
     notes = [note for x, axis in enumerate(axes) for note in _ends(x, *axis[1])]
-    titles = [shown_name(name) for name in names]
+    titles = [axis_title(name) for name in names]
     ticks = {"tickvals": list(range(len(names))), "ticktext": titles, "side": "top", "range": [-0.4, len(names) - 0.6]}
     return figure(
         data,
@@ -91,22 +91,9 @@ def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
     )
 
 
-def shown_name(column: str) -> str:
-    """A column's name for people."""
-    return QUANTITIES[column][0] if column in QUANTITIES else column.removesuffix("_bytes_per_s").replace("_", " ")
-
-
-def shown_value(column: str, value: Any) -> str:
-    """A value for people, with its unit where the column's name says it."""
-    if value is None:
-        return ""
-    if column.endswith("_bytes_per_s"):
-        return format_bandwidth(value)
-    if column.endswith("_latency_s"):
-        return format_time(value)
-    if column == "bucket_bytes":
-        return format_bytes(value)
-    return f"{value * QUANTITIES[column][1]:.4g}" if column in QUANTITIES else _plain(value)
+def axis_title(column: str) -> str:
+    """The title of a column's axis: a quantity with the unit in which figures show it, or a parameter."""
+    return QUANTITIES[column][0] if column in QUANTITIES else column_title(column)
 
 
 def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str, str]]:
@@ -118,7 +105,7 @@ def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str
         heights = [None if v is None else (v - low) / (high - low) if high > low else 0.5 for v in values]
     else:
         heights = [None if v is None else known.index(v) / max(len(known) - 1, 1) for v in values]
-    return heights, (shown_value(name, low), shown_value(name, high))
+    return heights, (value_text(name, low), value_text(name, high))
 
 
 def _ends(x: int, low: str, high: str) -> list[dict[str, Any]]:
@@ -130,13 +117,13 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
     title, factor = QUANTITIES[quantity]
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(", ".join(shown_value(name, row.get(name)) for name in others) or "all", []).append(row)
+        groups.setdefault(", ".join(value_text(name, row.get(name)) for name in others) or "all", []).append(row)
     data = []
-    for i, (name, mine) in enumerate(sorted(groups.items())):
-        mine = sorted(mine, key=lambda row: row[x])
+    for i, (name, line) in enumerate(sorted(groups.items())):
+        line = sorted(line, key=lambda row: row[x])
         data.append({
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in mine],
-            "y": [row[quantity] * factor for row in mine], "customdata": [row["number"] for row in mine],
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in line],
+            "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
             "line": {"color": DEVICES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
             "hovertemplate": f"{name}: {x} %{{x}}, {title} %{{y:.4g}}<extra></extra>",
         })  # fmt: skip
@@ -145,7 +132,7 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
         showlegend=True,
         legend=_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={"title": {"text": shown_name(x)}, **_scale(x, [row[x] for row in rows])},
+        xaxis={"title": {"text": axis_title(x)}, **_scale(x, [row[x] for row in rows])},
         yaxis={"title": {"text": title}, "rangemode": "tozero"},
     )
 
@@ -158,7 +145,7 @@ def _scale(name: str, values: Sequence[Any]) -> dict[str, Any]:
     wide = distinct[0] > 0 and distinct[-1] > 8 * distinct[0]
     if len(distinct) > 12:
         return {"type": "log" if wide else "linear"}
-    ticks = [shown_value(name, value) for value in distinct]
+    ticks = [value_text(name, value) for value in distinct]
     return {"type": "log" if wide else "linear", "tickvals": distinct, "ticktext": ticks}
 
 
@@ -167,12 +154,12 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
     xs, ys = (sorted({row[name] for row in rows}) for name in (x, y))
     cells: dict[tuple[Any, Any], float] = {}
     for row in rows:
-        place = row[x], row[y]
-        cells[place] = min(row[quantity] * factor, cells.get(place, float("inf")))
+        cell = row[x], row[y]
+        cells[cell] = min(row[quantity] * factor, cells.get(cell, float("inf")))
     heat = {
         "type": "heatmap",
-        "x": [shown_value(x, v) for v in xs],
-        "y": [shown_value(y, v) for v in ys],
+        "x": [value_text(x, v) for v in xs],
+        "y": [value_text(y, v) for v in ys],
         "z": [[cells.get((a, b)) for a in xs] for b in ys],
         "colorscale": MAGNITUDE,
         "reversescale": True,
@@ -182,7 +169,7 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
         "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
         "hovertemplate": f"{x} %{{x}}, {y} %{{y}}: %{{z:.4g}}<extra></extra>",
     }
-    titles = ({"title": {"text": shown_name(name)}, "type": "category", "showgrid": False} for name in (x, y))
+    titles = ({"title": {"text": axis_title(name)}, "type": "category", "showgrid": False} for name in (x, y))
     return figure([heat], xaxis=next(titles), yaxis=next(titles))
 
 
@@ -201,7 +188,3 @@ def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[s
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -21,7 +21,7 @@ _LARGEST_PX = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class CutTensor:
     """A tensor of `layer` that crosses from device `source` to `target`, read there first by layer `reader`."""
 
     layer: int
@@ -31,29 +31,32 @@ class Cut:
     bytes: float
 
 
-def cuts(run: Run, profile: Profile) -> list[Cut]:
+def cut_tensors(run: Run, profile: Profile) -> list[CutTensor]:
     """Every (layer, source, target) that activations cross, most bytes first; bytes of the whole step, one way."""
     graph = run.graph
-    mine = np.flatnonzero(graph.kind == Kind.ACTIVATION)
+    activations = np.flatnonzero(graph.kind == Kind.ACTIVATION)
     sums: dict[tuple[int, int, int], float] = {}
     for layer, route, size in zip(
-        graph.layer[mine].tolist(), graph.route[mine].tolist(), graph.bytes[mine].tolist(), strict=True
+        graph.layer[activations].tolist(),
+        graph.route[activations].tolist(),
+        graph.bytes[activations].tolist(),
+        strict=True,
     ):
         source, target = graph.routes[route].pairs[0]
         sums[layer, source, target] = sums.get((layer, source, target), 0.0) + size
-    found = [
-        Cut(layer=layer, reader=_reader(run, profile, layer, target), source=source, target=target, bytes=size)
+    cuts = [
+        CutTensor(layer=layer, reader=_reader(run, profile, layer, target), source=source, target=target, bytes=size)
         for (layer, source, target), size in sums.items()
     ]
-    return sorted(found, key=lambda cut: -cut.bytes)
+    return sorted(cuts, key=lambda cut: -cut.bytes)
 
 
 def swimlanes(
     run: Run, profile: Profile, cluster: Cluster, layer: int | None = None, device: int | None = None
 ) -> Figure:
     """Marker area is compute time; red lines are cut tensors, the largest MOST_CUTS of them (the figure says so)."""
-    found = cuts(run, profile)
-    shown = found[:MOST_CUTS]
+    crossing = cut_tensors(run, profile)
+    shown = crossing[:MOST_CUTS]
     names = short_names(cluster)[: cluster.workers]
     data = [
         _lines(shown, layer, faint=False),
@@ -62,12 +65,12 @@ def swimlanes(
     ]
     if layer is not None:
         data.insert(0, _lines([cut for cut in shown if cut.layer != layer], None, faint=True))
-    left = len(found) - len(shown)
-    told = f"the largest {len(shown)} of {len(found)} cut tensors are drawn" if left else ""
+    left = len(crossing) - len(shown)
+    left_out = f"the largest {len(shown)} of {len(crossing)} cut tensors are drawn" if left else ""
     return figure(
         data,
         shapes=_bands(cluster),
-        annotations=[{"text": told, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.06}],
+        annotations=[{"text": left_out, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.06}],
         xaxis={
             "title": {"text": "layer, in topological order"},
             "range": [-0.8, len(profile.layers) - 0.2],
@@ -89,24 +92,34 @@ def _reader(run: Run, profile: Profile, layer: int, target: int) -> int:
     return min(here or readers or (layer,))
 
 
-def _shards(run: Run, profile: Profile, cluster: Cluster, layer: int | None, device: int | None) -> dict[str, Any]:
+def _shards(
+    run: Run, profile: Profile, cluster: Cluster, layer: int | None, selected_device: int | None
+) -> dict[str, Any]:
     loads = layer_loads(run, cluster)
     largest = float(loads.max(initial=0.0)) or 1.0
     colours = device_colours(cluster)
-    rows: dict[str, list[Any]] = {"x": [], "y": [], "size": [], "colour": [], "opacity": [], "told": []}
-    for position, one in enumerate(profile.layers):
-        placement = run.plan.placements[one.name]
+    rows: dict[str, list[Any]] = {"x": [], "y": [], "size": [], "colour": [], "opacity": [], "hover": []}
+    for position, layer_profile in enumerate(profile.layers):
+        placement = run.plan.placements[layer_profile.name]
         how = describe(placement)
-        for held in placement.device_set:
-            lit = (layer is None or position == layer) and (device is None or held == device)
-            count = placement.devices.count(held)
+        for device in placement.device_set:
+            lit = (layer is None or position == layer) and selected_device in (None, device)
+            count = placement.devices.count(device)
             rows["x"].append(position)
-            rows["y"].append(held)
-            rows["size"].append(max(4.0, _LARGEST_PX * (loads[position, held] / largest) ** 0.5))
-            rows["colour"].append(colours[held])
+            rows["y"].append(device)
+            rows["size"].append(max(4.0, _LARGEST_PX * (loads[position, device] / largest) ** 0.5))
+            rows["colour"].append(colours[device])
             rows["opacity"].append(0.95 if lit else 0.2)
-            rows["told"].append(
-                [position, held, one.name, count, len(placement.devices), loads[position, held] * 1e3, how]
+            rows["hover"].append(
+                [
+                    position,
+                    device,
+                    layer_profile.name,
+                    count,
+                    len(placement.devices),
+                    loads[position, device] * 1e3,
+                    how,
+                ]
             )
     return {
         "type": "scatter",
@@ -117,17 +130,17 @@ def _shards(run: Run, profile: Profile, cluster: Cluster, layer: int | None, dev
             "symbol": "square", "size": rows["size"], "color": rows["colour"], "opacity": rows["opacity"],
             "line": {"width": 0},
         },
-        "customdata": rows["told"],
+        "customdata": rows["hover"],
         "hovertemplate": "<b>%{customdata[2]}</b>: %{customdata[3]} of %{customdata[4]} shards, "
         "%{customdata[5]:.4g} ms<br>%{customdata[6]}<extra></extra>",
     }  # fmt: skip
 
 
-def _lines(found: list[Cut], layer: int | None, *, faint: bool) -> dict[str, Any]:
-    mine = [cut for cut in found if layer is None or cut.layer == layer]
-    xs = [x for cut in mine for x in (cut.layer, cut.reader, None)]
-    ys = [y for cut in mine for y in (cut.source, cut.target, None)]
-    crowded = len(mine) > 60
+def _lines(cuts: list[CutTensor], layer: int | None, *, faint: bool) -> dict[str, Any]:
+    drawn = [cut for cut in cuts if layer is None or cut.layer == layer]
+    xs = [x for cut in drawn for x in (cut.layer, cut.reader, None)]
+    ys = [y for cut in drawn for y in (cut.source, cut.target, None)]
+    crowded = len(drawn) > 60
     opacity = 0.12 if faint else 0.35 if crowded else 0.85
     return {
         "type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip", "opacity": opacity,
@@ -135,17 +148,17 @@ def _lines(found: list[Cut], layer: int | None, *, faint: bool) -> dict[str, Any
     }  # fmt: skip
 
 
-def _middles(found: list[Cut], run: Run, names: list[str]) -> dict[str, Any]:
+def _middles(cuts: list[CutTensor], run: Run, names: list[str]) -> dict[str, Any]:
     """Points to hover and click on each cut."""
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [(cut.layer + cut.reader) / 2 for cut in found],
-        "y": [(cut.source + cut.target) / 2 for cut in found],
+        "x": [(cut.layer + cut.reader) / 2 for cut in cuts],
+        "y": [(cut.source + cut.target) / 2 for cut in cuts],
         "marker": {"size": 9, "color": CUT, "opacity": 0.001},
         "customdata": [
             [c.layer, c.source, run.graph.layer_names[c.layer], names[c.source], names[c.target], format_bytes(c.bytes)]
-            for c in found
+            for c in cuts
         ],
         "hovertemplate": "cut: <b>%{customdata[2]}</b> crosses %{customdata[3]} → %{customdata[4]}, "
         "%{customdata[5]} forward and as much back<extra></extra>",

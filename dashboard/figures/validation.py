@@ -56,7 +56,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
     for i, group in enumerate(groups):
         places = list(range(at, at + len(group.outcomes)))
         data.append({
-            "type": "bar", "x": places, "y": [one.error * 100 for one in group.outcomes], "name": group.name,
+            "type": "bar", "x": places, "y": [outcome.error * 100 for outcome in group.outcomes], "name": group.name,
             "marker": {"color": DEVICES[i % 8], "line": _outlines(group, selected)},
             "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f} %<extra></extra>",
         })  # fmt: skip
@@ -116,11 +116,11 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
 
 
 def _dots(
-    group: Group, number: int, x: Sequence[Any], y: Sequence[Any], selected: str | None, told: str
+    group: Group, number: int, x: Sequence[Any], y: Sequence[Any], selected: str | None, hover: str
 ) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "markers", "name": group.name, "x": list(x), "y": list(y),
-        "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {told}<extra></extra>",
+        "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {hover}<extra></extra>",
         "marker": {
             "color": DEVICES[number % 8], "size": 9, "symbol": ("circle", "diamond")[number // 8 % 2],
             "opacity": 0.85, "line": _outlines(group, selected),
@@ -129,12 +129,12 @@ def _dots(
 
 
 def _names(group: Group) -> list[str]:
-    return [one.case.name for one in group.outcomes]
+    return [outcome.case.name for outcome in group.outcomes]
 
 
 def _outlines(group: Group, selected: str | None) -> dict[str, Any]:
     """A ring around the selected run."""
-    return {"color": INK, "width": [2.5 if one.case.name == selected else 0 for one in group.outcomes]}
+    return {"color": INK, "width": [2.5 if outcome.case.name == selected else 0 for outcome in group.outcomes]}
 
 
 def _zone() -> dict[str, Any]:

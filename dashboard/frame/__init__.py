@@ -1,22 +1,24 @@
 """What surrounds the figures: shell, controls, cards, routes, security.
 
-cards       the frame of a card: a title, its controls, an export menu, the figure
-clientside  callbacks that run in the browser: functions of assets/page.js
-controls    the left rail: one control for each field of a Configuration, and what to say beside it
-exports     a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
-            again
-routes      what the browser fetches beside callbacks: the timeline's spans and the exported files
-security    what the server lets in and what browsers may do with what it sends
-shell       what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
-            shows
+cards         the frame of a card: a title, its controls, an export menu, the figure
+clientside    callbacks that run in the browser: functions of assets/page.js
+controls      the left rail: a control for each field of a Configuration, with a remark
+exports       a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
+              again
+routes        what the browser fetches beside callbacks: the timeline's spans and the exported files
+security      what the server lets in and what browsers may do with what it sends
+shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
+              shows
+upload_field  a field to drop a file on, its callback, and the message about a file that is refused
 """
 
-from dashboard.frame.cards import LIVE, aria, card, drop, facts, graph, legend, plain_table, refused, tiles
+from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, tiles
 from dashboard.frame.clientside import effect, in_browser, keep_in_address
 from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail, remarks
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.frame.shell import Page, toast
+from dashboard.frame.upload_field import drop, on_upload, refused
 
 __all__ = [
     "CONTROLS",
@@ -35,6 +37,7 @@ __all__ = [
     "in_browser",
     "keep_in_address",
     "legend",
+    "on_upload",
     "plain_table",
     "profile_options",
     "rail",

@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
-from dashboard.state.uploads import MOST_UPLOAD_BYTES
 from dashboard.words.kpis import Kpi
 
 KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
@@ -59,26 +58,9 @@ def graph(name: str, height: int, label: str) -> Any:
     )
 
 
-def drop(name: str, what: str, accept: str, *, brief: bool = False) -> Any:
-    """A field to drop a file on; `what` it takes, by the endings in `accept`. brief: one line of small print."""
-    label: dict[str, Any] = {"data-label": f"{what} file ({accept})"}
-    before, link = ("or ", f"open {what} file") if brief else (f"Drop {what} ({accept}) here or ", "choose one")
-    field = dcc.Upload(
-        html.Div([before, html.U(link)], className="drop"),
-        id=name, accept=accept, max_size=MOST_UPLOAD_BYTES, multiple=False,
-    )  # fmt: skip
-    return html.Div(field, className="drop-field", **label)
-
-
-def refused(error: Exception, title: str, expected: str) -> Any:
-    """What to say of an upload that is not what it should be."""
-    more = html.Div(f"Expected: {expected}.", className="figure-note")
-    return dmc.Alert([html.Div(str(error)), more], title=title, color="red", variant="light")
-
-
-def facts(told: Mapping[str, str]) -> Any:
+def facts(values: Mapping[str, str]) -> Any:
     """A table of names and values; empty values are left out."""
-    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in told.items() if value]
+    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in values.items() if value]
     return html.Table(html.Tbody(rows), className="plain-table")
 
 
@@ -122,5 +104,5 @@ def menu(label: Any, items: list[Any], name: str) -> Any:
 def _menu(name: str, title: str, formats: tuple[str, ...]) -> Any:
     if not formats:
         return None
-    items = [html.Button(f"Save as {one.upper()}", className="menu-item", **_export(one, name)) for one in formats]
+    items = [html.Button(f"Save as {form.upper()}", className="menu-item", **_export(form, name)) for form in formats]
     return menu("⤓", items, f"Export {title}")

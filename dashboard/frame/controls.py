@@ -1,4 +1,4 @@
-"""The left rail: one control for each field of a Configuration, and what to say beside it."""
+"""The left rail: a control for each field of a Configuration, with a remark."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 import dash_mantine_components as dmc
 
 import partitioners
-from dashboard.frame.cards import drop
-from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OPTIMIZERS, OWN, Configuration
-from dashboard.state.shelf import label
+from dashboard.frame.upload_field import drop
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
+from dashboard.state.inventory import label
 from dashboard.state.store import Outcome, Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
+from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time
 
 MOST_FACTOR = 6
@@ -115,7 +116,7 @@ def cluster_options(store: Store) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """What stands below a control, and whether the control can do anything now."""
+    """The text below a control, and whether the control is disabled because it has no effect."""
 
     text: str = ""
     disabled: bool = False
@@ -126,7 +127,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
     now = outcome.configuration
     taken = partitioners.options(now.strategy)
     plan = outcome.run.plan if outcome.run else None
-    found = {
+    remarks = {
         "profile": Remark(text=f"measured on {outcome.profile.device or 'an unnamed device'}"),
         "cluster": Remark(text=_cluster_remark(now.cluster)),
         "strategy": Remark(text=first_sentence(now.strategy)),
@@ -137,13 +138,13 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         **_link_remarks(outcome),
     }
     if plan and plan.strategy != now.strategy:
-        found["strategy"] = Remark(text=f"{first_sentence(now.strategy)} Found here: {plan.strategy}.")
+        remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} The plan here is by {plan.strategy}.")
     if plan and now.microbatches is None and "microbatches" in taken:
-        found["microbatches"] = Remark(text=f"now {plan.microbatches}")
+        remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
     if plan and not plan_synchronises(outcome):
         text = "no layer has replicas, so nothing is synchronised"
-        found |= {"overlap": Remark(text=text, disabled=True)}
-    return found
+        remarks |= {"overlap": Remark(text=text, disabled=True)}
+    return remarks
 
 
 def plan_synchronises(outcome: Outcome) -> bool:
@@ -171,7 +172,7 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
     if cluster is None:
         return dict.fromkeys(SLIDERS[:4], Remark(text=outcome.reason, disabled=True))
     hosts = {device.host for device in cluster.devices}
-    found = {}
+    remarks = {}
     for tier in ("inter", "intra"):
         link = next((link for link in cluster.links if link.tier == tier), None)
         why = f"no {tier} links" if link is None else ""
@@ -179,13 +180,13 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
             why = "one node only"
         bandwidth = format_bandwidth(link.bandwidth_bytes_per_s) if link else ""
         latency = format_time(link.latency_s) if link else ""
-        found[f"{tier}_bandwidth"] = Remark(
+        remarks[f"{tier}_bandwidth"] = Remark(
             text=why or f"{bandwidth} (×{getattr(now, f'{tier}_bandwidth'):.3g})", disabled=bool(why)
         )
-        found[f"{tier}_latency"] = Remark(
+        remarks[f"{tier}_latency"] = Remark(
             text=why or f"{latency} (×{getattr(now, f'{tier}_latency'):.3g})", disabled=bool(why)
         )
-    return found
+    return remarks
 
 
 _SLIDER_NAMES = {

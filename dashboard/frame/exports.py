@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import partitioners
 from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.shelf import label
+from dashboard.state.inventory import label
 from dashboard.state.store import Outcome
 from simulator import collectives, files
 from simulator.cluster import Cluster
@@ -117,12 +117,12 @@ def _link_words(outcome: Outcome) -> list[str]:
 def _changed_links(outcome: Outcome) -> list[tuple[str, str, float]]:
     """(option of with_tier, tier, value) of what the configuration changes about the cluster's links."""
     before, after = outcome.usual, outcome.cluster
-    found: list[tuple[str, str, float]] = []
+    changed: list[tuple[str, str, float]] = []
     if before is None or after is None:
-        return found
+        return changed
     for tier in after.tiers:
-        old, new = (next(link for link in one.links if link.tier == tier) for one in (before, after))
+        old, new = (next(link for link in cluster.links if link.tier == tier) for cluster in (before, after))
         for option in ("bandwidth_bytes_per_s", "latency_s"):
             if getattr(old, option) != getattr(new, option):
-                found.append((option, tier, getattr(new, option)))
-    return found
+                changed.append((option, tier, getattr(new, option)))
+    return changed

@@ -81,9 +81,9 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
         own = dict(parse_qsl((search or "").removeprefix("?")))
         page = pages.get(path)
         content = _missing(path, pages) if page is None else page(now, baseline, own)
-        told = [toast("The link was changed", problem, "yellow") for problem in problems]
+        toasts = [toast("The link was changed", problem, "yellow") for problem in problems]
         address = {"query": now.query(), "base": baseline.query() if baseline else ""}
-        return [dcc.Store(id="address", data=address), content], told
+        return [dcc.Store(id="address", data=address), content], toasts
 
     links = [Output(f"nav-{i}", "href") for i in range(len(pages))]
     in_browser(app, "address", links, Input("address", "data"), State("nav-paths", "data"))
@@ -102,10 +102,10 @@ def read_address(store: Store, search: str) -> tuple[Configuration, Configuratio
     now, problems = store.read(search)
     if not search.removeprefix("?"):
         return now, replace(now, strategy="data", microbatches=None), problems
-    given = parse_qs(search.removeprefix("?")).get("base", [""])[0]
-    if not given:
+    base_query = parse_qs(search.removeprefix("?")).get("base", [""])[0]
+    if not base_query:
         return now, None, problems
-    baseline, more = store.read(given)
+    baseline, more = store.read(base_query)
     return now, baseline, problems + more
 
 

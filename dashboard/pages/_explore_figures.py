@@ -30,7 +30,7 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_figures(app: Dash, store: Store) -> None:
-    """One request for all that is on the first screen; what stands below it is asked for after that."""
+    """One request for all figures of the first screen; those below it are requested after that."""
 
     @app.callback(
         Output("balance-graph", "figure"),
@@ -54,7 +54,7 @@ def _add_figures(app: Dash, store: Store) -> None:
         if outcome.run is None or outcome.cluster is None:
             return *((message("no run"),) * 3), None, query
         run, cluster = outcome.run, outcome.cluster
-        changed = {one["prop_id"].partition(".")[0] for one in ctx.triggered}
+        changed = {trigger["prop_id"].partition(".")[0] for trigger in ctx.triggered}
 
         def fresh(inputs: set[str], draw: Callable[[], Any]) -> Any:
             return draw() if changed & {"configuration", *inputs} else no_update
@@ -150,10 +150,10 @@ def _add_selection(app: Dash, store: Store) -> None:
             return {"rowData": [], "rowCount": 0}
         sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
         first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
-        found = span_columns.table_rows(
+        tasks = span_columns.table_rows(
             outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc"
         )
-        return {"rowData": [{**row, "id": str(row["task"])} for row in found], "rowCount": len(outcome.run.graph)}
+        return {"rowData": [{**row, "id": str(row["task"])} for row in tasks], "rowCount": len(outcome.run.graph)}
 
 
 def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcome, Run | None]:
@@ -164,7 +164,7 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
 
 
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
-    """What there is to say of the selection; a task's number means nothing in another run."""
+    """Details of the selection; a task's number has no meaning in another run."""
     task, layer, device = (selection.get(part) for part in ("task", "layer", "device"))
     if task is not None and selection.get("query") == query:
         return task_detail(outcome, task)
@@ -175,10 +175,10 @@ def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str
 
 def _split(outcome: Outcome, store: Store, baseline: str | None, by: str) -> Figure:
     assert outcome.run is not None and outcome.cluster is not None
-    mine = shares(outcome.run, outcome.cluster)
+    parts = shares(outcome.run, outcome.cluster)
     if by == "device":
-        return breakdown(list(zip(short_names(outcome.cluster), mine.devices, strict=False)))
-    rows = [("now", mine.total)]
+        return breakdown(list(zip(short_names(outcome.cluster), parts.devices, strict=False)))
+    rows = [("now", parts.total)]
     before = store.outcome(store.read(baseline)[0]) if baseline else None
     if before is not None and before.run is not None and before.cluster is not None:
         rows.insert(0, ("baseline", shares(before.run, before.cluster).total))

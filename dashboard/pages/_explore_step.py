@@ -10,12 +10,12 @@ from dash.exceptions import PreventUpdate
 from dashboard.frame.clientside import effect
 from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, remarks
 from dashboard.frame.shell import toast
+from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_words import advice_line, badge, baseline_name, kpi_row, offered, verdict
 from dashboard.state import uploads
 from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration, from_values
 from dashboard.state.store import Outcome, Store
-from simulator.errors import InputError
 
 _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]
 
@@ -41,13 +41,13 @@ def _add_refresh(app: Dash, store: Store) -> None:
             "disabled": [Output(control.id, "disabled") for control in CONTROLS],
             "descriptions": [Output(control.id, "description") for control in _PLAIN],
             "slider_remarks": [Output(f"c-{field.replace('_', '-')}-remark", "children") for field in SLIDERS],
-            "told": Output("told", "data"),
+            "remarks": Output("shown-remarks", "data"),
             "toasts": Output("toasts", "sendNotifications", allow_duplicate=True),
         },
         inputs={
             "values": [Input(control.id, control.holds) for control in CONTROLS],
             "baseline": Input("baseline", "data"),
-            "before": State("told", "data"),
+            "before": State("shown-remarks", "data"),
         },
         prevent_initial_call="initial_duplicate",
     )
@@ -55,10 +55,13 @@ def _add_refresh(app: Dash, store: Store) -> None:
         now, problems = _from_controls(store, values)
         outcome = store.outcome(now)
         pinned = store.outcome(store.read(baseline)[0]) if baseline else None
-        told = {"profile": now.profile, "remarks": {name: [r.text, r.disabled] for name, r in remarks(outcome).items()}}
+        shown_remarks = {
+            "profile": now.profile,
+            "remarks": {name: [r.text, r.disabled] for name, r in remarks(outcome).items()},
+        }
         return {
-            **_news(told, before or {}, outcome),
-            "told": told,
+            **_changed_remarks(shown_remarks, before or {}, outcome),
+            "remarks": shown_remarks,
             "query": now.query(),
             "address": {"query": now.query(), "base": baseline or ""},
             "shown": {"query": now.query() if outcome.run else None, "message": "no timeline: there is no run to show"},
@@ -75,27 +78,20 @@ def _add_refresh(app: Dash, store: Store) -> None:
 
 
 def _add_upload(app: Dash, store: Store) -> None:
-    """A cluster file becomes a choice, and is chosen, with all its devices."""
+    """An uploaded cluster is added to the options and selected with all its devices."""
 
-    @app.callback(
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        cluster = uploads.cluster(file, name)
+        key = store.clusters.put(name, cluster)
+        return cluster_options(store), key, cluster.workers, no_update
+
+    outputs = (
         Output("c-cluster", "data"),
         Output("c-cluster", "value", allow_duplicate=True),
         Output("c-devices", "value", allow_duplicate=True),
         Output("toasts", "sendNotifications", allow_duplicate=True),
-        Input("cluster-upload", "contents"),
-        State("cluster-upload", "filename"),
-        prevent_initial_call=True,
     )
-    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
-        if contents is None:
-            return (no_update,) * 4
-        name = filename or "cluster.yaml"
-        try:
-            found = uploads.cluster(uploads.content(contents), name)
-        except InputError as error:
-            return no_update, no_update, no_update, [toast("Not a cluster", str(error))]
-        key = store.clusters.put(name, found)
-        return cluster_options(store), key, found.workers, no_update
+    on_upload(app, "cluster-upload", outputs, keep, lambda error: [toast("Not a cluster", str(error))])
 
 
 def _add_moves(app: Dash, store: Store) -> None:
@@ -123,7 +119,7 @@ def _add_moves(app: Dash, store: Store) -> None:
         outcome = store.outcome(store.read(query)[0])
         advice = advise(store, outcome)
         shown = offered(advice, outcome)
-        return advice_line(advice, outcome, shown), [one.move.configuration.query() for one in shown]
+        return advice_line(advice, outcome, shown), [option.move.configuration.query() for option in shown]
 
     @app.callback(
         Output("load", "data"),
@@ -147,16 +143,16 @@ def _add_moves(app: Dash, store: Store) -> None:
         return [control.shown(getattr(now, control.field)) for control in CONTROLS]
 
 
-def _news(told: dict[str, Any], before: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """What is new to say beside the controls; to set dozens of properties to what they are costs a browser 100 ms."""
+def _changed_remarks(present: dict[str, Any], before: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The remarks that changed: setting dozens of properties to what they are costs a browser 100 ms."""
 
     def changed(field: str, part: int) -> Any:
-        now, then = (one.get("remarks", {}).get(field, ["", False])[part] for one in (told, before))
+        now, then = (state.get("remarks", {}).get(field, ["", False])[part] for state in (present, before))
         return no_update if before and now == then else now
 
     layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(outcome.profile.layers)]
     return {
-        "layers": no_update if before.get("profile") == told["profile"] else layers,
+        "layers": no_update if before.get("profile") == present["profile"] else layers,
         "disabled": [changed(control.field, 1) for control in CONTROLS],
         "descriptions": [changed(control.field, 0) for control in _PLAIN],
         "slider_remarks": [changed(field, 0) for field in SLIDERS],
@@ -164,5 +160,5 @@ def _news(told: dict[str, Any], before: dict[str, Any], outcome: Outcome) -> dic
 
 
 def _from_controls(store: Store, values: list[Any]) -> tuple[Configuration, list[str]]:
-    given = {control.field: control.read(value) for control, value in zip(CONTROLS, values, strict=True)}
-    return from_values(given, store.default())
+    values_read = {control.field: control.read(value) for control, value in zip(CONTROLS, values, strict=True)}
+    return from_values(values_read, store.default())

@@ -1,4 +1,4 @@
-"""What Explore says: the row of numbers, the verdict, the advice, one selected thing. Components, no callbacks."""
+"""What Explore says: numbers, verdict, advice, the selected task, layer or device. Components, no callbacks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dash import html
 
 from dashboard.figures import span_columns
 from dashboard.frame.cards import tiles
-from dashboard.state.advice import Advice, Tried
+from dashboard.state.advice import Advice, SimulatedMove
+from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
-from dashboard.state.shelf import label
 from dashboard.state.store import Outcome
 from dashboard.words.kpis import kpis
 from simulator.run import Run
@@ -19,6 +19,7 @@ from simulator.units import format_bytes, format_time
 
 
 def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
+    """The key figures, each with its difference to the baseline `before`."""
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
@@ -26,6 +27,7 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
 
 
 def badge(outcome: Outcome) -> Any:
+    """Whether the plan runs and fits, how many tasks it has and how long its simulation took."""
     if outcome.run is None:
         return dmc.Badge("infeasible", color="red", variant="light")
     report = outcome.run.report
@@ -38,6 +40,7 @@ def badge(outcome: Outcome) -> Any:
 
 
 def verdict(outcome: Outcome) -> Any:
+    """Why a configuration cannot run or does not fit into memory; None where it does."""
     reason = outcome.reason or (outcome.run.report.verdict if outcome.run else "")
     if not reason:
         return None
@@ -46,6 +49,7 @@ def verdict(outcome: Outcome) -> Any:
 
 
 def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
+    """The pinned baseline in a few words."""
     if before is None:
         return "no baseline pinned"
     now = before.configuration
@@ -55,13 +59,14 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{same}"
 
 
-def offered(advice: Advice, outcome: Outcome) -> list[Tried]:
+def offered(advice: Advice, outcome: Outcome) -> list[SimulatedMove]:
     """The moves to click on: the best ones of a setting, then the best of the hardware; two where nothing runs yet."""
-    settings = [one for one in advice.tried if not one.move.hardware][:2]
+    settings = [option for option in advice.helpful if not option.move.hardware][:2]
     return settings + ([advice.hardware] if advice.hardware else [])
 
 
-def advice_line(advice: Advice, outcome: Outcome, offered: list[Tried]) -> Any:
+def advice_line(advice: Advice, outcome: Outcome, offered: list[SimulatedMove]) -> Any:
+    """The largest loss of the step, and a button for each change that is offered."""
     if advice.note:
         text = [f"{advice.note}."]
     elif not offered:
@@ -71,38 +76,44 @@ def advice_line(advice: Advice, outcome: Outcome, offered: list[Tried]) -> Any:
     lost = f"Largest loss: {advice.loss.name}, {advice.loss.ratio:.0%} of device time. " if advice.loss else ""
     buttons = [
         dmc.Button(
-            _gain_words(one, outcome), id={"type": "apply", "index": i}, size="compact-sm",
-            variant="light" if not one.move.hardware else "outline", className="apply",
+            _gain_words(option, outcome), id={"type": "apply", "index": i}, size="compact-sm",
+            variant="light" if not option.move.hardware else "outline", className="apply",
         )
-        for i, one in enumerate(offered)
+        for i, option in enumerate(offered)
     ]  # fmt: skip
     line = dmc.Group([html.Span([html.Strong(lost), *text]), *buttons], gap=8)
     return dmc.Paper(line, withBorder=True, px="sm", py=6, radius="md", className="advice")
 
 
-def _gain_words(one: Tried, outcome: Outcome) -> str:
-    words = f"{one.move.words}: {format_time(one.step_s)}"
+def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
+    words = f"{option.move.words}: {format_time(option.step_s)}"
     if outcome.run is None:
         return words
-    return f"{words} ({one.step_s / outcome.run.report.step_s - 1:+.0%})" + (
+    return f"{words} ({option.step_s / outcome.run.report.step_s - 1:+.0%})" + (
         "" if outcome.run.report.fits else ", fits"
     )
 
 
 def task_detail(outcome: Outcome, task: int) -> Any:
+    """When a task ran, and a button for the task that it waited for."""
     assert outcome.run is not None and outcome.cluster is not None
-    told = span_columns.describe_task(outcome.run, outcome.cluster, task)
-    facts = " · ".join(f"{label} {value}" for label, value in told["told"].items())
-    waited = told["waited"]
+    description = span_columns.describe_task(outcome.run, outcome.cluster, task)
+    facts = " · ".join(f"{label} {value}" for label, value in description["facts"].items())
+    waited = description["waited"]
     step = (
-        dmc.Button(told["waited_title"], id={"type": "waited", "task": waited}, size="compact-xs", variant="light")
+        dmc.Button(
+            description["waited_title"], id={"type": "waited", "task": waited}, size="compact-xs", variant="light"
+        )
         if waited >= 0
-        else told["waited_title"]
+        else description["waited_title"]
     )
-    return html.Div([html.Strong(told["title"]), html.Span(f" — {facts} — it waited for "), step], className="detail")
+    return html.Div(
+        [html.Strong(description["title"]), html.Span(f" — {facts} — it waited for "), step], className="detail"
+    )
 
 
 def layer_detail(run: Run, layer: int) -> Any:
+    """Compute time of a layer, and the bytes that it sends and synchronises."""
     use = run.report.layers[layer]
     seconds = transfer_seconds(run, layer)
     parts = [f"computes {format_time(use.compute_s)}"]
@@ -120,6 +131,7 @@ def layer_detail(run: Run, layer: int) -> Any:
 
 
 def device_detail(run: Run, device: int) -> Any:
+    """Where a device's step goes, its traffic and its peak memory."""
     use = run.report.devices[device]
     text = (
         f" — computes {format_time(use.compute_s)} ({use.utilisation:.0%}), waits "

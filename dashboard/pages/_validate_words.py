@@ -21,10 +21,10 @@ from traces.results.validations import Outcome, summarised
 _WORST = 5
 
 
-def kpis(found: Sequence[Outcome]) -> list[Kpi]:
+def kpis(outcomes: Sequence[Outcome]) -> list[Kpi]:
     """Runs, mean absolute error, bias, how many are close, the worst, the volume."""
-    summary = summarised(found)
-    close = sum(abs(one.error) <= CLOSE for one in found)
+    summary = summarised(outcomes)
+    close = sum(abs(outcome.error) <= CLOSE for outcome in outcomes)
     return [
         Kpi(label="Runs", value=f"{summary.runs}", hint="real runs that were predicted beforehand"),
         Kpi(label="Mean absolute error", value=f"{summary.mean_absolute_error:.1%}", hint="of the predicted step"),
@@ -37,42 +37,42 @@ def kpis(found: Sequence[Outcome]) -> list[Kpi]:
 
 def machine(stored: Stored) -> str:
     """What the runs were made with."""
-    found = stored.validation
-    software = ", ".join(f"{name} {version}" for name, version in found.software.items())
-    return f"Made on {found.machine}, {found.cores} cores, with {software}."
+    validation = stored.validation
+    software = ", ".join(f"{name} {version}" for name, version in validation.software.items())
+    return f"Made on {validation.machine}, {validation.cores} cores, with {software}."
 
 
-def rows(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """The table's rows, worst first."""
     return [
         {
-            "run": one.case.name,
-            "error": one.error,
-            "predicted_ms": one.predicted_s * 1e3,
-            "actual_ms": one.actual_s * 1e3,
-            "spread_ms": one.actual_spread_s * 1e3,
-            "predicted_mb": one.predicted_bytes / 1e6,
-            "counted_mb": one.counted_bytes / 1e6,
-            "held_mb": one.predicted_memory_bytes / 1e6,
-            "measured_mb": None if one.actual_memory_bytes is None else one.actual_memory_bytes / 1e6,
-            "load": one.load,
+            "run": outcome.case.name,
+            "error": outcome.error,
+            "predicted_ms": outcome.predicted_s * 1e3,
+            "actual_ms": outcome.actual_s * 1e3,
+            "spread_ms": outcome.actual_spread_s * 1e3,
+            "predicted_mb": outcome.predicted_bytes / 1e6,
+            "counted_mb": outcome.counted_bytes / 1e6,
+            "held_mb": outcome.predicted_memory_bytes / 1e6,
+            "measured_mb": None if outcome.actual_memory_bytes is None else outcome.actual_memory_bytes / 1e6,
+            "load": outcome.load,
         }
-        for one in found
+        for outcome in outcomes
     ]
 
 
-def details(stored: Stored, one: Outcome) -> Any:
+def details(stored: Stored, outcome: Outcome) -> Any:
     """Everything that is known of one run."""
     body = dmc.SimpleGrid(
-        [facts(_setting(one)), facts(_numbers(one)), _tasks(stored, one)],
+        [facts(_setting(outcome)), facts(_numbers(outcome)), _tasks(stored, outcome)],
         cols={"base": 1, "lg": 3},
         className="columns",
     )
-    return card("validate-run-card", f"{one.case.name}: {one.error:+.1%}", [body], formats=())
+    return card("validate-run-card", f"{outcome.case.name}: {outcome.error:+.1%}", [body], formats=())
 
 
-def _setting(one: Outcome) -> dict[str, str]:
-    case = one.case
+def _setting(outcome: Outcome) -> dict[str, str]:
+    case = outcome.case
     tiers = "" if case.network.trunk_mbit is None else f", trunks of {case.network.trunk_mbit} Mbit/s"
     servers = f", {case.network.servers} parameter servers" if case.network.servers else ""
     slow = "" if case.straggler is None else f"rank {case.straggler} shares its core with a process that never rests"
@@ -85,39 +85,39 @@ def _setting(one: Outcome) -> dict[str, str]:
         ),
         "all-reduce": f"{case.collective}, buckets of {format_bytes(case.bucket_bytes)}",
         "straggler": slow,
-        "date": one.rounds[0].date,
+        "date": outcome.rounds[0].date,
     }
 
 
-def _numbers(one: Outcome) -> dict[str, str]:
-    rounds = f"{len(one.rounds)} rounds of {one.rounds[0].steps} steps"
-    measured = one.actual_memory_bytes
+def _numbers(outcome: Outcome) -> dict[str, str]:
+    rounds = f"{len(outcome.rounds)} rounds of {outcome.rounds[0].steps} steps"
+    measured = outcome.actual_memory_bytes
     return {
-        "step predicted": format_time(one.predicted_s),
-        "step actual": f"{format_time(one.actual_s)}, median of {rounds}",
-        "drift": f"{format_time(one.drift_s)} between the fastest and the slowest round",
-        "spread of steps": f"{format_time(one.actual_spread_s)} ({one.actual_spread_s / one.actual_s:.1%})",
-        "off by": f"{format_time(abs(one.predicted_s - one.actual_s))} too {_direction(one)}",
-        "bytes predicted": format_bytes(one.predicted_bytes),
-        "bytes counted": f"{format_bytes(one.counted_bytes)} ({one.bytes_error:+.2%})",
-        "memory predicted": format_bytes(one.predicted_memory_bytes),
+        "step predicted": format_time(outcome.predicted_s),
+        "step actual": f"{format_time(outcome.actual_s)}, median of {rounds}",
+        "drift": f"{format_time(outcome.drift_s)} between the fastest and the slowest round",
+        "spread of steps": f"{format_time(outcome.actual_spread_s)} ({outcome.actual_spread_s / outcome.actual_s:.1%})",
+        "off by": f"{format_time(abs(outcome.predicted_s - outcome.actual_s))} too {_direction(outcome)}",
+        "bytes predicted": format_bytes(outcome.predicted_bytes),
+        "bytes counted": f"{format_bytes(outcome.counted_bytes)} ({outcome.bytes_error:+.2%})",
+        "memory predicted": format_bytes(outcome.predicted_memory_bytes),
         "memory measured": "not measured" if measured is None else format_bytes(measured),
-        "load": f"{one.load:.1f} processes in the run queue",
+        "load": f"{outcome.load:.1f} processes in the run queue",
     }
 
 
-def _direction(one: Outcome) -> str:
-    return "short" if one.error < 0 else "long"
+def _direction(outcome: Outcome) -> str:
+    return "short" if outcome.error < 0 else "long"
 
 
-def _tasks(stored: Stored, one: Outcome) -> Any:
+def _tasks(stored: Stored, outcome: Outcome) -> Any:
     """The tasks that made the difference, where they are known."""
     try:
-        found = stored.explained(one)
+        comparison = stored.explained(outcome)
     except (InputError, OSError) as error:
         return html.Div(f"The stored timeline cannot be compared: {error}", className="figure-note")
-    if found is not None:
-        return dmc.Stack(causes(found), gap="xs")
+    if comparison is not None:
+        return dmc.Stack(causes(comparison), gap="xs")
     kept = (
         "`shardscope validate` keeps the tasks of every run; "
         "see them with `shardscope dashboard --validation out/validation`."
@@ -125,25 +125,33 @@ def _tasks(stored: Stored, one: Outcome) -> Any:
     return html.Div(["No timeline of this run is stored, so only its sums are known. ", kept], className="figure-note")
 
 
-def causes(found: Comparison) -> list[Any]:
+def causes(comparison: Comparison) -> list[Any]:
     """What the actual step consisted of, and the tasks that were longer or later than predicted by most."""
     rows = [
         [kind.name.lower(), f"{total.tasks}", format_time(total.predicted_s), format_time(total.actual_s),
          _signed(total.actual_s - total.predicted_s)]
-        for kind, total in found.totals(found.path).items()
+        for kind, total in comparison.totals(comparison.path).items()
     ]  # fmt: skip
-    rows.append(["waits between them", "", "", format_time(found.waits_s), ""])
+    rows.append(["waits between them", "", "", format_time(comparison.waits_s), ""])
     titles = ("on the path that made the step", "tasks", "predicted", "actual", "longer")
-    worst = {"longest over prediction": found.longest(_WORST), "latest of their own": found.latest(_WORST)}
+    worst = {"longest over prediction": comparison.longest(_WORST), "latest of their own": comparison.latest(_WORST)}
     return [plain_table(titles, rows)] + [
-        plain_table((title, "predicted", "actual", "starts late"), [_told(found.graph, one) for one in tasks])
+        plain_table(
+            (title, "predicted", "actual", "starts late"),
+            [_difference_cells(comparison.graph, difference) for difference in tasks],
+        )
         for title, tasks in worst.items()
         if tasks
     ]
 
 
-def _told(graph: TaskGraph, one: Difference) -> list[str]:
-    return [graph.describe(one.task), format_time(one.predicted_s), format_time(one.actual_s), _signed(one.late_s)]
+def _difference_cells(graph: TaskGraph, difference: Difference) -> list[str]:
+    return [
+        graph.describe(difference.task),
+        format_time(difference.predicted_s),
+        format_time(difference.actual_s),
+        _signed(difference.late_s),
+    ]
 
 
 def _signed(seconds: float) -> str:

@@ -8,23 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
 from dashboard.figures.swimlanes import swimlanes
-from dashboard.frame.cards import aria, card, drop, graph, legend, plain_table, refused
+from dashboard.frame.cards import aria, card, graph, legend, plain_table
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
+from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import causes
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
-from dashboard.state.convergence import courses, has_curves
+from dashboard.state.convergence import accuracy_curves, has_curves
+from dashboard.state.inventory import label
 from dashboard.state.measures import shares
-from dashboard.state.shelf import label
 from dashboard.state.store import Outcome, Store
-from dashboard.words.comparison import Row, measured, results, settings
-from simulator.errors import InputError, UnknownNameError
+from dashboard.words.comparison import ComparedQuantity, measured, results, settings
+from simulator.errors import UnknownNameError
 from simulator.units import format_duration, format_time
 from traces.results.executions import Execution
 from traces.results.timeline_comparison import Comparison
@@ -37,7 +38,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two: what it is called, what it came to, and what the timeline's address adds to its query."""
+    """One of the two runs: its name, its outcome, and what the timeline's address adds to its query."""
 
     name: str
     outcome: Outcome
@@ -45,6 +46,7 @@ class Side:
 
     @property
     def title(self) -> str:
+        """Strategy, number of devices and cluster."""
         now = self.outcome.configuration
         return f"{now.strategy} on {now.devices} × {label(now.cluster)}"
 
@@ -64,24 +66,12 @@ def add(app: Dash, store: Store) -> Page:
     def show(against: str, address: Mapping[str, str], base: str) -> Any:
         return _compared(store, store.read(address["query"])[0], store.read(base)[0], against)
 
-    @app.callback(
-        Output("against", "data"),
-        Output("against", "value"),
-        Output("execution-problem", "children"),
-        Input("execution-upload", "contents"),
-        State("execution-upload", "filename"),
-        prevent_initial_call=True,
-    )
-    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
-        if contents is None:
-            return no_update, no_update, no_update
-        name = filename or "run.npz"
-        try:
-            found = uploads.execution(uploads.content(contents), name)
-        except InputError as error:
-            return no_update, no_update, refused(error, "Not an execution", EXPECTED)
-        key = store.executions.put(name, found)
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        key = store.executions.put(name, uploads.execution(file, name))
         return _options(store), key, None
+
+    outputs = Output("against", "data"), Output("against", "value"), Output("execution-problem", "children")
+    on_upload(app, "execution-upload", outputs, keep, lambda error: refused(error, "Not an execution", EXPECTED))
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now, baseline, own)
@@ -97,8 +87,8 @@ def _options(store: Store) -> list[dict[str, str]]:
 def _page(store: Store, now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
     options = _options(store)
     asked = own.get("against", BASELINE)
-    against = asked if asked in [one["value"] for one in options] else BASELINE
-    gone = "" if against == asked else f"The run {label(asked)} is not at hand; drop its file again."
+    against = asked if asked in [option["value"] for option in options] else BASELINE
+    gone = "" if against == asked else f"The run {label(asked)} is no longer kept; upload its file again."
     base = baseline or replace(now, strategy="data", microbatches=None)
     unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
     choice = dmc.Select(
@@ -135,7 +125,7 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
 
 
 def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -> Any:
-    """Everything about the two; `more` is what is known of them task by task, `accuracy` what they learn when."""
+    """The whole comparison; `more`: the two task by task; `accuracy`: cards about their convergence."""
     both = (before, after)
     shown = [
         {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,
@@ -152,7 +142,7 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
              controls=[legend()], formats=()),
         dmc.SimpleGrid([
             left,
-            card("results", "What became of it", [_table(rows, names)], formats=()),
+            card("results", "Results", [_table(rows, names)], formats=()),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         card("both-split", "Where the step goes", [_with(split, _split(both))]),
         *accuracy,
@@ -164,15 +154,15 @@ def _accuracy(store: Store, present: Outcome) -> list[Any]:
     """When each strategy reaches which accuracy, where the network's convergence was measured."""
     if not has_curves(present):
         return []
-    found = courses(store, present.configuration)
-    target = next((one.reached.target for one in found if one.reached is not None), None)
+    curves = accuracy_curves(store, present.configuration)
+    target = next((curve.reached.target for curve in curves if curve.reached is not None), None)
     drawn = _with(graph("accuracy-graph", 340, "Accuracy over simulated time; the table beside it holds the targets"),
-                  accuracy_over_time(found, target))  # fmt: skip
+                  accuracy_over_time(curves, target))  # fmt: skip
     rows = [
-        [one.strategy, format_duration(one.reached.seconds.median),
-         f"{format_duration(one.reached.seconds.low)} to {format_duration(one.reached.seconds.high)}",
-         f"{one.reached.samples.interval.median:,.0f}", one.reached.samples.source]
-        for one in found if one.reached is not None
+        [curve.strategy, format_duration(curve.reached.seconds.median),
+         f"{format_duration(curve.reached.seconds.low)} to {format_duration(curve.reached.seconds.high)}",
+         f"{curve.reached.samples.interval.median:,.0f}", curve.reached.samples.source]
+        for curve in curves if curve.reached is not None
     ]  # fmt: skip
     table = plain_table(("strategy", f"to {target or 0:.0%}", "over the trials", "samples", "from"), rows)
     title = "Accuracy over simulated time (star: the target; band: trials of the fastest)"
@@ -181,17 +171,17 @@ def _accuracy(store: Store, present: Outcome) -> list[Any]:
 
 def _settings(before: Side, after: Side, names: tuple[str, str]) -> Any:
     changed = settings(before.outcome.configuration, after.outcome.configuration)
-    return card("settings", "What was changed", [_table(changed, names)], formats=())
+    return card("settings", "Changed controls", [_table(changed, names)], formats=())
 
 
 def _task_by_task(compared: Comparison, execution: Execution) -> Any:
     low, high = (format_time(pick(execution.steps_s)) for pick in (min, max))
     count = len(execution.steps_s)
-    told = (
+    summary = (
         f"Predicted {format_time(compared.predicted.step_s)}, actual {format_time(compared.actual.step_s)}: "
         f"{compared.error:+.1%}. The timeline is that of the median of {count} steps ({low} to {high})."
     )
-    body = dmc.Stack([html.Div(told, className="detail"), *causes(compared)], gap="md")
+    body = dmc.Stack([html.Div(summary, className="detail"), *causes(compared)], gap="md")
     return card("tasks-compared", "Task by task", [body], formats=())
 
 
@@ -206,10 +196,10 @@ def _timeline(number: int, side: Side) -> Any:
 
 
 def _partition(number: int, side: Side) -> Any:
-    one, name = side.outcome, side.name.lower()
-    if one.run is None or one.cluster is None:
-        return dmc.Alert(one.reason, title=f"{side.name} cannot run", color="red", variant="light")
-    figure = swimlanes(one.run, one.profile, one.cluster)
+    outcome, name = side.outcome, side.name.lower()
+    if outcome.run is None or outcome.cluster is None:
+        return dmc.Alert(outcome.reason, title=f"{side.name} cannot run", color="red", variant="light")
+    figure = swimlanes(outcome.run, outcome.profile, outcome.cluster)
     body = _with(graph(f"lanes-{number}-graph", 240, f"Partition of {name}"), figure)
     return card(f"lanes-{number}", f"Partition, {name}", [body])
 
@@ -219,7 +209,7 @@ def _split(both: Sequence[Side]) -> Any:
     return breakdown([(name, shares(run, cluster).total) for name, run, cluster in ran if run and cluster])
 
 
-def _table(rows: Sequence[Row], names: tuple[str, str]) -> Any:
+def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str]) -> Any:
     if not rows:
         return html.Div("nothing", className="figure-note")
     changes = any(row.change for row in rows)

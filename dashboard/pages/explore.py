@@ -1,4 +1,4 @@
-"""Explore: change a control and see what becomes of the step."""
+"""Explore: the step of one configuration, simulated whenever a control changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _top() -> list[Any]:
         dcc.Store(id="drawn-above"),
         dcc.Store(id="below-configuration"),
         dcc.Store(id="drawn"),
-        dcc.Store(id="told"),
+        dcc.Store(id="shown-remarks"),
         dcc.Store(id="shown"),
         dcc.Store(id="moves", data=[]),
         html.H1("Explore", className="sr-only"),

@@ -7,17 +7,17 @@ from typing import Any
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, drop, facts, graph, refused
+from dashboard.frame.cards import aria, card, facts, graph
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
+from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
-from simulator.errors import InputError
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
 
@@ -55,24 +55,13 @@ def add(app: Dash, store: Store) -> Page:
         profile = store.profiles.get(key)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
-    @app.callback(
-        Output("shown-profile", "data"),
-        Output("shown-profile", "value"),
-        Output("uploaded", "children"),
-        Input("upload", "contents"),
-        State("upload", "filename"),
-        prevent_initial_call=True,
-    )
-    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
-        if contents is None:
-            return no_update, no_update, no_update
-        try:
-            name = filename or "upload.json"
-            key = store.profiles.put(name, uploads.profile(uploads.content(contents), name))
-        except InputError as error:
-            return no_update, no_update, refused(error, "Not a profile", EXPECTED)
-        told = dmc.Alert(f"{key} is kept until the dashboard ends.", title="Profile uploaded", color="green")
-        return profile_options(store), key, told
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        key = store.profiles.put(name, uploads.profile(file, name))
+        kept = dmc.Alert(f"{key} is kept until the dashboard ends.", title="Profile uploaded", color="green")
+        return profile_options(store), key, kept
+
+    outputs = Output("shown-profile", "data"), Output("shown-profile", "value"), Output("uploaded", "children")
+    on_upload(app, "upload", outputs, keep, lambda error: refused(error, "Not a profile", EXPECTED))
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now)
@@ -148,7 +137,7 @@ def _rows(profile: Profile) -> list[dict[str, Any]]:
 def _provenance(profile: Profile) -> Any:
     layers_s = sum(layer.forward_s + layer.backward_s + layer.update_s for layer in profile.layers)
     whole = f"{format_time(profile.step_s)} measured end to end" if profile.step_s else "whole step not measured"
-    told = {
+    values = {
         "model": profile.model,
         "device": profile.device or "unnamed",
         "batch": f"{profile.batch_size} samples, {profile.dtype}",
@@ -160,4 +149,4 @@ def _provenance(profile: Profile) -> Any:
         "made by": profile.command or "unknown",
         "notes": profile.notes,
     }
-    return card("provenance-card", "Where it comes from", [facts(told)], formats=())
+    return card("provenance-card", "Where it comes from", [facts(values)], formats=())

@@ -1,4 +1,4 @@
-"""Scenario: a job whose devices join, leave, vanish and slow down; throughput over time and what each event cost."""
+"""Scenario: a job over membership changes; throughput over time and the cost of each event."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Any
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, aria, card, drop, graph, plain_table, refused, tiles
+from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
+from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
-from dashboard.state.scenarios import Lived, Lives
-from dashboard.state.shelf import label
+from dashboard.state.inventory import label
+from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
 from simulator.elastic.job_account import Account, incident_rows
 from simulator.elastic.scenario import POLICIES
-from simulator.errors import InputError, ShardscopeError
+from simulator.errors import ShardscopeError
 from simulator.units import format_bytes, format_duration
 
 EXPECTED = (
@@ -33,9 +34,9 @@ EXPECTED = (
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
-    lives = Lives(store)
+    results = ScenarioResults(store)
     keep_in_address(app, Input("scenario", "value"), Input("policy", "value"), Input("incident", "data"))
-    _add_account(app, lives)
+    _add_account(app, results)
     _add_upload(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
@@ -44,57 +45,45 @@ def add(app: Dash, store: Store) -> Page:
     return content
 
 
-def _add_account(app: Dash, lives: Lives) -> None:
+def _add_account(app: Dash, results: ScenarioResults) -> None:
     @app.callback(
-        Output("scenario-told", "children"),
+        Output("scenario-summary", "children"),
         Output("scenario-kpis", "children"),
         Output("throughput-graph", "figure"),
         Output("incidents", "rowData"),
         Output("policies", "children"),
-        Output("incident-told", "children"),
+        Output("incident-summary", "children"),
         Input("scenario", "value"),
         Input("policy", "value"),
         Input("incident", "data"),
     )
     def show(key: str | None, policy: str, incident: str | None) -> tuple[Any, ...]:
         if not key:
-            return "No scenario is at hand: drop one here.", [], message("no scenario"), [], None, None
+            return "There is no scenario: upload one here.", [], message("no scenario"), [], None, None
         try:
-            lived = lives.get(key)
+            simulated = results.get(key)
         except ShardscopeError as error:
-            alert = dmc.Alert(str(error), title="This scenario cannot be lived through here", color="red")
+            alert = dmc.Alert(str(error), title="This scenario cannot be simulated here", color="red")
             return alert, [], message("no run"), [], None, None
-        account = lived.accounts[policy]
-        mine = _rows(account)
-        selected = next((i for i, row in enumerate(mine) if row["id"] == incident), None)
-        figure = throughput(lived.accounts, policy, selected)
-        words = "" if selected is None else _words(mine[selected])
-        return _told(lived), tiles(_kpis(lived, policy)), figure, mine, _policies(lived), words
+        account = simulated.accounts[policy]
+        rows = _rows(account)
+        selected = next((i for i, row in enumerate(rows) if row["id"] == incident), None)
+        figure = throughput(simulated.accounts, policy, selected)
+        words = "" if selected is None else _words(rows[selected])
+        return _summary(simulated), tiles(_kpis(simulated, policy)), figure, rows, _policies(simulated), words
 
     @app.callback(Output("incident", "data"), Input("incidents", "selectedRows"), prevent_initial_call=True)
-    def choose(chosen: list[dict[str, Any]] | None) -> Any:
-        return chosen[0]["id"] if chosen else no_update
+    def choose(selected_rows: list[dict[str, Any]] | None) -> Any:
+        return selected_rows[0]["id"] if selected_rows else no_update
 
 
 def _add_upload(app: Dash, store: Store) -> None:
-    @app.callback(
-        Output("scenario", "data"),
-        Output("scenario", "value"),
-        Output("scenario-problem", "children"),
-        Input("scenario-upload", "contents"),
-        State("scenario-upload", "filename"),
-        prevent_initial_call=True,
-    )
-    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
-        if contents is None:
-            return no_update, no_update, no_update
-        name = filename or "scenario.yaml"
-        try:
-            found = uploads.scenario(uploads.content(contents), name)
-        except InputError as error:
-            return no_update, no_update, refused(error, "Not a scenario", EXPECTED)
-        key = store.scenarios.put(name, found)
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        key = store.scenarios.put(name, uploads.scenario(file, name))
         return _options(store), key, None
+
+    outputs = Output("scenario", "data"), Output("scenario", "value"), Output("scenario-problem", "children")
+    on_upload(app, "scenario-upload", outputs, keep, lambda error: refused(error, "Not a scenario", EXPECTED))
 
 
 def _options(store: Store) -> list[dict[str, str]]:
@@ -103,10 +92,10 @@ def _options(store: Store) -> list[dict[str, str]]:
 
 def _page(store: Store, own: Mapping[str, str]) -> Any:
     options = _options(store)
-    known = [one["value"] for one in options]
-    chosen = own.get("scenario") if own.get("scenario") in known else next(iter(known), None)
+    known = [option["value"] for option in options]
+    value = own.get("scenario") if own.get("scenario") in known else next(iter(known), None)
     policy = own.get("policy") if own.get("policy") in POLICIES else POLICIES[0]
-    which = dmc.Select(id="scenario", label="Scenario", data=options, value=chosen, w=220, size="xs",
+    which = dmc.Select(id="scenario", label="Scenario", data=options, value=value, w=220, size="xs",
                        allowDeselect=False)  # fmt: skip
     how = dmc.SegmentedControl(id="policy", data=list(POLICIES), value=policy, size="xs", **aria("Policy"))
     figure = graph("throughput-graph", 380, "Samples per second over time, with the events of the table below")
@@ -115,14 +104,14 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
             dcc.Store(id="own-names", data=["scenario", "policy", "incident"]),
             dcc.Store(id="incident", data=own.get("incident")),
             dmc.Group([
-                html.H1("Scenario: devices come and go", className="page-title"),
+                html.H1("Scenario: membership changes", className="page-title"),
                 dmc.Group([which, drop("scenario-upload", "a scenario", ".yaml")], align="end", gap="sm"),
             ], justify="space-between", align="end"),
             html.Div(id="scenario-problem", role="alert"),
-            html.Div(id="scenario-told", className="detail", **LIVE),
+            html.Div(id="scenario-summary", className="detail", **LIVE),
             html.Div(id="scenario-kpis", className="kpis"),
             card("throughput", "Throughput and devices over time (numbers: events below)", 
-                 [figure, html.Div(id="incident-told", className="detail", **LIVE)], controls=[how]),
+                 [figure, html.Div(id="incident-summary", className="detail", **LIVE)], controls=[how]),
             card("incidents-card", "What each event cost (click or space: mark it above)", [_grid()], formats=()),
             card("policies-card", "Policies side by side", [html.Div(id="policies")], formats=()),
         ], gap="sm"),
@@ -130,20 +119,20 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
     )  # fmt: skip
 
 
-def _told(lived: Lived) -> str:
-    scenario = lived.scenario
+def _summary(simulated: SimulatedScenario) -> str:
+    scenario = simulated.scenario
     every = f", a checkpoint every {scenario.checkpoint_every}" if scenario.checkpoint_every else ", no checkpoints"
     return (
-        f"{lived.profile.model} on up to {lived.cluster.workers} devices of {lived.cluster.name}, strategy "
+        f"{simulated.profile.model} on up to {simulated.cluster.workers} devices of {simulated.cluster.name}, strategy "
         f"{scenario.strategy}, for {format_duration(scenario.duration_s)}{every}. "
         f"Changes are those against the other policy. {scenario.notes}"
     )
 
 
-def _kpis(lived: Lived, policy: str) -> list[Kpi]:
-    """What the policy came to, with the difference to the other."""
-    account = lived.accounts[policy]
-    name, other = next((name, one) for name, one in lived.accounts.items() if name != policy)
+def _kpis(simulated: SimulatedScenario, policy: str) -> list[Kpi]:
+    """Totals of the policy, each with its difference to the other."""
+    account = simulated.accounts[policy]
+    name, other = next((name, compared) for name, compared in simulated.accounts.items() if name != policy)
     again = account.lost_samples + account.repeated_samples
     cost = f"${_dollars(account):,.2f}" if account.dollars and account.samples else "no prices"
     rows = [
@@ -155,11 +144,11 @@ def _kpis(lived: Lived, policy: str) -> list[Kpi]:
         ("Samples again", f"{again:,}", float(again), float(other.lost_samples + other.repeated_samples), False),
         ("Per million samples", cost, _dollars(account), _dollars(other), False),
     ]  # fmt: skip
-    found = []
-    for title, value, mine, theirs, more in rows:
-        change, tone = difference(mine, theirs, more=more)
-        found.append(Kpi(label=title, value=value, hint=f"against policy {name}", change=change, tone=tone))
-    return found
+    kpis = []
+    for title, value, present, baseline, more in rows:
+        change, tone = difference(present, baseline, more=more)
+        kpis.append(Kpi(label=title, value=value, hint=f"against policy {name}", change=change, tone=tone))
+    return kpis
 
 
 def _mean(account: Account) -> float:
@@ -198,14 +187,15 @@ def _words(row: Mapping[str, Any]) -> str:
     )
 
 
-def _policies(lived: Lived) -> Any:
+def _policies(simulated: SimulatedScenario) -> Any:
     titles = ("policy", "samples", "samples/s", "lost to events", "checkpoints", "idle", "samples again", "cost")
     return plain_table(titles, [
-        [name, f"{one.samples:,}", f"{_mean(one):,.1f}",
-         f"{format_duration(one.lost_s)} ({one.lost_s / one.duration_s:.2%})",
-         format_duration(one.spent_s("checkpoint")), format_duration(one.spent_s("idle")),
-         f"{one.lost_samples + one.repeated_samples:,}", f"${one.dollars:,.2f}" if one.dollars else "no prices"]
-        for name, one in lived.accounts.items()
+        [name, f"{account.samples:,}", f"{_mean(account):,.1f}",
+         f"{format_duration(account.lost_s)} ({account.lost_s / account.duration_s:.2%})",
+         format_duration(account.spent_s("checkpoint")), format_duration(account.spent_s("idle")),
+         f"{account.lost_samples + account.repeated_samples:,}",
+         f"${account.dollars:,.2f}" if account.dollars else "no prices"]
+        for name, account in simulated.accounts.items()
     ])  # fmt: skip
 
 

@@ -11,13 +11,14 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 import partitioners
 from dashboard.figures.style import Figure, message
-from dashboard.figures.sweep import QUANTITIES, over, parallel, shown_name, shown_value, trade_off
+from dashboard.figures.sweep import QUANTITIES, axis_title, parallel, quantity_over_parameters, trade_off
 from dashboard.frame.cards import LIVE, aria, card, graph
 from dashboard.frame.shell import Page
 from dashboard.state.configuration import Configuration
-from dashboard.state.shelf import label
+from dashboard.state.inventory import label
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from simulator.sweep.chart import value_text
 
 _NONE = "none"
 
@@ -75,14 +76,14 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         running=[(Output("sweep-tick", "max_intervals"), 0, -1)],
     )
     def stream(tick: int, number: int | None, seen: list[Any]) -> tuple[Any, ...]:
-        mine = sweeps.get(number)
-        if mine is None:
+        sweep = sweeps.get(number)
+        if sweep is None:
             return "No sweep has run yet.", [], _columns(()), True, True, None
-        now = [mine.number, len(mine.rows), mine.state]
+        now = [sweep.number, len(sweep.rows), sweep.state]
         if seen == now:
             return (no_update,) * 6
-        running = mine.state == RUNNING
-        return _progress(mine), _table_rows(mine), _columns(mine.swept), not running, not running, now
+        running = sweep.state == RUNNING
+        return _progress(sweep), _table_rows(sweep), _columns(sweep.swept), not running, not running, now
 
 
 def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
@@ -95,11 +96,15 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Input("sweep-against", "value"),
     )
     def draw(seen: list[Any] | None, quantity: str, against: str) -> tuple[Figure, ...]:
-        mine = sweeps.get(seen[0]) if seen else None
-        if mine is None:
+        sweep = sweeps.get(seen[0]) if seen else None
+        if sweep is None:
             return (message("start a sweep"),) * 3
-        rows = [row for row in list(mine.rows) if row["status"] == DONE]
-        return over(rows, mine.swept, quantity), trade_off(rows, "step_s", against), parallel(rows, mine.swept)
+        rows = [row for row in list(sweep.rows) if row["status"] == DONE]
+        return (
+            quantity_over_parameters(rows, sweep.swept, quantity),
+            trade_off(rows, "step_s", against),
+            parallel(rows, sweep.swept),
+        )
 
     @app.callback(
         Output("sweep-explore", "children"),
@@ -111,10 +116,10 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         prevent_initial_call=True,
     )
     def explore(cell: Any, line: Any, dot: Any, number: int | None, base: str) -> Any:
-        mine, now = sweeps.get(number), store.read(base)[0]
+        sweep, now = sweeps.get(number), store.read(base)[0]
         clicked = {"sweep-rows": cell, "sweep-over-graph": line, "sweep-pareto-graph": dot}.get(str(ctx.triggered_id))
         wanted = _clicked(clicked)
-        row = next((row for row in mine.rows if row["number"] == wanted), None) if mine else None
+        row = next((row for row in sweep.rows if row["number"] == wanted), None) if sweep else None
         if row is None:
             return None
         query = configuration_of(row, now, store).query()
@@ -171,7 +176,7 @@ def _page(now: Configuration) -> Any:
 
 
 def _form() -> Any:
-    names = [{"value": name, "label": shown_name(name)} for name in PARAMETERS]
+    names = [{"value": name, "label": axis_title(name)} for name in PARAMETERS]
     plain = {"w": 170, "size": "xs"}
     first = "inter_bandwidth_bytes_per_s"
     fields = [
@@ -196,24 +201,24 @@ def _quantities() -> list[dict[str, str]]:
     return [{"value": name, "label": title} for name, (title, _) in QUANTITIES.items()]
 
 
-def _progress(mine: Sweep) -> str:
-    done, whole = len(mine.rows), len(mine.points.points)
-    failed = sum(row["status"] != DONE for row in mine.rows)
+def _progress(sweep: Sweep) -> str:
+    done, whole = len(sweep.rows), len(sweep.points.points)
+    failed = sum(row["status"] != DONE for row in sweep.rows)
     not_run = f", {failed} cannot run" if failed else ""
-    if mine.state == CANCELLED:
+    if sweep.state == CANCELLED:
         return f"Cancelled after {done} of {whole} points{not_run}."
-    if mine.reason:
-        return f"Stopped after {done} of {whole} points: {mine.reason}"
-    return f"{done} of {whole} points{not_run}" + ("." if mine.state == DONE else " …")
+    if sweep.reason:
+        return f"Stopped after {done} of {whole} points: {sweep.reason}"
+    return f"{done} of {whole} points{not_run}" + ("." if sweep.state == DONE else " …")
 
 
-def _table_rows(mine: Sweep) -> list[dict[str, Any]]:
-    ordered = sorted(mine.rows, key=lambda row: row.get("step_s") or float("inf"))
+def _table_rows(sweep: Sweep) -> list[dict[str, Any]]:
+    ordered = sorted(sweep.rows, key=lambda row: row.get("step_s") or float("inf"))
     return [
         {
             "id": str(row["number"]),
             **{name: row.get(name) for name in ("number", "strategy", "status", "error")},
-            **{name: shown_value(name, row.get(name)) for name in mine.swept},
+            **{name: value_text(name, row.get(name)) for name in sweep.swept},
             **{name: row[name] * factor for name, (_, factor) in QUANTITIES.items() if row.get(name) is not None},
         }
         for row in ordered
@@ -226,7 +231,7 @@ def _columns(swept: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"field": "number", "headerName": "point", "width": 80},
         {"field": "strategy", "width": 110},
-        *[{"field": name, "headerName": shown_name(name), "width": 140} for name in swept if name != "strategy"],
+        *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
         *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
         {"field": "status", "width": 100},
         {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},

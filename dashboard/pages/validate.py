@@ -11,16 +11,17 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from dashboard.figures.style import Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual
-from dashboard.frame.cards import LIVE, aria, card, drop, graph, refused, tiles
+from dashboard.frame.cards import LIVE, aria, card, graph, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
+from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import details, kpis, machine, rows
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
-from dashboard.state.shelf import label
+from dashboard.state.inventory import label
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import UnknownNameError
 from traces.results.validations import Outcome
 
 EXPECTED = "the validation.json that `shardscope validate` writes"
@@ -63,16 +64,16 @@ def _add_figures(app: Dash, store: Store) -> None:
     )
     def show(key: str | None, run: str | None) -> tuple[Any, ...]:
         stored = _stored(store, key)
-        found = _outcomes(store, key)
-        if stored is None or not found:
+        outcomes = _outcomes(store, key)
+        if stored is None or not outcomes:
             return [], "No validation is stored: drop one here, or make one with `shardscope validate`.", [], [], None
-        names = [outcome.case.name for outcome in found]
-        return tiles(kpis(found)), machine(stored), rows(found), names, run if run in names else names[0]
+        names = [outcome.case.name for outcome in outcomes]
+        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), names, run if run in names else names[0]
 
     @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
     def explain(run: str | None, key: str | None) -> Any:
         stored = _stored(store, key)
-        outcome = next((one for one in _outcomes(store, key) if one.case.name == run), None)
+        outcome = next((outcome for outcome in _outcomes(store, key) if outcome.case.name == run), None)
         return None if stored is None or outcome is None else details(stored, outcome)
 
 
@@ -89,24 +90,12 @@ def _add_choice(app: Dash, store: Store) -> None:
         click = clicks[[f"{name}-graph" for name in _GRAPHS].index(ctx.triggered_id)]
         return click["points"][0].get("customdata", no_update) if click else no_update
 
-    @app.callback(
-        Output("validation", "data"),
-        Output("validation", "value"),
-        Output("validate-problem", "children"),
-        Input("validate-upload", "contents"),
-        State("validate-upload", "filename"),
-        prevent_initial_call=True,
-    )
-    def upload(contents: str | None, filename: str | None) -> tuple[Any, ...]:
-        if contents is None:
-            return no_update, no_update, no_update
-        name = filename or "validation.json"
-        try:
-            found = Stored(validation=uploads.validation(uploads.content(contents), name))
-        except InputError as error:
-            return no_update, no_update, refused(error, "Not a validation", EXPECTED)
-        key = store.validations.put(name, found)
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        key = store.validations.put(name, Stored(validation=uploads.validation(file, name)))
         return _options(store), key, None
+
+    outputs = Output("validation", "data"), Output("validation", "value"), Output("validate-problem", "children")
+    on_upload(app, "validate-upload", outputs, keep, lambda error: refused(error, "Not a validation", EXPECTED))
 
 
 def _stored(store: Store, key: str | None) -> Stored | None:
@@ -127,15 +116,15 @@ def _options(store: Store) -> list[dict[str, str]]:
 
 def _page(store: Store, own: Mapping[str, str]) -> Any:
     options = _options(store)
-    known = [one["value"] for one in options]
-    chosen = own.get("validation") if own.get("validation") in known else next(iter(known), None)
+    known = [option["value"] for option in options]
+    value = own.get("validation") if own.get("validation") in known else next(iter(known), None)
     by = own.get("by") if own.get("by") in GROUPINGS else next(iter(GROUPINGS))
     run = dmc.Select(
         id="validate-run", label="Run  /", data=[], value=own.get("run"), searchable=True, w=400, size="xs",
         allowDeselect=False,
     )  # fmt: skip
     which = dmc.Select(
-        id="validation", label="Validation", data=options, value=chosen, w=190, size="xs", allowDeselect=False
+        id="validation", label="Validation", data=options, value=value, w=190, size="xs", allowDeselect=False
     )
     return html.Main(
         dmc.Stack([

@@ -6,12 +6,12 @@ blocks         a network folded for reading: consecutive blocks of layers that r
 configuration  what the user has set: a Configuration, and its two written forms, a URL query and a command line
 convergence    accuracy over simulated time: what each strategy's step makes of the measured curves of a network. No
                Dash here
+inventory      profiles, clusters, runs ... that pages can name: those the server started with, and what users
+               uploaded. No Dash
 measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
                which shard
-scenarios      scenarios: those at hand, and what becomes of the jobs that they describe, lived through once. No
-               Dash here
-shelf          what users bring along, kept under names that links can hold. No Dash here
-store          profiles, and what configurations of them come to: simulated once, then remembered. No Dash here
+scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
+store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
 sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
                No Dash here
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash
@@ -19,18 +19,11 @@ uploads        reading what a browser sends: nothing in it may run, read a file 
 validations    stored validations: where they come from, and their runs in groups. No Dash here
 """
 
-from dashboard.state.advice import Advice, Tried, advise
+from dashboard.state.advice import Advice, SimulatedMove, advise
 from dashboard.state.blocks import Block, folded
-from dashboard.state.configuration import (
-    MOST_DEVICES,
-    MOST_MICROBATCHES,
-    MOST_SAMPLES,
-    OPTIMIZERS,
-    OWN,
-    Configuration,
-    from_values,
-)
-from dashboard.state.convergence import Course, courses, has_curves
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration, from_values
+from dashboard.state.convergence import AccuracyCurve, accuracy_curves, has_curves
+from dashboard.state.inventory import label
 from dashboard.state.measures import (
     BUBBLE,
     COMPUTE,
@@ -44,8 +37,7 @@ from dashboard.state.measures import (
     traffic,
     transfer_seconds,
 )
-from dashboard.state.scenarios import Lived, Lives, shipped_scenarios
-from dashboard.state.shelf import label
+from dashboard.state.scenarios import ScenarioResults, SimulatedScenario, shipped_scenarios
 from dashboard.state.store import Outcome, Store, bundled
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.state.uploads import MOST_UPLOAD_BYTES
@@ -64,31 +56,30 @@ __all__ = [
     "MOST_SAMPLES",
     "MOST_UPLOAD_BYTES",
     "NAMES",
-    "OPTIMIZERS",
     "OVERLAPPED",
     "OWN",
     "PARAMETERS",
     "RUNNING",
     "SHIPPED",
+    "AccuracyCurve",
     "Advice",
     "Block",
     "Configuration",
-    "Course",
     "Group",
-    "Lived",
-    "Lives",
     "Outcome",
+    "ScenarioResults",
     "Share",
+    "SimulatedMove",
+    "SimulatedScenario",
     "Store",
     "Stored",
     "Sweep",
     "Sweeps",
-    "Tried",
+    "accuracy_curves",
     "advise",
     "at_hand",
     "bundled",
     "configuration_of",
-    "courses",
     "folded",
     "from_values",
     "grouped",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import partitioners
-from dashboard.state.configuration import MOST_MICROBATCHES, Configuration
+from dashboard.state.configuration import MOST_MICROBATCHES, TIERS, Configuration
 from dashboard.state.measures import Share, shares
 from dashboard.state.store import Outcome, Store
 from simulator import collectives
@@ -14,12 +15,12 @@ from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 
 MOST_TASKS = 20_000
-"""A step with more tasks than this is not re-simulated a dozen times behind the user's back."""
+"""A step with more tasks than this is not re-simulated a dozen times for advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One change in words, what it leads to, and whether it costs money instead of a setting."""
+    """A single change in words, the configuration after it, and whether it needs other hardware."""
 
     words: str
     configuration: Configuration
@@ -27,8 +28,8 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A move with the step that it leads to, as simulated."""
+class SimulatedMove:
+    """A move with the simulated step, in seconds, and whether it fits into memory."""
 
     move: Move
     step_s: float
@@ -40,19 +41,20 @@ class Advice:
     """The largest loss of the step, and the moves that make it shorter (or make it fit), best first."""
 
     loss: Share | None
-    tried: tuple[Tried, ...]
+    helpful: tuple[SimulatedMove, ...]
     settings: int
     note: str = ""
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> SimulatedMove | None:
         """The best change of a setting, or of the hardware where no setting helps."""
-        return next((one for one in self.tried if not one.move.hardware), self.tried[0] if self.tried else None)
+        settings = (simulated for simulated in self.helpful if not simulated.move.hardware)
+        return next(settings, self.helpful[0] if self.helpful else None)
 
     @property
-    def hardware(self) -> Tried | None:
-        """The best change that has to be bought."""
-        return next((one for one in self.tried if one.move.hardware), None)
+    def hardware(self) -> SimulatedMove | None:
+        """The best change of the hardware."""
+        return next((simulated for simulated in self.helpful if simulated.move.hardware), None)
 
 
 def moves(outcome: Outcome) -> Iterator[Move]:
@@ -75,9 +77,11 @@ def moves(outcome: Outcome) -> Iterator[Move]:
         served = collectives.load(now.collective).updates_on_server
         words = "ring all-reduce, no parameter server" if served else "ring all-reduce"
         yield Move(words=words, configuration=replace(now, collective="ring"))
-    for tier in outcome.cluster.tiers if outcome.cluster else ():
-        field = f"{tier}_bandwidth"
-        faster = replace(now, **{field: getattr(now, field) * 2})
+    for tier in TIERS:
+        if outcome.cluster is None or tier not in outcome.cluster.tiers:
+            continue
+        changes: dict[str, Any] = {f"{tier}_bandwidth": now.link_factors(tier)[0] * 2}
+        faster = replace(now, **changes)
         yield Move(words=f"{tier} links twice as fast", configuration=faster, hardware=True)
 
 
@@ -91,15 +95,15 @@ def advise(store: Store, outcome: Outcome) -> Advice:
     loss = largest_loss(outcome)
     if outcome.run is not None and outcome.run.report.tasks > MOST_TASKS:
         note = f"steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
-        return Advice(loss=loss, tried=(), settings=0, note=note)
-    found, settings = [], 0
+        return Advice(loss=loss, helpful=(), settings=0, note=note)
+    helpful, settings = [], 0
     for move in moves(outcome):
-        tried = _try(store, move)
+        simulated = _simulate(store, move)
         settings += not move.hardware
-        if tried is not None and _helps(tried, outcome):
-            found.append(tried)
-    found.sort(key=lambda one: (not one.fits, one.step_s))
-    return Advice(loss=loss, tried=tuple(found), settings=settings)
+        if simulated is not None and _helps(simulated, outcome):
+            helpful.append(simulated)
+    helpful.sort(key=lambda simulated: (not simulated.fits, simulated.step_s))
+    return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
 
 def largest_loss(outcome: Outcome) -> Share | None:
@@ -116,21 +120,21 @@ def _switched(now: Configuration, strategy: str) -> Configuration:
     return replace(now, strategy=strategy, schedule="own", microbatches=None if not pipelines else now.microbatches)
 
 
-def _try(store: Store, move: Move) -> Tried | None:
+def _simulate(store: Store, move: Move) -> SimulatedMove | None:
     try:
-        found = store.outcome(move.configuration).run
+        run = store.outcome(move.configuration).run
     except InputError:
         return None
-    if found is None:
+    if run is None:
         return None
-    return Tried(move=move, step_s=found.report.step_s, fits=found.report.fits)
+    return SimulatedMove(move=move, step_s=run.report.step_s, fits=run.report.fits)
 
 
-def _helps(tried: Tried, outcome: Outcome) -> bool:
+def _helps(simulated: SimulatedMove, outcome: Outcome) -> bool:
     """Shorter by at least 0.5 % and no worse in memory, or fitting where the present one does not."""
     if outcome.run is None:
         return True
     report = outcome.run.report
-    if tried.fits != report.fits:
-        return tried.fits
-    return tried.step_s < report.step_s * 0.995
+    if simulated.fits != report.fits:
+        return simulated.fits
+    return simulated.step_s < report.step_s * 0.995

@@ -29,28 +29,28 @@ class Block:
     @property
     def title(self) -> str:
         """e.g. "3 × conv2d, batchnorm, relu"."""
-        told = ", ".join(self.kinds[:6]) + (f", … ({len(self.kinds)} layers)" if len(self.kinds) > 6 else "")
-        return f"{self.repeats} × {told}" if self.repeats > 1 else told
+        kinds = ", ".join(self.kinds[:6]) + (f", … ({len(self.kinds)} layers)" if len(self.kinds) > 6 else "")
+        return f"{self.repeats} × {kinds}" if self.repeats > 1 else kinds
 
 
 def folded(profile: Profile) -> list[Block]:
     """The layers in topological order as blocks; of all foldings at a layer, the one that covers most by repeats."""
     marks = _marks(profile)
-    found, at = [], 0
+    blocks, at = [], 0
     while at < len(marks):
         length, repeats = max(
             ((n, _repeats(marks, at, n)) for n in range(1, _LONGEST + 1)),
-            key=lambda one: (one[0] * (one[1] - 1), -one[0]),
+            key=lambda folding: (folding[0] * (folding[1] - 1), -folding[0]),
         )
         length, repeats = (length, repeats) if repeats > 1 else (1, 1)
         layers = profile.layers[at : at + length * repeats]
-        found.append(Block(
+        blocks.append(Block(
             first=at, length=length, repeats=repeats, kinds=tuple(layer.kind for layer in layers[:length]),
             seconds=sum(layer.forward_s + layer.backward_s for layer in layers),
             parameter_bytes=sum(layer.parameter_bytes for layer in layers),
         ))  # fmt: skip
         at += length * repeats
-    return found
+    return blocks
 
 
 def _marks(profile: Profile) -> list[tuple[object, ...]]:

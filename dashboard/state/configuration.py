@@ -10,12 +10,14 @@ from urllib.parse import parse_qsl, urlencode
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
+from simulator.plan import OPTIMIZERS
 
 VERSION = "1"
 MOST_DEVICES = 64
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
-OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
+TIERS = ("inter", "intra")
+"""Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
 OWN = "own"
 """The schedule that the strategy itself chooses."""
 
@@ -48,10 +50,16 @@ class Configuration:
     effort: float = 0.1
     seed: int = 0
 
+    def link_factors(self, tier: str) -> tuple[float, float]:
+        """(factor on the bandwidth, factor on the latency) of a tier's links; 1 for a tier without controls."""
+        if tier not in TIERS:
+            return 1.0, 1.0
+        return getattr(self, f"{tier}_bandwidth"), getattr(self, f"{tier}_latency")
+
     def query(self) -> str:
         """This configuration as a URL query without "?": every control, "v" first."""
-        told = {field.name: _text(getattr(self, field.name)) for field in fields(self)}
-        return urlencode({"v": VERSION, **told}, safe="@")
+        controls = {field.name: _text(getattr(self, field.name)) for field in fields(self)}
+        return urlencode({"v": VERSION, **controls}, safe="@")
 
 
 def from_query(query: str, default: Configuration) -> tuple[Configuration, list[str]]:
@@ -62,23 +70,22 @@ def from_query(query: str, default: Configuration) -> tuple[Configuration, list[
     return from_values(dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True)), default)
 
 
-def from_values(given: Mapping[str, Any], default: Configuration) -> tuple[Configuration, list[str]]:
+def from_values(written: Mapping[str, Any], default: Configuration) -> tuple[Configuration, list[str]]:
     """The same from values by name, such as those of the page's controls."""
     problems: list[str] = []
     values: dict[str, Any] = {}
     for field in fields(Configuration):
         kept = getattr(default, field.name)
         values[field.name] = kept
-        if field.name in given:
+        if field.name in written:
             try:
-                values[field.name], note = _READERS[field.name](given[field.name])
+                values[field.name], note = _READERS[field.name](written[field.name])
             except (ValueError, OverflowError) as error:
-                note = (
-                    f"{field.name} {_short(given[field.name])!r} is not usable ({error}); using {_text(kept) or 'auto'}"
-                )
+                value = _short(written[field.name])
+                note = f"{field.name} {value!r} is not usable ({error}); using {_text(kept) or 'auto'}"
             problems += [note] if note else []
-    if given.get("v", VERSION) != VERSION:
-        problems.append(f"the link is of version {_short(given['v'])!r}, this is version {VERSION}")
+    if written.get("v", VERSION) != VERSION:
+        problems.append(f"the link is of version {_short(written['v'])!r}, this is version {VERSION}")
     return Configuration(**values), problems
 
 

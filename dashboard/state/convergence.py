@@ -12,7 +12,7 @@ from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.store import Outcome, Store
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Curves
-from simulator.convergence.time_to_accuracy import Reached, reached_by, regime_of
+from simulator.convergence.time_to_accuracy import CostToAccuracy, plan_cost_to_accuracy, regime_of
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 
@@ -20,7 +20,7 @@ LEVELS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class AccuracyCurve:
     """A strategy's accuracy over seconds of training: levels with the median, least and most seconds of each.
 
     reached: when it reaches the target; None where its regime was not measured far enough.
@@ -31,7 +31,7 @@ class Course:
     median_s: tuple[float, ...]
     low_s: tuple[float, ...]
     high_s: tuple[float, ...]
-    reached: Reached | None
+    reached: CostToAccuracy | None
 
 
 def has_curves(outcome: Outcome) -> bool:
@@ -39,19 +39,19 @@ def has_curves(outcome: Outcome) -> bool:
     return outcome.profile.model in measured()
 
 
-def courses(store: Store, now: Configuration) -> list[Course]:
+def accuracy_curves(store: Store, now: Configuration) -> list[AccuracyCurve]:
     """Of every strategy that does not search, and the present one, on the same devices; the fastest first.
 
     Strategies that cannot run, and regimes that the curves say nothing of, are left out.
     """
     quick = [name for name in partitioners.strategies() if "effort" not in partitioners.options(name)]
-    found = []
+    curves = []
     for name in dict.fromkeys((now.strategy, *quick)):
         other = replace(now, strategy=name, schedule=OWN, microbatches=None)
         outcome = store.outcome(now if name == now.strategy else other)
-        course = _course(outcome, _curves(outcome.profile.model))
-        found += [course] if course is not None else []
-    return sorted(found, key=lambda one: one.reached.seconds.median if one.reached else float("inf"))
+        curve = _accuracy_curve(outcome, _curves(outcome.profile.model))
+        curves += [curve] if curve is not None else []
+    return sorted(curves, key=lambda curve: curve.reached.seconds.median if curve.reached else float("inf"))
 
 
 @cache
@@ -59,7 +59,7 @@ def _curves(model: str) -> Curves:
     return read_curves(model)
 
 
-def _course(outcome: Outcome, curves: Curves) -> Course | None:
+def _accuracy_curve(outcome: Outcome, curves: Curves) -> AccuracyCurve | None:
     if outcome.run is None or outcome.cluster is None:
         return None
     plan, report = outcome.run.plan, outcome.run.report
@@ -75,8 +75,8 @@ def _course(outcome: Outcome, curves: Curves) -> Course | None:
     if not rows:
         return None
     accuracy, median_s, low_s, high_s = zip(*rows, strict=True)
-    when = reached_by(curves, curves.target, outcome.profile, outcome.cluster, plan, report)
-    return Course(
+    when = plan_cost_to_accuracy(curves, curves.target, outcome.profile, outcome.cluster, plan, report)
+    return AccuracyCurve(
         strategy=outcome.configuration.strategy, accuracy=accuracy, median_s=median_s, low_s=low_s, high_s=high_s,
         reached=when if isfinite(when.seconds.median) else None,
     )  # fmt: skip

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.metrics import PHASES, traffic_matrix
 from simulator.report.time_spans import length, union
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
-
-PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,38 +57,32 @@ def shares(run: Run, cluster: Cluster) -> Shares:
 
 def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
     """Bytes from device i to device j, shape (devices, devices), of one phase or (None) of all."""
-    graph, count = run.graph, len(cluster.devices)
-    matrix = np.zeros((count, count))
-    mine = graph.is_transfer if phase is None else graph.kind == PHASES[phase]
-    sizes = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
-    for size, route in zip(sizes, graph.routes, strict=True):
-        for pair in route.pairs if size else ():
-            matrix[pair] += size
-    return matrix
+    kinds = PHASES.values() if phase is None else (PHASES[phase],)
+    return traffic_matrix(run.graph, len(cluster.devices), kinds)
 
 
 def layer_loads(run: Run, cluster: Cluster) -> Floats:
     """Compute seconds of each layer on each worker, shape (layers, workers)."""
     graph = run.graph
-    found = np.zeros((len(graph.layer_names), len(cluster.devices)))
-    mine = ~graph.is_transfer & (graph.layer >= 0)
-    np.add.at(found, (graph.layer[mine], graph.device[mine]), graph.seconds[mine])
-    return found[:, : cluster.workers]
+    seconds = np.zeros((len(graph.layer_names), len(cluster.devices)))
+    computes = ~graph.is_transfer & (graph.layer >= 0)
+    np.add.at(seconds, (graph.layer[computes], graph.device[computes]), graph.seconds[computes])
+    return seconds[:, : cluster.workers]
 
 
 def transfer_seconds(run: Run, layer: int) -> float:
     """Seconds during which a tensor of `layer` (activation or its gradient) is in flight."""
     graph, timeline = run.graph, run.timeline
-    mine = (graph.layer == layer) & ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT))
-    return length(union(np.stack([timeline.start_s[mine], timeline.end_s[mine]], axis=1)))
+    in_flight = (graph.layer == layer) & ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT))
+    return length(union(np.stack([timeline.start_s[in_flight], timeline.end_s[in_flight]], axis=1)))
 
 
 def _device_seconds(run: Run, device: int) -> Floats:
     """Seconds of `device` by NAMES."""
     graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
-    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     busy = union(spans[(graph.route < 0) & (graph.device == device)])
-    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]
+    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]  # (tasks,)
     seen, covered = busy, length(busy)
     exposed = []
     for kind in PHASES.values():

@@ -1,4 +1,4 @@
-"""Scenarios: those at hand, and what becomes of the jobs that they describe, lived through once. No Dash here."""
+"""The example scenarios, and the accounts of scenarios, each simulated once. No Dash here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import partitioners
 from dashboard.state.store import Store, require_size
 from partitioners._scenario_plans import ScenarioPlans
 from simulator.cluster import Cluster
-from simulator.elastic.job import live_through
+from simulator.elastic.job import simulate_job
 from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads, read_overheads
 from simulator.elastic.scenario import POLICIES, Scenario, read_scenario
@@ -21,9 +21,9 @@ from simulator.network import catalogue
 from simulator.plan import Plan
 from simulator.workload import Profile
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-EXAMPLES = _PACKAGE / "examples" if (_PACKAGE / "examples").exists() else _PACKAGE.parent / "examples"
-"""In an installed package inside it, in the repository beside it."""
+_DASHBOARD = Path(__file__).resolve().parent.parent
+EXAMPLES = _DASHBOARD / "examples" if (_DASHBOARD / "examples").exists() else _DASHBOARD.parent / "examples"
+"""In an installed package inside `dashboard/`, in the repository beside it."""
 MOST_EVENTS = 100
 MOST_CHECKPOINTS = 5000
 MOST_DEVICES = 64
@@ -31,8 +31,8 @@ _KEPT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
-    """A scenario that was lived through under each policy, on the devices that it may use."""
+class SimulatedScenario:
+    """A scenario and, by policy, the account of its job on `cluster`: all devices that the job may ever use."""
 
     scenario: Scenario
     profile: Profile
@@ -40,27 +40,29 @@ class Lived:
     accounts: Mapping[str, Account]
 
 
-class Lives:
-    """What became of the scenarios asked for lately. Safe to use from several threads; one is lived at a time."""
+class ScenarioResults:
+    """The latest scenarios asked for, simulated. Safe to use from several threads; one is simulated at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._overheads = shipped_overheads()
-        self._lived: OrderedDict[str, Lived] = OrderedDict()
+        self._simulated: OrderedDict[str, SimulatedScenario] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, name: str) -> Lived:
-        """What becomes of the scenario kept under `name`. Raises UnknownNameError, and InputError where it cannot be
-        lived through here."""
+    def get(self, name: str) -> SimulatedScenario:
+        """The scenario kept under `name`, simulated at most once.
+
+        Raises UnknownNameError, and InputError where it may not be simulated here (see `check`).
+        """
         key = self._store.scenarios.resolve(name)
         with self._lock:
-            if key not in self._lived:
-                self._lived[key] = self._live(self._store.scenarios.get(key))
-                while len(self._lived) > _KEPT:
-                    self._lived.popitem(last=False)
-            return self._lived[key]
+            if key not in self._simulated:
+                self._simulated[key] = self._simulate(self._store.scenarios.get(key))
+                while len(self._simulated) > _KEPT:
+                    self._simulated.popitem(last=False)
+            return self._simulated[key]
 
-    def _live(self, scenario: Scenario) -> Lived:
+    def _simulate(self, scenario: Scenario) -> SimulatedScenario:
         """Names alone are looked up: a scenario that somebody sends must not open files."""
         check(scenario)
         profile = self._store.profiles.get(scenario.profile)
@@ -75,8 +77,8 @@ class Lives:
             return plan
 
         overheads = self._overheads[scenario.overheads]
-        accounts = {name: live_through(scenario, profile, cluster, overheads, plan_of, name) for name in POLICIES}
-        return Lived(scenario=scenario, profile=profile, cluster=cluster, accounts=accounts)
+        accounts = {name: simulate_job(scenario, profile, cluster, overheads, plan_of, name) for name in POLICIES}
+        return SimulatedScenario(scenario=scenario, profile=profile, cluster=cluster, accounts=accounts)
 
     def _cluster(self, scenario: Scenario) -> Cluster:
         if scenario.cluster not in catalogue.presets():
@@ -85,7 +87,7 @@ class Lives:
 
 
 def check(scenario: Scenario) -> None:
-    """Raise InputError where living through `scenario` would open a file or keep the server busy."""
+    """Raise InputError where simulating `scenario` would open a file or keep the server busy."""
     more = "; `shardscope scenario` takes more"
     require(len(scenario.events) <= MOST_EVENTS, "events", len(scenario.events), f"at most {MOST_EVENTS} here{more}")
     saved = scenario.duration_s / scenario.checkpoint_every_s
@@ -102,14 +104,14 @@ def check(scenario: Scenario) -> None:
 
 def shipped_scenarios() -> dict[str, Scenario]:
     """The example scenarios, where they are beside the packages."""
-    found = {}
+    scenarios = {}
     for path in sorted(EXAMPLES.glob("*.yaml")):
         try:
             scenario = read_scenario(path)
         except InputError:  # an example of something else
             continue
-        found[path.stem] = replace(scenario, overheads=Path(scenario.overheads).name)
-    return found
+        scenarios[path.stem] = replace(scenario, overheads=Path(scenario.overheads).name)
+    return scenarios
 
 
 def shipped_overheads() -> dict[str, Overheads]:

@@ -1,4 +1,4 @@
-"""Profiles, and what configurations of them come to: simulated once, then remembered. No Dash here."""
+"""The inputs that pages can name, and configurations of them, each simulated once. No Dash here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from math import prod
 from pathlib import Path
 
 import partitioners
-from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration, from_query
-from dashboard.state.shelf import Shelf
+from dashboard.state.configuration import OWN, Configuration, from_query
+from dashboard.state.inventory import Inventory
 from dashboard.state.validations import Stored
 from simulator import collectives, files
 from simulator.cluster import Cluster
@@ -20,7 +20,7 @@ from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue, topologies
-from simulator.plan import Plan, StepSettings, Synchronisation
+from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
 from simulator.workload import Profile
@@ -34,9 +34,9 @@ _REMEMBERED_TASKS = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a configuration came to: a run, or the reason why there is none.
+    """The simulation of a configuration: a run, or the reason why there is none.
 
-    usual: the cluster before its links and speed were changed. took_s: seconds of computing it.
+    usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of the simulation.
     """
 
     configuration: Configuration
@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Store:
-    """What is at hand, one shelf for each kind, and the latest outcomes. Safe to use from several threads."""
+    """An inventory of each kind of input, and the latest outcomes. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -60,11 +60,13 @@ class Store:
     ) -> None:
         """By name; of each kind the first one is shown first. Raises InputError when there is no profile."""
         require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
-        self.profiles = Shelf("profile", profiles)
-        self.validations = Shelf("validation", validations or {})
-        self.scenarios = Shelf("scenario", scenarios or {})
-        self.clusters: Shelf[Cluster] = Shelf("cluster", {})
-        self.executions: Shelf[Execution] = Shelf("execution", {}, lambda one: one.timeline.end_s.tobytes())
+        self.profiles = Inventory("profile", profiles)
+        self.validations = Inventory("validation", validations or {})
+        self.scenarios = Inventory("scenario", scenarios or {})
+        self.clusters: Inventory[Cluster] = Inventory("cluster", {})
+        self.executions: Inventory[Execution] = Inventory(
+            "execution", {}, lambda execution: execution.timeline.end_s.tobytes()
+        )
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
         self._running: dict[Configuration, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -75,35 +77,35 @@ class Store:
         return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
     def read(self, query: str) -> tuple[Configuration, list[str]]:
-        """The configuration of a URL query, of a profile that is at hand, and what had to be changed about it."""
-        found, problems = from_query(query, self.default())
+        """The configuration of a URL query, of a known profile and cluster, and what had to be changed about it."""
+        configuration, problems = from_query(query, self.default())
         try:
-            profile = self.profiles.resolve(found.profile)
+            profile = self.profiles.resolve(configuration.profile)
         except UnknownNameError as error:
-            return replace(found, profile=self.default().profile), [*problems, str(error)]
-        if profile != found.profile and "@" in found.profile:
-            problems.append(f"the profile of the link is not at hand; using {profile}")
-        if found.cluster not in catalogue.presets() and found.cluster not in self.clusters.everything():
-            problems.append(f"the cluster {found.cluster} is not at hand: drop its file again")
-            found = replace(found, cluster=self.default().cluster)
-        return replace(found, profile=profile), problems
+            return replace(configuration, profile=self.default().profile), [*problems, str(error)]
+        if profile != configuration.profile and "@" in configuration.profile:
+            problems.append(f"the profile of the link is not kept here; using {profile}")
+        if configuration.cluster not in catalogue.presets() and configuration.cluster not in self.clusters.everything():
+            problems.append(f"the cluster {configuration.cluster} is not kept here: drop its file again")
+            configuration = replace(configuration, cluster=self.default().cluster)
+        return replace(configuration, profile=profile), problems
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""
         configuration = replace(configuration, profile=self.profiles.resolve(configuration.profile))
         with self._lock:
-            mine = self._running.setdefault(configuration, threading.Lock())
-        with mine:
+            running = self._running.setdefault(configuration, threading.Lock())
+        with running:
             with self._lock:
                 if configuration in self._outcomes:
                     self._outcomes.move_to_end(configuration)
                     return self._outcomes[configuration]
-            found = _compute(configuration, self.profiles.get(configuration.profile), self.usual_cluster)
+            outcome = _compute(configuration, self.profiles.get(configuration.profile), self.usual_cluster)
             with self._lock:
-                self._outcomes[configuration] = found
+                self._outcomes[configuration] = outcome
                 self._forget()
                 self._running.pop(configuration, None)
-        return found
+        return outcome
 
     def usual_cluster(self, configuration: Configuration) -> Cluster:
         """As many devices as asked of the preset, or the uploaded file, that the configuration names.
@@ -116,7 +118,7 @@ class Store:
         return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
-        """What an execution of the configuration's plan came to, in place of its simulation, and the two compared.
+        """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.
 
         Without a comparison, the outcome has the reason. Raises UnknownNameError.
         """
@@ -134,7 +136,7 @@ class Store:
 
     def _forget(self) -> None:
         """Drop the outcomes that were not asked for the longest until the rest is small enough."""
-        sizes = [one.run.report.tasks if one.run else 0 for one in self._outcomes.values()]
+        sizes = [outcome.run.report.tasks if outcome.run else 0 for outcome in self._outcomes.values()]
         while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
             self._outcomes.popitem(last=False)
             sizes.pop(0)
@@ -142,23 +144,22 @@ class Store:
 
 def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
     """Profiles to open a store with: those in the files `paths`, then the library's, vgg16 before the others."""
-    given = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
+    opened = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
     library = sorted(files.library(), key=lambda name: (name != "vgg16", name))
-    return given | {name: files.read_profile(name) for name in library if name not in given}
+    return opened | {name: files.read_profile(name) for name in library if name not in opened}
 
 
 def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
     """`usual` with its links and speed changed as the configuration says."""
     cluster = usual
     for tier in usual.tiers:
-        bandwidth = getattr(configuration, f"{tier}_bandwidth", 1.0)
-        latency = getattr(configuration, f"{tier}_latency", 1.0)
-        one = next(link for link in usual.links if link.tier == tier)
+        bandwidth, latency = configuration.link_factors(tier)
+        link = next(link for link in usual.links if link.tier == tier)
         if bandwidth != 1 or latency != 1:
             cluster = cluster.with_tier(
                 tier,
-                bandwidth_bytes_per_s=one.bandwidth_bytes_per_s * bandwidth,
-                latency_s=one.latency_s * latency,
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+                latency_s=link.latency_s * latency,
             )
     return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
 
@@ -191,14 +192,16 @@ def _compute(configuration: Configuration, profile: Profile, build: Callable[[Co
         plan = build_plan(configuration, profile, cluster)
         plan.check(profile, cluster)
         require_size(profile, plan)
-        found = run(profile, cluster, plan)
+        result = run(profile, cluster, plan)
     except ShardscopeError as error:
         return Outcome(
             configuration=configuration, profile=profile, usual=usual, cluster=cluster, reason=str(error),
             took_s=time.perf_counter() - started,
         )  # fmt: skip
     took_s = time.perf_counter() - started
-    return Outcome(configuration=configuration, profile=profile, usual=usual, cluster=cluster, run=found, took_s=took_s)
+    return Outcome(
+        configuration=configuration, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s
+    )
 
 
 def require_size(profile: Profile, plan: Plan) -> None:

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import OPTIMIZERS, OWN, Configuration
+from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.store import Store, changed_cluster
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
+from simulator.plan import OPTIMIZERS
 from simulator.sweep.engines import Processes
-from simulator.sweep.evaluate import Outcome
+from simulator.sweep.evaluate import PointResult
 from simulator.sweep.points import Points, expand
 from simulator.sweep.runner import run_points
 from simulator.sweep.specification import Specification
-from simulator.sweep.sweeping import study_of
+from simulator.sweep.sweeping import context_of
 
 MOST_POINTS = 400
 KEPT = 8
@@ -79,12 +80,14 @@ class Sweeps:
         with self._lock:
             self._last += 1
             swept = ("strategy", *values) if len(strategies) > 1 else tuple(values)
-            mine = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
-            self._known[mine.number] = mine
-            for old in [n for n, one in self._known.items() if one.state != RUNNING][: max(0, len(self._known) - KEPT)]:
+            sweep = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
+            self._known[sweep.number] = sweep
+            for old in [n for n, known in self._known.items() if known.state != RUNNING][
+                : max(0, len(self._known) - KEPT)
+            ]:
                 del self._known[old]
-        threading.Thread(target=self._run, args=(mine,), daemon=True).start()
-        return mine.number
+        threading.Thread(target=self._run, args=(sweep,), daemon=True).start()
+        return sweep.number
 
     def get(self, number: int | None) -> Sweep | None:
         """The sweep of that number, None when it is gone."""
@@ -93,9 +96,9 @@ class Sweeps:
 
     def cancel(self, number: int) -> None:
         """Start no further points of a sweep."""
-        found = self.get(number)
-        if found is not None:
-            found.cancelled.set()
+        sweep = self.get(number)
+        if sweep is not None:
+            sweep.cancelled.set()
 
     def _points(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> Points:
         require(len(strategies) > 0, "strategies", "[]", "a sweep names at least one")
@@ -111,35 +114,37 @@ class Sweeps:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
             held = fixed(base, profile.batch_size, self._store.usual_cluster(base))
             still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
-            given = {**still, "profile": str(path), "strategy": strategies}
+            parameters = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
-                given["cluster"] = str(Path(folder) / "cluster.yaml")
-                write_cluster(self._store.clusters.get(base.cluster), given["cluster"])
-            given |= {name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()}
+                parameters["cluster"] = str(Path(folder) / "cluster.yaml")
+                write_cluster(self._store.clusters.get(base.cluster), parameters["cluster"])
+            parameters |= {
+                name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()
+            }
             options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
-            points = expand(Specification(parameters=given), options)
+            points = expand(Specification(parameters=parameters), options)
         count = len(points.points)
         require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
         return points
 
-    def _run(self, mine: Sweep) -> None:
-        def record(outcomes: list[Outcome]) -> None:
-            mine.rows.extend(_row(mine.points, outcome) for outcome in outcomes)
-            if mine.cancelled.is_set():
+    def _run(self, sweep: Sweep) -> None:
+        def record(results: list[PointResult]) -> None:
+            sweep.rows.extend(_row(sweep.points, result) for result in results)
+            if sweep.cancelled.is_set():
                 raise _Cancelled
 
         with self._turn:
             try:
-                engine = Processes(study_of(mine.points, partitioners.make_plan), JOBS)
+                engine = Processes(context_of(sweep.points, partitioners.make_plan), JOBS)
                 try:
-                    run_points(mine.points.points, engine, record)
+                    run_points(sweep.points.points, engine, record)
                 finally:
                     engine.close()
-                mine.state = DONE
+                sweep.state = DONE
             except _Cancelled:
-                mine.state = CANCELLED
+                sweep.state = CANCELLED
             except (InputError, OSError) as error:
-                mine.state, mine.reason = FAILED, str(error)
+                sweep.state, sweep.reason = FAILED, str(error)
 
 
 class _Cancelled(Exception):
@@ -148,7 +153,7 @@ class _Cancelled(Exception):
 
 def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:
     """The parameters of a sweep that hold still at what the controls say."""
-    found: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "cluster": base.cluster,
         "devices": base.devices,
         "batch_size": base.batch_size or batch_size,
@@ -159,19 +164,20 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         "effort": base.effort,
     }
     if base.microbatches is not None:
-        found["microbatches"] = base.microbatches
+        parameters["microbatches"] = base.microbatches
     if base.schedule != OWN:
-        found["schedule"] = base.schedule
+        parameters["schedule"] = base.schedule
     if base.speed != 1:
-        found["speed"] = base.speed
+        parameters["speed"] = base.speed
     cluster = changed_cluster(usual, base)
     for tier in cluster.tiers:
-        one = next(link for link in cluster.links if link.tier == tier)
-        if getattr(base, f"{tier}_bandwidth") != 1:
-            found[f"{tier}_bandwidth_bytes_per_s"] = one.bandwidth_bytes_per_s
-        if getattr(base, f"{tier}_latency") != 1:
-            found[f"{tier}_latency_s"] = one.latency_s
-    return found
+        bandwidth, latency = base.link_factors(tier)
+        link = next(link for link in cluster.links if link.tier == tier)
+        if bandwidth != 1:
+            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.bandwidth_bytes_per_s
+        if latency != 1:
+            parameters[f"{tier}_latency_s"] = link.latency_s
+    return parameters
 
 
 def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) -> Configuration:
@@ -190,7 +196,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     return replace(base, **changes)
 
 
-def _row(points: Points, outcome: Outcome) -> dict[str, Any]:
-    values = dict(points.points[outcome.number].values)
+def _row(points: Points, result: PointResult) -> dict[str, Any]:
+    values = dict(points.points[result.number].values)
     values.pop("profile")
-    return {"number": outcome.number, **values, "status": outcome.status, "error": outcome.error, **outcome.metrics}
+    return {"number": result.number, **values, "status": result.status, "error": result.error, **result.metrics}

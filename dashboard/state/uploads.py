@@ -44,18 +44,20 @@ def content(url: str) -> bytes:
 
 def profile(text: bytes, filename: str) -> Profile:
     """The profile in `text`. Raises InputError naming the file, the place, the value and the rule."""
-    found = _read(text, filename, files.read_profile)
-    require(len(found.layers) <= MOST_LAYERS, "layers", len(found.layers), f"at most {MOST_LAYERS} here")
-    points = max(len(layer.scaling) for layer in found.layers)
+    profile = _read(text, filename, files.read_profile)
+    require(len(profile.layers) <= MOST_LAYERS, "layers", len(profile.layers), f"at most {MOST_LAYERS} here")
+    points = max(len(layer.scaling) for layer in profile.layers)
     require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
-    return found
+    return profile
 
 
 def validation(text: bytes, filename: str) -> Validation:
     """The validation in `text`, as `shardscope validate` writes it. Raises InputError as `profile` does."""
-    found = _read(text, filename, lambda path: files.read_json(path, Validation))
-    require(len(found.outcomes) <= MOST_OUTCOMES, "outcomes", len(found.outcomes), f"at most {MOST_OUTCOMES} here")
-    return found
+    validation = _read(text, filename, lambda path: files.read_json(path, Validation))
+    require(
+        len(validation.outcomes) <= MOST_OUTCOMES, "outcomes", len(validation.outcomes), f"at most {MOST_OUTCOMES} here"
+    )
+    return validation
 
 
 def execution(text: bytes, filename: str) -> Execution:
@@ -72,11 +74,11 @@ def execution(text: bytes, filename: str) -> Execution:
 
 def cluster(text: bytes, filename: str) -> Cluster:
     """The cluster in `text` (YAML). Raises InputError as `profile` does."""
-    found = _read(text, filename, lambda path: read_cluster(_plain_yaml(path)))
-    require(len(found.devices) <= MOST_CLUSTER_DEVICES, "devices", len(found.devices),
+    cluster = _read(text, filename, lambda path: read_cluster(_plain_yaml(path)))
+    require(len(cluster.devices) <= MOST_CLUSTER_DEVICES, "devices", len(cluster.devices),
             f"at most {MOST_CLUSTER_DEVICES} here")  # fmt: skip
-    require(len(found.links) <= MOST_LINKS, "links", len(found.links), f"at most {MOST_LINKS} here")
-    return found
+    require(len(cluster.links) <= MOST_LINKS, "links", len(cluster.links), f"at most {MOST_LINKS} here")
+    return cluster
 
 
 def scenario(text: bytes, filename: str) -> Scenario:
@@ -89,10 +91,10 @@ def _plain_yaml(path: Path) -> Path:
     size = path.stat().st_size
     require(size <= MOST_YAML_BYTES, "size", f"{size / 1e3:,.0f} kB", f"YAML has at most {MOST_YAML_BYTES // 1000} kB")
     try:
-        found = _nodes(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader), {})
+        nodes = _nodes(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader), {})
     except (yaml.YAMLError, UnicodeDecodeError):
         return path  # whoever reads it says where
-    require(found <= MOST_YAML_NODES, "parts", f"{found:,}", f"YAML has at most {MOST_YAML_NODES:,}, aliases unfolded")
+    require(nodes <= MOST_YAML_NODES, "parts", f"{nodes:,}", f"YAML has at most {MOST_YAML_NODES:,}, aliases unfolded")
     return path
 
 

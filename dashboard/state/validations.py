@@ -10,7 +10,7 @@ from simulator import files
 from traces.results.timeline_comparison import Comparison
 from traces.results.validations import Outcome, Validation, explained
 
-SHIPPED = Path(__file__).resolve().parents[1] / "validation.json"
+SHIPPED = Path(__file__).resolve().parent.parent / "validation.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,13 @@ class Group:
 
     @property
     def mean_absolute_error(self) -> float:
-        return sum(abs(one.error) for one in self.outcomes) / len(self.outcomes)
+        """Of the predicted steps, as a ratio to the actual ones."""
+        return sum(abs(outcome.error) for outcome in self.outcomes) / len(self.outcomes)
 
     @property
     def bias(self) -> float:
-        return sum(one.error for one in self.outcomes) / len(self.outcomes)
+        """Mean signed error: below 0 is predicted too fast."""
+        return sum(outcome.error for outcome in self.outcomes) / len(self.outcomes)
 
 
 def at_hand(path: Path | None = None) -> dict[str, Stored]:
@@ -46,16 +48,16 @@ def at_hand(path: Path | None = None) -> dict[str, Stored]:
 
     Raises InputError where a file is no validation, OSError where it cannot be read.
     """
-    given = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
-    return given | {"shipped": _opened(SHIPPED)}
+    opened = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
+    return opened | {"shipped": _opened(SHIPPED)}
 
 
 def grouped(outcomes: Sequence[Outcome], by: str) -> list[Group]:
     """The runs by one of GROUPINGS, the group with the largest mean absolute error first."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in sorted(outcomes, key=lambda one: -abs(one.error)):
-        found.setdefault(GROUPINGS[by](outcome), []).append(outcome)
-    groups = [Group(name=name, outcomes=tuple(mine)) for name, mine in found.items()]
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: -abs(outcome.error)):
+        by_name.setdefault(GROUPINGS[by](outcome), []).append(outcome)
+    groups = [Group(name=name, outcomes=tuple(members)) for name, members in by_name.items()]
     return sorted(groups, key=lambda group: -group.mean_absolute_error)
 
 

@@ -1,10 +1,10 @@
 """Numbers in words: the row of key figures, two runs compared.
 
-comparison  two runs side by side as rows of a table: what each came to, the difference, and whether it is welcome
+comparison  two runs side by side as rows of a table, with the difference and whether it is an improvement
 kpis        the six numbers on top, each with its difference to the baseline
 """
 
-from dashboard.words.comparison import Row, measured, results, settings
+from dashboard.words.comparison import ComparedQuantity, measured, results, settings
 from dashboard.words.kpis import Kpi, difference, kpis
 
-__all__ = ["Kpi", "Row", "difference", "kpis", "measured", "results", "settings"]
+__all__ = ["ComparedQuantity", "Kpi", "difference", "kpis", "measured", "results", "settings"]

@@ -1,4 +1,4 @@
-"""Two runs side by side as rows of a table: what each came to, the difference, and whether it is welcome."""
+"""Two runs side by side as rows of a table, with the difference and whether it is an improvement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.units import format_bytes, format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparedQuantity:
     """One quantity of both; change as "▼ 12.0 %"."""
 
     name: str
@@ -44,59 +44,65 @@ _QUANTITIES: tuple[tuple[str, Read, Callable[[float], str], bool], ...] = (
 _MOST_DEVICES = 16
 
 
-def settings(before: Configuration, after: Configuration) -> list[Row]:
+def settings(before: Configuration, after: Configuration) -> list[ComparedQuantity]:
     """The controls that differ."""
-    found = []
+    rows = []
     for field in fields(Configuration):
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new:
-            found.append(Row(name=field.name.replace("_", " "), before=_told(old), after=_told(new)))
-    return found
+            rows.append(
+                ComparedQuantity(
+                    name=field.name.replace("_", " "), before=_setting_words(old), after=_setting_words(new)
+                )
+            )
+    return rows
 
 
-def results(before: Outcome, after: Outcome) -> list[Row]:
-    """What differs in the outcome, device time by use included; empty unless both ran."""
+def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
+    """The quantities of both outcomes, device time by use included; empty unless both ran."""
     if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
         return []
     old, new = before.run.report, after.run.report
-    found = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES]
-    return found + _device_time(before.run, before.cluster, after.run, after.cluster)
+    rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES]
+    return rows + _device_time(before.run, before.cluster, after.run, after.cluster)
 
 
-def measured(predicted: Outcome, actual: Outcome) -> list[Row]:
-    """What an actual run of a plan tells beside its prediction: time alone, as the rest is the plan's."""
+def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
+    """The quantities of a prediction and of an actual run: times alone, as the rest is the plan's."""
     if predicted.run is None or actual.run is None or predicted.cluster is None or actual.cluster is None:
         return []
     old, new = predicted.run.report, actual.run.report
-    found = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
+    rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
     for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
-        found.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
-    return found + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
+        rows.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
+    return rows + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
 
 
-def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[Row]:
+def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[ComparedQuantity]:
     """Where the time of all devices goes; what takes none of it in both is left out."""
-    found = []
-    for one, other in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
-        if max(one.ratio, other.ratio) >= 0.0005:
-            change, tone = difference(other.ratio, one.ratio, more=not one.lost, points=True)
-            row = Row(
-                name=f"device time: {one.name}",
-                before=f"{one.ratio:.1%}",
-                after=f"{other.ratio:.1%}",
+    rows = []
+    for old, new in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
+        if max(old.ratio, new.ratio) >= 0.0005:
+            change, tone = difference(new.ratio, old.ratio, more=not old.lost, points=True)
+            row = ComparedQuantity(
+                name=f"device time: {old.name}",
+                before=f"{old.ratio:.1%}",
+                after=f"{new.ratio:.1%}",
                 change=change,
                 tone=tone,
             )
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
-def _row(name: str, before: float, after: float, show: Callable[[float], str], *, more: bool) -> Row:
+def _row(name: str, before: float, after: float, show: Callable[[float], str], *, more: bool) -> ComparedQuantity:
     change, tone = difference(after, before, more=more)
-    return Row(name=name, before=show(before), after=show(after), change=change, tone=SAME if name == "tasks" else tone)
+    return ComparedQuantity(
+        name=name, before=show(before), after=show(after), change=change, tone=SAME if name == "tasks" else tone
+    )
 
 
-def _told(value: object) -> str:
+def _setting_words(value: object) -> str:
     if value is None:
         return "automatic"
     if isinstance(value, bool):

@@ -13,7 +13,7 @@ GOOD, BAD, SAME = "good", "bad", "same"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpi:
-    """A number in words; change is "▼ 12.0 %" or empty, tone says whether that is welcome; hint explains it."""
+    """A key figure in words; change is "▼ 12.0 %" or empty, tone tells an improvement; hint explains it."""
 
     label: str
     value: str
@@ -36,14 +36,14 @@ def kpis(report: Report, baseline: Report | None) -> list[Kpi]:
         ("Sent per step", format_bytes(report.communication_bytes.total), "bytes between devices", _sent),
         ("Peak memory", memory, f"on {fullest.name}", lambda r: max(r.devices, key=_fullness).peak_memory_bytes),
     ]
-    found = []
+    tiles = []
     for label, value, hint, read in rows:
         change, tone = "", SAME
         if baseline is not None:
             ratio = label == "Bubble"
             change, tone = difference(read(report), read(baseline), more=label == "Throughput", points=ratio)
-        found.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
-    return found
+        tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
+    return tiles
 
 
 def difference(now: float, before: float, *, more: bool = False, points: bool = False) -> tuple[str, str]:

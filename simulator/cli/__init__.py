@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ShardscopeError, OSError) as error:
-        print(f"shardscope: {_told(error)}", file=sys.stderr)
+        print(f"shardscope: {_one_line(error)}", file=sys.stderr)
         return 2
 
 
@@ -62,29 +62,30 @@ def _dispatch(argv: list[str]) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed arguments of a command line; `argv` in them keeps it as it was."""
-    args = _parser(commands()).parse_args(argv)
+    args = _parser(commands(), argv[0] if argv else "").parse_args(argv)
     args.argv = list(argv)
     return args
 
 
-def _parser(known: dict[str, ModuleType]) -> argparse.ArgumentParser:
+def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentParser:
+    """The parser of all commands; only the one that was typed is asked for its arguments, whose help may load much."""
     parser = _Parser(prog="shardscope", description="Simulate how a network trains on many devices.")
-    chosen = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in known.items():
         text = (module.__doc__ or "").strip()
-        command = chosen.add_parser(
+        command = subparsers.add_parser(
             name,
             help=text.splitlines()[0].rstrip("."),
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if hasattr(module, "add_arguments"):
+        if name == name_typed and hasattr(module, "add_arguments"):
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

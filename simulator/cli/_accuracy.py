@@ -14,7 +14,7 @@ from simulator.units import format_time
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.convergence.curves import Curves, Interval
-    from simulator.convergence.time_to_accuracy import Reached
+    from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -43,15 +43,16 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
     return curves
 
 
-def judged(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> Reached:
-    from simulator.convergence.time_to_accuracy import reached_by
+def cost_to_accuracy(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> CostToAccuracy:
+    """When a simulated plan reaches `target`, and what that costs. Raises InputError."""
+    from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
 
-    return reached_by(curves, target, profile, cluster, done.plan, done.report)
+    return plan_cost_to_accuracy(curves, target, profile, cluster, done.plan, done.report)
 
 
-def print_reached(curves: Curves, found: Mapping[str, Reached]) -> None:
+def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None:
     """One row per strategy, in the order given."""
-    rows = list(found.values())
+    rows = list(reached.values())
     if not rows:
         return
     costs = any(row.dollars for row in rows), any(row.joules for row in rows)
@@ -59,7 +60,7 @@ def print_reached(curves: Curves, found: Mapping[str, Reached]) -> None:
     table = _printing.new_table(
         f"to {rows[0].target:g}", *columns, *(("cost",) if costs[0] else ()), *(("energy",) if costs[1] else ())
     )
-    for name, row in found.items():
+    for name, row in reached.items():
         table.add_row(name, *_cells(row, costs))
     console = _printing.new_console()
     console.print("", table, sep="\n")
@@ -69,7 +70,7 @@ def print_reached(curves: Curves, found: Mapping[str, Reached]) -> None:
         )
 
 
-def _cells(row: Reached, costs: Sequence[bool]) -> list[str]:
+def _cells(row: CostToAccuracy, costs: Sequence[bool]) -> list[str]:
     batch, samples = row.regime.batch_size, row.samples.interval
     cells = [
         str(batch),

@@ -36,7 +36,7 @@ def print_partition(profile: Profile, done: Run, path: str) -> None:
     print(f"plan: {path}; shardscope explain {path} says more")
 
 
-def print_explanation(told: Explanation, profile: Profile, done: Run) -> None:
+def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> None:
     """Splits, crossings, bottleneck and gains."""
     from simulator.studies.explain import crossing_words
 
@@ -45,18 +45,18 @@ def print_explanation(told: Explanation, profile: Profile, done: Run) -> None:
     if done.plan.command:
         _printing.say(console, f"made by: {done.plan.command}")
     splits = _printing.new_table("layers", last="split")
-    for first, last, how in told.splits:
+    for first, last, how in explanation.splits:
         splits.add_row(first if first == last else f"{first} .. {last}", how)
     console.print("", splits, "", sep="\n")
-    for use in told.crossings[:MOST_CROSSINGS]:
+    for use in explanation.crossings[:MOST_CROSSINGS]:
         _printing.say(console, crossing_words(use))
-    rest = len(told.crossings) - MOST_CROSSINGS
+    rest = len(explanation.crossings) - MOST_CROSSINGS
     if rest > 0:
         _printing.say(console, f"and {rest} more layers that send less")
-    if not told.crossings:
+    if not explanation.crossings:
         _printing.say(console, "nothing crosses between devices")
-    _printing.say(console, f"\nbottleneck: {told.bottleneck}")
-    for gain in told.gains:
+    _printing.say(console, f"\nbottleneck: {explanation.bottleneck}")
+    for gain in explanation.gains:
         _printing.say(console, f"{gain.change}: {gain.speedup:.2f}x faster")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from simulator.runtime import Runtime
     from simulator.workload import Profile
 
-OPTIMIZERS = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per byte of parameters
-
 
 def count(text: str) -> int:
     """A whole number of at least 1, for argparse."""
@@ -48,6 +46,8 @@ def assignment(text: str) -> tuple[str, str]:
 
 def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The options that say what is trained on which machine; all of them optional unless `required`."""
+    from simulator.lowering.schedules import SCHEDULES
+
     text = "profile file, or a name that `shardscope profiles` lists"
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
@@ -60,14 +60,13 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         type=count,
         help="samples per step in all (default: the profile's, doubled until every worker can have one)",
     )
-    step.add_argument("--schedule", metavar="NAME", help="order of forward and backward passes: dataflow, gpipe, 1f1b")
+    schedules = ", ".join(SCHEDULES)
+    step.add_argument("--schedule", metavar="NAME", help=f"order of forward and backward passes: {schedules}")
     collectives = ", ".join(entries("simulator.collectives"))
-    text = f"who sums gradients (default ring): {collectives}; ps adds a server if none is"
+    text = f"collective that sums gradients (default ring): {collectives}; ps adds a server if none is"
     step.add_argument("--sync", metavar="NAME", help=text)
     add_gradients(step)
-    step.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="of strategies that search at random (default 0)"
-    )
+    step.add_argument("--seed", metavar="N", type=int, default=0, help="seed of randomised strategies (default 0)")
 
 
 def add_overrides(machine: argparse._ActionsContainer) -> None:
@@ -91,8 +90,10 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
-    """The options of gradient synchronisation and the optimizer, but for who sums the gradients."""
-    step.add_argument("--bucket", metavar="SIZE", help="gradients sent together (default 25MiB)")
+    """The options of gradient synchronisation and the optimizer, but for the collective."""
+    from simulator.plan import OPTIMIZERS
+
+    step.add_argument("--bucket", metavar="SIZE", help="bytes of gradients per bucket (default 25MiB)")
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
     step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
     step.add_argument(
@@ -101,7 +102,9 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     step.add_argument(
         "--compression-cost", metavar="TIME", help="what compressing 1 GB of gradients takes a device, e.g. 5ms"
     )
-    step.add_argument("--optimizer", choices=OPTIMIZERS, help="decides the state kept in memory (default momentum)")
+    step.add_argument(
+        "--optimizer", choices=OPTIMIZERS, help="decides the optimizer state in memory (default momentum)"
+    )
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
@@ -110,7 +113,10 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
         name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **given
     )
     parser.add_argument(
-        "--devices", metavar="N", type=count, help="how many, filling nodes in order (default: the preset's, or all)"
+        "--devices",
+        metavar="N",
+        type=count,
+        help="number of devices, filling nodes in order (default: the preset's, or all)",
     )
     parser.add_argument("--servers", metavar="K", type=count, help="parameter servers to add to a preset")
 
@@ -141,7 +147,7 @@ def read_runtime(args: argparse.Namespace) -> Runtime:
 def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **given: Any) -> Plan:
     """The plan of `strategy`. given: settings of the step, such as microbatches, and options of the strategy."""
     import partitioners
-    from simulator.plan import Synchronisation, split_settings
+    from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
 
     step, own = split_settings(
         {
@@ -154,7 +160,9 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
 
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:
-    """A plan from a file with what the command line says otherwise."""
+    """A plan from a file, changed as the command line says."""
+    from simulator.plan import OPTIMIZERS
+
     wanted = _given(
         batch_size=args.batch_size,
         microbatches=args.microbatches,
@@ -164,8 +172,8 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
     return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), **wanted)
 
 
-def synchronisation(args: argparse.Namespace, given: Any) -> Any:
-    """`given` (a Synchronisation) with what the command line says otherwise."""
+def synchronisation(args: argparse.Namespace, base: Any) -> Any:
+    """`base` (a Synchronisation) changed as the command line says."""
     changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
     if args.bucket is not None:
         changes["bucket_bytes"] = units.parse_bytes(args.bucket)
@@ -177,7 +185,7 @@ def synchronisation(args: argparse.Namespace, given: Any) -> Any:
         changes["compression_ratio"] = args.compression
     if args.compression_cost is not None:
         changes["compression_s_per_byte"] = units.parse_time(args.compression_cost) / 1e9
-    return replace(given, **changes)
+    return replace(base, **changes)
 
 
 def device_note(profile: Profile, cluster: Cluster) -> str:

@@ -53,7 +53,7 @@ def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> N
             pictures.write_png(chart, path)
 
 
-def telling(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+def distinguishing_columns(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
     """Columns worth a person's look: inputs that differ between rows, then the usual figures and `extra`."""
     differing = [name for name in inputs if len({row[name] for row in rows}) > 1]
     return list(dict.fromkeys([*differing, *extra, *ALWAYS]))
@@ -62,9 +62,9 @@ def telling(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = (
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     """A table of some columns of rows, values in the unit that a person expects."""
     from simulator.cli import _printing
-    from simulator.sweep.chart import heading, shown
+    from simulator.sweep.chart import column_title, value_text
 
-    table = _printing.new_table(title, *map(heading, columns))
+    table = _printing.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
-        table.add_row(str(number), *(shown(name, row[name]) for name in columns))
+        table.add_row(str(number), *(value_text(name, row[name]) for name in columns))
     _printing.new_console().print(table)

@@ -9,10 +9,10 @@ from simulator.cli import _printing
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from simulator.studies.scaling import Point
+    from simulator.studies.scaling import ScalingResult
 
 
-def print_points(points: Sequence[Point], title: str, note: str, written: Sequence[str]) -> None:
+def print_points(points: Sequence[ScalingResult], title: str, note: str, written: Sequence[str]) -> None:
     """One row per point; below, what limits each."""
     console = _printing.new_console()
     _printing.say(console, title)
@@ -34,7 +34,7 @@ def print_points(points: Sequence[Point], title: str, note: str, written: Sequen
         _printing.say(console, f"wrote {path}")
 
 
-def _cells(point: Point) -> tuple[str, ...]:
+def _cells(point: ScalingResult) -> tuple[str, ...]:
     return (
         str(point.devices),
         format_time(point.step_s),
@@ -48,7 +48,7 @@ def _cells(point: Point) -> tuple[str, ...]:
     )
 
 
-def _epoch(point: Point) -> tuple[str, str]:
+def _epoch(point: ScalingResult) -> tuple[str, str]:
     return (
         "-" if point.epoch_s is None else format_time(point.epoch_s),
         "-" if point.dollars_per_epoch is None else f"{point.dollars_per_epoch:,.2f}",

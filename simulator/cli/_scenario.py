@@ -20,7 +20,7 @@ def print_accounts(
     scenario: Scenario, accounts: Mapping[str, Account], profile: Profile, cluster: Cluster, picture: Chart
 ) -> None:
     """The account of the first policy in full, the others in a row each."""
-    from simulator.sweep.chart import drawn
+    from simulator.sweep.chart import chart_text
 
     policy, account = next(iter(accounts.items()))
     console = _printing.new_console()
@@ -29,7 +29,7 @@ def print_accounts(
         f"{profile.model} on {cluster.name}, up to {cluster.workers} devices, for "
         f"{format_duration(scenario.duration_s)} under policy {policy}",
     )
-    print(drawn(picture))
+    print(chart_text(picture))
     columns = ("policy", "lost", "repeated", "moved", "devices", "samples/s")
     table = _printing.new_table("event", *columns)
     for incident in account.incidents:

@@ -15,7 +15,10 @@ _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     strategy = parser.add_argument_group("strategy")
     strategy.add_argument(
-        "--effort", metavar="X", type=_options.positive, help="search X times as much, where the strategy searches"
+        "--effort",
+        metavar="X",
+        type=_options.positive,
+        help="search effort relative to the default, for strategies that search",
     )
     strategy.add_argument(
         "--set", metavar="NAME=VALUE", type=_options.assignment, action="append", default=[],
@@ -28,7 +31,7 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
     import partitioners
 
     known = partitioners.options(strategy)
-    found = partitioners.applicable(strategy, effort=args.effort)
+    options: dict[str, object] = partitioners.applicable(strategy, effort=args.effort)
     own = sorted(set(known) - _OWN)
     for name, text in args.set:
         if name not in own:
@@ -37,10 +40,10 @@ def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
             raise InputError(
                 f"--set {name}: strategy {strategy} has no such option{hint} own: {', '.join(own) or 'none'}"
             )
-        found[name] = value(text)
-        if isinstance(known[name], bool) and not isinstance(found[name], bool):
+        options[name] = value(text)
+        if isinstance(known[name], bool) and not isinstance(options[name], bool):
             raise InputError(f"--set {name}: {text!r} is neither true nor false")
-    return found
+    return options
 
 
 def value(text: str) -> object:

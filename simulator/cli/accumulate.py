@@ -1,8 +1,8 @@
-"""Train with a batch larger than the devices hold: micro-batches, accumulation steps, their time and memory.
+"""Gradient accumulation: step time and peak memory of a large batch by number of micro-batches.
 
     shardscope accumulate vgg16 --cluster t4-g4dn --devices 1 --batch-size 512 --memory 8GiB
 
-With --workers 8, the step has the mathematics of 8 devices, whatever number there are.
+With --workers 8 the step has the gradients of data parallelism over 8 devices, however many there are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     cluster = _options.read_cluster(args, args.sync)
     options = {"schedule": args.schedule, **_strategy.read(args, args.strategy)}
     make = partial(_options.make_plan, args.strategy, profile, cluster, args, **options)
-    found = choices(
+    candidates = choices(
         profile,
         cluster,
         lambda count: make(microbatches=count),
@@ -50,20 +50,22 @@ def run(args: argparse.Namespace) -> int:
         memory_bytes=None if args.memory is None else units.parse_bytes(args.memory),
         workers=args.workers,
     )
-    chosen = best(found)
+    fastest = best(candidates)
     if args.plan_out:
-        files.write_plan(chosen.plan, args.plan_out)
+        files.write_plan(fastest.plan, args.plan_out)
     note = _options.device_note(profile, cluster)
     if args.json:
-        plain = [{name: value for name, value in asdict(one).items() if name != "plan"} for one in found]
-        _printing.print_json({"choices": plain, "best": found.index(chosen)}, note)
+        plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
+        _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)
         return 0
     devices = "1 device" if cluster.workers == 1 else f"{cluster.workers} devices"
-    _print(found, chosen, f"{profile.model} on {devices} of {cluster.name}, batch {chosen.plan.batch_size}", note)
+    _print(
+        candidates, fastest, f"{profile.model} on {devices} of {cluster.name}, batch {fastest.plan.batch_size}", note
+    )
     return 0
 
 
-def _print(found: list[Choice], chosen: Choice, title: str, note: str) -> None:
+def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> None:
     from simulator.cli import _printing
 
     console = _printing.new_console()
@@ -72,15 +74,15 @@ def _print(found: list[Choice], chosen: Choice, title: str, note: str) -> None:
         _printing.say(console, f"note: {note}")
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
     table = _printing.new_table("micro-batches", *columns, last="")
-    for one in found:
+    for choice in candidates:
         table.add_row(
-            str(one.microbatches),
-            str(one.microbatch_size),
-            units.format_time(one.step_s),
-            f"{one.samples_per_s:,.1f}",
-            units.format_bytes(one.peak_memory_bytes),
-            "yes" if one.fits else "no",
-            "yes" if one.whole_shares else "no",
-            "best" if one is chosen else "",
+            str(choice.microbatches),
+            str(choice.microbatch_size),
+            units.format_time(choice.step_s),
+            f"{choice.samples_per_s:,.1f}",
+            units.format_bytes(choice.peak_memory_bytes),
+            "yes" if choice.fits else "no",
+            "yes" if choice.whole_shares else "no",
+            "best" if choice is fastest else "",
         )
     console.print(table)

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.sweep import queries
-    from simulator.sweep.chart import chart, drawn
+    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     objective = queries.OBJECTIVES.get(args.objective, args.objective)
@@ -51,15 +51,15 @@ def run(args: argparse.Namespace) -> int:
         print("no point ran, fits into memory and meets --where")
         return 0
     _print(args, ranked, groups, leads, objective)
-    print(drawn(picture))
+    print(chart_text(picture))
     return 0
 
 
 def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:
     if not across:
         return rows
-    told = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
-    return {"groups": groups, "leads": told}
+    ranges = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
+    return {"groups": groups, "leads": ranges}
 
 
 def _print(
@@ -71,18 +71,18 @@ def _print(
 ) -> None:
     """The ranking or, across a parameter, the groups' best at each of its values and who leads where."""
     from simulator.cli import _printing
-    from simulator.sweep.chart import heading, shown
+    from simulator.sweep.chart import column_title, value_text
 
     if not args.across:
         inputs = list(rows[0])[1 : list(rows[0]).index("profile_hash")]
-        columns = _results.telling(rows, inputs, (objective,))
+        columns = _results.distinguishing_columns(rows, inputs, (objective,))
         _results.print_rows(f"of {len(rows):,}", rows[: args.top], columns)
         return
-    table = _printing.new_table(heading(args.across), *groups)
-    found = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
-    for value in sorted({value for of in found.values() for value in of}):
-        table.add_row(shown(args.across, value), *(shown(objective, of.get(value)) for of in found.values()))
+    table = _printing.new_table(column_title(args.across), *groups)
+    scores = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
+    for value in sorted({value for of in scores.values() for value in of}):
+        table.add_row(value_text(args.across, value), *(value_text(objective, of.get(value)) for of in scores.values()))
     _printing.new_console().print(table)
     for lead in leads:
-        ends = dict.fromkeys(shown(args.across, end) for end in (lead.first, lead.last))
+        ends = dict.fromkeys(value_text(args.across, end) for end in (lead.first, lead.last))
         print(f"{lead.name} leads at {' to '.join(ends)}")

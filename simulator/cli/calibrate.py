@@ -1,4 +1,4 @@
-"""Measure the links of a cluster, in a shaped network on this machine, and write it with the curves (needs torch).
+"""Measure the links and collectives of a cluster in a shaped network and write the calibrated cluster (needs torch).
 
 With --from measured.csv: fit what training gets of the bandwidth to measured steps instead, without torch.
 With --reconfiguration: measure what changing the devices of a running job costs instead, for `shardscope scenario`.

@@ -1,4 +1,4 @@
-"""List the cluster presets; with a name, show where its numbers come from.
+"""List the cluster presets; with a name, show its devices, links and sources.
 
 With --output the cluster is written as a YAML file, to be changed by hand and given back to --cluster.
 """

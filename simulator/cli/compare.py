@@ -1,8 +1,8 @@
-"""Rank strategies by the simulated time of one training step, or of a training to an accuracy.
+"""Rank partitioning strategies by simulated step time, or by time to accuracy.
 
     shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
 
-A strategy that cannot be built for this network and machine stands in the table with the reason.
+A strategy that cannot be built for this network and cluster is listed with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.convergence.time_to_accuracy import Reached
+    from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--microbatches", metavar="M", type=_options.count,
-        help="equal parts of a batch, for the strategies that pipeline them",
+        help="micro-batches per batch, for strategies that pipeline",
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
@@ -39,19 +39,19 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
 
-    names = named(args.strategies)
+    names = strategy_names(args.strategies)
     profile = files.read_profile(args.profile)
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
-    reached: dict[str, Reached] = {}
+    reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
     for name in names:
         try:
-            one = simulated(name, profile, cluster, args)
+            result = simulate_strategy(name, profile, cluster, args)
             if curves is not None:
-                reached[name] = _accuracy.judged(one, curves, args.to_accuracy, profile, cluster)
-            done[name] = one
+                reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
+            done[name] = result
         except (InputError, MissingExtraError) as error:
             failed[name] = str(error)
     ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if done else 2
 
 
-def named(text: str) -> list[str]:
+def strategy_names(text: str) -> list[str]:
     """The strategies asked for; an unknown one is an error, not a row."""
     import partitioners
 
@@ -89,7 +89,8 @@ def named(text: str) -> list[str]:
     return names
 
 
-def simulated(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
+    """A strategy's plan, simulated. Raises InputError where it cannot be built."""
     import partitioners
     from simulator.run import run as simulate
 

@@ -1,4 +1,4 @@
-"""Train a network for real until a target accuracy, in many regimes, and store its curves (needs torch).
+"""Measure convergence curves: train to a target accuracy at many batch sizes and staleness bounds (needs torch).
 
     shardscope converge vgg_digits --dataset digits --batch-sizes 16..1024 --target 0.97 --output curves.json
 
@@ -28,13 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A..B",
         type=doublings,
         default=(),
-        help="ages of gradients in updates, written alike (default: none)",
+        help="staleness of gradients in updates, written alike (default: none)",
     )  # fmt: skip
     parser.add_argument(
         "--stale-batch-size", metavar="B", type=_options.count, default=64, help="samples per update (default 64)"
     )
     parser.add_argument("--seeds", metavar="N", type=_options.count, default=5, help="trials of each (default 5)")
-    parser.add_argument("--epochs", metavar="N", type=_options.count, default=100, help="then give up (default 100)")
+    parser.add_argument(
+        "--epochs", metavar="N", type=_options.count, default=100, help="epochs after which a trial ends (default 100)"
+    )
     parser.add_argument("--output", metavar="FILE", required=True, help="the JSON file to write")
 
 

@@ -1,4 +1,4 @@
-"""Open the dashboard: change the machine, the strategy or the schedule, and see what becomes of the step.
+"""Serve the dashboard: timeline, load balance, communication and memory of simulated steps.
 
 It shows the profiles that come with Shardscope and those given here, and listens on this machine only unless
 --host says otherwise; whoever reaches that address can use it.

@@ -1,9 +1,9 @@
-"""Run a plan for real, one process per device on this machine, and compare with the simulation (needs torch).
+"""Execute a plan with one process per device on this machine and compare it with the simulation (needs torch).
 
 Shardscope's own executor runs any plan; data parallelism and pipelines also run as users run them (--via).
 In the network lab (the default where there is root and iproute2) the links have the rates of the cluster; over
 loopback they have none. The profile should be one captured on this machine, the cluster one that `shardscope calibrate`
-measured: what the simulator is told decides how right it can be.
+measured: a prediction is as good as its inputs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
     parser.add_argument("--model", metavar="NAME", help="the network in the zoo (default: the plan's model)")
-    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="steps that count (default 10)")
+    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="measured steps (default 10)")
     parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
     parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
@@ -80,28 +80,28 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
-        chosen = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
+        options = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
-            found = ddp.run_ddp(profile, cluster, plan, **chosen).execution
+            execution = ddp.run_ddp(profile, cluster, plan, **options).execution
         elif args.via == "pipelining":
-            found = pipelining.run_pipeline(profile, cluster, plan, **chosen).execution
+            execution = pipelining.run_pipeline(profile, cluster, plan, **options).execution
         else:
-            found = execute.execute(profile, cluster, plan, runtime=runtime, **chosen)
+            execution = execute.execute(profile, cluster, plan, runtime=runtime, **options)
     if args.output:
-        executions.write_execution(found, args.output)
+        executions.write_execution(execution, args.output)
     if args.trace_out:
-        _printing.write_trace(replace(done, timeline=found.timeline), cluster, args.trace_out)
-    _print(found, compare(done.graph, done.timeline, found.timeline))
+        _printing.write_trace(replace(done, timeline=execution.timeline), cluster, args.trace_out)
+    _print(execution, compare(done.graph, done.timeline, execution.timeline))
     return 0
 
 
-def _print(found: Execution, comparison: Comparison) -> None:
+def _print(execution: Execution, comparison: Comparison) -> None:
     """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong."""
     console = _printing.new_console()
-    low, high = (format_time(f(found.steps_s)) for f in (min, max))
-    step = format_time(statistics.median(found.steps_s))
+    low, high = (format_time(f(execution.steps_s)) for f in (min, max))
+    step = format_time(statistics.median(execution.steps_s))
     predicted = format_time(comparison.predicted.step_s)
-    count = len(found.steps_s)
+    count = len(execution.steps_s)
     _printing.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
     _printing.say(console, f"error of the prediction {comparison.error:+.1%}")
     table = _printing.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
@@ -117,10 +117,10 @@ def _print(found: Execution, comparison: Comparison) -> None:
 
 def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:
     table = _printing.new_table(title, "predicted", "actual", "late", last="after")
-    for one in differences:
-        cause = graph.describe(one.cause) if one.cause >= 0 else "the start"
-        times = (format_time(one.predicted_s), format_time(one.actual_s), _signed(one.late_s))
-        table.add_row(graph.describe(one.task), *times, cause)
+    for difference in differences:
+        cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"
+        times = (format_time(difference.predicted_s), format_time(difference.actual_s), _signed(difference.late_s))
+        table.add_row(graph.describe(difference.task), *times, cause)
     return table
 
 

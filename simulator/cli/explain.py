@@ -1,4 +1,4 @@
-"""Explain a plan: which layers are split how, what crosses, and what would make it faster.
+"""Explain a plan: how layers are sharded, what they communicate, and what would make the step faster.
 
 Profile and cluster are those of the command that made the plan, as the plan file records it; with --cluster,
 what this command line says counts instead.

@@ -1,4 +1,4 @@
-"""Turn a profile of another project into one of Shardscope: PipeDream's graph.txt."""
+"""Convert a profile of another project (PipeDream's graph.txt) into one of Shardscope."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Show the points of a sweep that no other point beats in both of two columns.
+"""Show the Pareto front of a sweep in two columns.
 
-shardscope pareto DIR --x step_s --y peak_memory_bytes --output front.html
+A point is on the front when no other point beats it in one column without losing in the other.
+
+    shardscope pareto DIR --x step_s --y peak_memory_bytes --output front.html
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.sweep import queries
-    from simulator.sweep.chart import chart, drawn
+    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     ranked = queries.best(Path(args.folder), args.x, args.where)
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         print("no point ran, fits into memory and meets --where")
         return 0
     inputs = list(front[0])[1 : list(front[0]).index("profile_hash")]
-    columns = _results.telling(front, inputs, (args.x, args.y))
+    columns = _results.distinguishing_columns(front, inputs, (args.x, args.y))
     _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns)
-    print(drawn(picture))
+    print(chart_text(picture))
     return 0

@@ -1,4 +1,4 @@
-"""Split a network with one strategy and write the plan.
+"""Partition a network with one strategy and write the plan.
 
 The plan can be simulated (simulate --plan), explained (explain), edited by hand or executed.
 """
@@ -14,8 +14,10 @@ from simulator.cli import _options, _strategy
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument("--strategy", metavar="NAME", required=True, help="who splits the network")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument(
+        "--strategy", metavar="NAME", required=True, help="partitioning strategy: data, pipeline, hypergraph, ..."
+    )
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON)")
     parser.add_argument("--hgr", metavar="FILE", help="also write the plan's shards as a hypergraph (hMETIS)")
     _strategy.add_arguments(parser)
@@ -29,10 +31,10 @@ def run(args: argparse.Namespace) -> int:
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    given = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
+    options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
     with _explaining.progress() as progress:
-        given |= partitioners.applicable(args.strategy, progress=progress)
-        plan = _options.make_plan(args.strategy, profile, cluster, args, **given)
+        options |= partitioners.applicable(args.strategy, progress=progress)
+        plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
     done = simulate(profile, cluster, plan)
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:

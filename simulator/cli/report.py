@@ -1,7 +1,7 @@
-"""Write one standalone HTML file that shows a step under one or several strategies; it needs no server.
+"""Write a standalone HTML report of the step under one or several strategies.
 
-The same figures as the dashboard's, the timeline included. Strategies that cannot be built for this network and
-machine stand in the file with the reason.
+The file needs no server and has the figures of the dashboard, the timeline included. Strategies that cannot be built
+for this network and cluster are listed with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument("--strategies", metavar="NAMES", default="data,pipeline,hypergraph", help="names with commas")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     parser.add_argument("--output", metavar="FILE", default="report.html", help="default report.html")
     _strategy.add_arguments(parser)
 
@@ -30,23 +30,23 @@ def run(args: argparse.Namespace) -> int:
 
     sections = _sections(args)
     files.write_text_atomic(args.output, standalone(sections))
-    print(f"{args.output}: {', '.join(one.title for one in sections if one.run is not None)}")
-    return 0 if any(one.run is not None for one in sections) else 2
+    print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
+    return 0 if any(section.run is not None for section in sections) else 2
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
     from dashboard.figures.standalone import Section
     from simulator import files
-    from simulator.cli.compare import named, simulated
+    from simulator.cli.compare import simulate_strategy, strategy_names
 
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    found = []
-    for name in named(args.strategies):
+    sections = []
+    for name in strategy_names(args.strategies):
         try:
-            run, reason = simulated(name, profile, cluster, args), ""
+            run, reason = simulate_strategy(name, profile, cluster, args), ""
         except (InputError, MissingExtraError) as error:
             run, reason = None, str(error)
-        found.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
-    return found
+        sections.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
+    return sections

@@ -1,4 +1,4 @@
-"""Data parallelism on more and more devices: throughput, cost and the bottleneck by name.
+"""Scaling study of data parallelism: throughput, cost and bottleneck by number of devices.
 
     shardscope scale vgg16 --cluster gcp-v100 --devices 1..32 --sync ring,ps
 
@@ -21,7 +21,7 @@ from simulator.errors import InputError
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.studies.architectures import Architecture
-    from simulator.studies.scaling import Point, Study
+    from simulator.studies.scaling import ScalingResult, ScalingStudy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plot(points: Sequence[Point], title: str, path: Path) -> None:
+def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:
     from simulator.report.usage import write_html
     from simulator.studies.scaling_figure import figure, throughput
     from simulator.sweep.pictures import write_png
@@ -87,35 +87,36 @@ def _plot(points: Sequence[Point], title: str, path: Path) -> None:
         write_html([figure(points, title)], path)
 
 
-def _usages(study: Study, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
+def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> Iterator[dict[str, Any]]:
     """A figure of the resource usage on so many devices for every way to synchronise."""
     from simulator.report.usage import figure
     from simulator.studies.scaling import usage_at
 
     for way in ways:
-        found, cluster = usage_at(study, way, devices)
-        yield figure(found, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
+        usage, cluster = usage_at(study, way, devices)
+        yield figure(usage, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
 
 
-def _batch(study: Study) -> str:
+def _batch(study: ScalingStudy) -> str:
     return f"batch {study.batch_size} per device" if study.weak else f"batch {study.batch_size} in all"
 
 
-def _study(args: argparse.Namespace) -> Study:
+def _study(args: argparse.Namespace) -> ScalingStudy:
     from simulator import files
-    from simulator.studies.scaling import Study
+    from simulator.plan import OPTIMIZERS
+    from simulator.studies.scaling import ScalingStudy
 
     profile = files.read_profile(args.profile)
 
     def cluster_of(devices: int, servers: int) -> Cluster:
         return _options.read_cluster(argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers}), None)
 
-    return Study(
+    return ScalingStudy(
         profile=profile,
         cluster_of=cluster_of,
         batch_size=args.batch_size or profile.batch_size,
         weak=not args.strong,
-        optimizer_state=_options.OPTIMIZERS[args.optimizer or "momentum"],
+        optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         epoch_samples=args.epoch_samples,
     )
 

@@ -1,8 +1,9 @@
-"""Live through a training run whose devices join, leave, vanish and slow down: throughput, time lost, cost.
+"""Simulate a job over a scenario of membership changes: throughput, time lost and cost of each change.
 
     shardscope scenario examples/spot-cluster.yaml --output day.html
 
-The other policy is lived through too, for comparison. `simulator/elastic/scenario.py` says what a scenario file holds.
+Devices join, leave, fail and slow down. The other policy is simulated too, for comparison.
+`simulator/elastic/scenario.py` says what a scenario file holds.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ def run(args: argparse.Namespace) -> int:
     from partitioners._scenario_plans import ScenarioPlans
     from simulator import files
     from simulator.cli import _printing, _scenario
-    from simulator.elastic.job import live_through
+    from simulator.elastic.job import simulate_job
     from simulator.elastic.job_account import incident_rows
     from simulator.elastic.reconfiguration import read_overheads
     from simulator.elastic.scenario import POLICIES, read_scenario
     from simulator.network.catalogue import read_cluster
 
     _results.check_outputs(args.output)
-    place = Path(args.scenario).parent
+    folder = Path(args.scenario).parent
     scenario = read_scenario(args.scenario)
-    profile = files.read_profile(_beside(place, scenario.profile))
-    cluster = read_cluster(_beside(place, scenario.cluster), devices=scenario.devices).with_speed(scenario.speed)
-    overheads = read_overheads(place / scenario.overheads)
-    plans = ScenarioPlans(scenario, profile, cluster, place)
+    profile = files.read_profile(_beside(folder, scenario.profile))
+    cluster = read_cluster(_beside(folder, scenario.cluster), devices=scenario.devices).with_speed(scenario.speed)
+    overheads = read_overheads(folder / scenario.overheads)
+    plans = ScenarioPlans(scenario, profile, cluster, folder)
     policy = args.policy or scenario.policy
     accounts = {
-        name: live_through(scenario, profile, cluster, overheads, plans, name)
+        name: simulate_job(scenario, profile, cluster, overheads, plans, name)
         for name in (policy, *(other for other in POLICIES if other != policy))
     }
     picture = _chart(accounts, args.scenario)
@@ -62,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(place: Path, source: str) -> str:
+def _beside(folder: Path, source: str) -> str:
     """A file beside the scenario where there is one; else a name, or a path as it stands."""
-    return str(place / source) if (place / source).is_file() else source
+    return str(folder / source) if (folder / source).is_file() else source
 
 
 def _chart(accounts: dict[str, Account], title: str) -> Chart:

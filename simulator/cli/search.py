@@ -1,7 +1,7 @@
-"""Find a good plan without a grid, and say how far it may be from the best that is possible.
+"""Search all strategies for the best plan and bound how far it is from the optimum.
 
-Tries every strategy, drops plans that a bound rules out, refines the promising ones, until nothing gains or the budget
-is spent. The best so far is what is printed, also after Ctrl-C.
+Simulates plans of every strategy, prunes those that a lower bound rules out and refines the best until no change helps
+or the budget is spent. Prints the best plan so far, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.cli import _options
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
-    from simulator.sweep.search import Search, Tally
+    from simulator.sweep.search import PlanSearch, Tally
 
 LEFT_OUT = frozenset({"shuffle"})
 """Strategies that are there to be beaten."""
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument(
         "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
-        help="what to make small; cost may leave devices unused (default step)",
+        help="what to minimise; cost may leave devices unused (default step)",
     )  # fmt: skip
     parser.add_argument("--budget", metavar="TIME", default="60s", help="time to search (default 60s)")
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _search(args: argparse.Namespace) -> Search:
+def _search(args: argparse.Namespace) -> PlanSearch:
     import partitioners
     from simulator import files
-    from simulator.plan import StepSettings, Synchronisation
+    from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
-    from simulator.sweep.search import Search
+    from simulator.sweep.search import PlanSearch
 
     ends_s = perf_counter() + units.parse_time(args.budget)
     profile = files.read_profile(args.profile)
@@ -71,14 +71,14 @@ def _search(args: argparse.Namespace) -> Search:
     if args.schedule:
         raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
     names = [name for name in partitioners.strategies() if name not in LEFT_OUT]
-    return Search(
+    return PlanSearch(
         profile,
         cluster,
         OBJECTIVES[args.objective],
         step=StepSettings(
             batch_size=args.batch_size or profile.batch_for(cluster.workers),
             synchronisation=_options.synchronisation(args, Synchronisation()),
-            optimizer_state=_options.OPTIMIZERS.get(args.optimizer, 1.0),
+            optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         ),
         make_plan=partitioners.make_plan,
         options={name: partitioners.options(name) for name in names},
@@ -93,7 +93,7 @@ def _watch(tally: Tally) -> None:
     from simulator.units import format_time
 
     if sys.stderr.isatty():
-        best = min(tally.best.values(), key=lambda found: found.score)
+        best = min(tally.best.values(), key=lambda scored: scored.score)
         step = format_time(best.report.step_s)
         sys.stderr.write(f"\r\x1b[K{tally.simulated} plans simulated, best step {step} ({best.plan.strategy})")
         sys.stderr.flush()
@@ -104,26 +104,26 @@ def _gap(score: float, bound: float) -> float | None:
     return max(score / bound - 1, 0.0) if bound > 0 else None
 
 
-def _rows(searching: Search) -> list[dict[str, Any]]:
+def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
     column = searching.objective.column
     return [
         {
-            "strategy": name + (" (refined)" if found.refined else ""),
-            "devices": found.cluster.workers,
-            "microbatches": found.plan.microbatches,
-            "schedule": found.plan.schedule,
-            column: found.score,
-            "step_s": found.report.step_s,
-            "peak_memory_bytes": found.report.peak_memory_bytes,
-            "bottleneck": found.report.bottleneck.resource,
+            "strategy": name + (" (refined)" if scored.refined else ""),
+            "devices": scored.cluster.workers,
+            "microbatches": scored.plan.microbatches,
+            "schedule": scored.plan.schedule,
+            column: scored.score,
+            "step_s": scored.report.step_s,
+            "peak_memory_bytes": scored.report.peak_memory_bytes,
+            "bottleneck": scored.report.bottleneck.resource,
         }
-        for name, found in sorted(searching.tally.best.items(), key=lambda item: item[1].score)
+        for name, scored in sorted(searching.tally.best.items(), key=lambda item: item[1].score)
     ]
 
 
-def _print(searching: Search, plan_out: str | None) -> None:
+def _print(searching: PlanSearch, plan_out: str | None) -> None:
     from simulator.cli import _results
-    from simulator.sweep.chart import heading, shown
+    from simulator.sweep.chart import column_title, value_text
 
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -136,13 +136,13 @@ def _print(searching: Search, plan_out: str | None) -> None:
     )
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
-    told = "" if gap is None else f"; no plan has less than {shown(column, bound)}: gap {gap:.1%}"
-    print(f"best {heading(column)} {shown(column, score)}{told}")
+    gap_words = "" if gap is None else f"; no plan has less than {value_text(column, bound)}: gap {gap:.1%}"
+    print(f"best {column_title(column)} {value_text(column, score)}{gap_words}")
     if plan_out:
         print(f"plan: {plan_out}")
 
 
-def _print_json(searching: Search) -> None:
+def _print_json(searching: PlanSearch) -> None:
     from simulator.cli import _printing
 
     rows, tally = _rows(searching), searching.tally

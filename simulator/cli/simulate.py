@@ -1,4 +1,4 @@
-"""Simulate one training step under one plan and report what it costs.
+"""Simulate one training step under one plan: time, communication, memory, bottleneck.
 
 The plan comes from a strategy (--strategy) or from a file (--plan), in which case the other options of the
 training step override what the file says.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     plan = parser.add_argument_group("plan").add_mutually_exclusive_group(required=True)
-    plan.add_argument("--strategy", metavar="NAME", help="who splits the network: data, model, pipeline, ...")
+    plan.add_argument("--strategy", metavar="NAME", help="partitioning strategy: data, model, pipeline, ...")
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="equal parts of a batch")
+    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     noise = parser.add_argument_group("noise")
     noise.add_argument(
         "--jitter", metavar="X", type=_options.positive, default=0.0,
@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from simulator.run import run as simulate
 
     profile = files.read_profile(args.profile)
-    given = _options.changed(files.read_plan(args.plan), args) if args.plan else None
-    cluster = _options.read_cluster(args, given.synchronisation.collective if given else args.sync)
-    plan = given or _made(args, profile, cluster)
+    plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
+    cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
+    plan = plan_from_file or _made(args, profile, cluster)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args), noise=_noise(args))
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
@@ -68,11 +68,13 @@ def _noise(args: argparse.Namespace) -> Noise:
     return Noise(jitter=args.jitter, stragglers=dict(map(_straggler, args.straggler)), seed=args.seed)
 
 
-def _straggler(given: tuple[str, str]) -> tuple[int, float]:
+def _straggler(assignment: tuple[str, str]) -> tuple[int, float]:
     try:
-        return int(given[0]), float(given[1])
+        return int(assignment[0]), float(assignment[1])
     except ValueError:
-        raise InputError(f"--straggler {given[0]}={given[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2") from None
+        raise InputError(
+            f"--straggler {assignment[0]}={assignment[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2"
+        ) from None
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:

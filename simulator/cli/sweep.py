@@ -1,4 +1,4 @@
-"""Run every combination of strategies, machines and parameters that a file names.
+"""Simulate every combination of strategies, clusters and parameters in a sweep file.
 
     shardscope sweep SWEEP.yaml --output DIR
 
@@ -21,7 +21,7 @@ from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.sweep.engines import Engine
-    from simulator.sweep.evaluate import Study
+    from simulator.sweep.evaluate import SweepContext
     from simulator.sweep.points import Points
     from simulator.sweep.sweeping import Pace
 
@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _engine(study: Study, args: argparse.Namespace) -> Engine:
+def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
     from simulator.sweep.engines import Dask, Processes
 
     if args.scheduler or args.dask:
-        return Dask(study, args.scheduler, args.jobs)
-    return Processes(study, args.jobs)
+        return Dask(context, args.scheduler, args.jobs)
+    return Processes(context, args.jobs)
 
 
 def _dry_run(points: Points, args: argparse.Namespace) -> int:
@@ -79,12 +79,12 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
     from simulator.sweep.progress import clock
-    from simulator.sweep.sweeping import study_of
+    from simulator.sweep.sweeping import context_of
 
-    study, count = study_of(points, partitioners.make_plan), len(points.points)
+    context, count = context_of(points, partitioners.make_plan), len(points.points)
     began, tried = perf_counter(), 0
     for point in points.points[:: -(-count // SAMPLE_POINTS)]:
-        evaluate(study, point)
+        evaluate(context, point)
         tried += 1
         if perf_counter() - began > SAMPLE_S:
             break
@@ -102,15 +102,15 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.cli import _printing
     from simulator.sweep.progress import clock
     from simulator.sweep.queries import statuses
-    from simulator.sweep.store import stage_seconds
+    from simulator.sweep.results_table import stage_seconds
 
-    found, seconds = statuses(folder), stage_seconds(folder)
+    counts, seconds = statuses(folder), stage_seconds(folder)
     if as_json:
-        summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **found}
+        summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **counts}
         _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds}, "")
         return
-    told = ", ".join(f"{number:,} {status}" for status, number in found.items())
-    print(f"{count:,} points: {told}")
+    counts_words = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    print(f"{count:,} points: {counts_words}")
     if pace.ran:
         total = sum(seconds.values()) or 1.0
         shares = ", ".join(f"{stage} {part / total:.0%}" for stage, part in seconds.items())

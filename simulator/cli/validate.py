@@ -1,4 +1,4 @@
-"""Run real training on a shaped network of this machine and say how wrong the simulator is (needs root and torch).
+"""Predict real training runs on a shaped network, make them, and report the error (needs root and torch).
 
 Calibrates links and profiles networks once, predicts every run from those alone, makes the run, prints the error.
 Results are stored as they come; the same command goes on where it was broken off.
@@ -91,18 +91,18 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     new_console().print(table)
 
 
-def row(found: Outcome) -> tuple[str, ...]:
+def row(outcome: Outcome) -> tuple[str, ...]:
     """An outcome in words, one for each column of the table."""
-    measured = found.actual_memory_bytes
+    measured = outcome.actual_memory_bytes
     return (
-        found.case.name,
-        f"{found.predicted_s * 1e3:.1f} ms",
-        f"{found.actual_s * 1e3:.1f} ms",
-        f"{found.actual_spread_s * 1e3:.1f} ms",
-        f"{found.drift_s * 1e3:.1f} ms",
-        f"{found.error:+.1%}",
-        f"{found.predicted_bytes / 1e6:.2f}",
-        f"{found.counted_bytes / 1e6:.2f}",
-        f"{found.predicted_memory_bytes / 1e6:.1f}",
+        outcome.case.name,
+        f"{outcome.predicted_s * 1e3:.1f} ms",
+        f"{outcome.actual_s * 1e3:.1f} ms",
+        f"{outcome.actual_spread_s * 1e3:.1f} ms",
+        f"{outcome.drift_s * 1e3:.1f} ms",
+        f"{outcome.error:+.1%}",
+        f"{outcome.predicted_bytes / 1e6:.2f}",
+        f"{outcome.counted_bytes / 1e6:.2f}",
+        f"{outcome.predicted_memory_bytes / 1e6:.1f}",
         "" if measured is None else f"{measured / 1e6:.1f}",
     )

@@ -75,6 +75,7 @@ class Trial:
 
     @property
     def best(self) -> float:
+        """The highest accuracy at any point."""
         return max(accuracy for _, accuracy in self.points)
 
     def accuracy_at(self, samples: float) -> float:
@@ -101,6 +102,7 @@ class Interval:
     high: float
 
     def scaled(self, factor: float) -> Interval:
+        """All three times `factor`."""
         return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
 
 
@@ -115,7 +117,9 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """Measured trainings of one network on one data set: trials in many regimes, noise along one training.
+    """Measured trainings of one network on one data set.
+
+    target: accuracy that the trials aimed at. trials: in many regimes. noise: of gradients along one training.
 
     Raises InputError without trials.
     """
@@ -138,15 +142,16 @@ class Curves:
 
     @cached_property
     def by_regime(self) -> Mapping[Regime, tuple[Trial, ...]]:
-        found: dict[Regime, tuple[Trial, ...]] = {}
+        """The trials of each regime, in the order of the file."""
+        trials: dict[Regime, tuple[Trial, ...]] = {}
         for trial in self.trials:
-            found[trial.regime] = (*found.get(trial.regime, ()), trial)
-        return found
+            trials[trial.regime] = (*trials.get(trial.regime, ()), trial)
+        return trials
 
     def measured(self, method: Method) -> list[Regime]:
         """The regimes of a method, by batch size and staleness."""
-        found = [regime for regime in self.by_regime if regime.method == method]
-        return sorted(found, key=lambda regime: (regime.batch_size, regime.staleness))
+        regimes = [regime for regime in self.by_regime if regime.method == method]
+        return sorted(regimes, key=lambda regime: (regime.batch_size, regime.staleness))
 
     def samples_to(self, target: float, regime: Regime) -> Samples:
         """Samples to `target` in `regime`. Raises InputError where the trials and the model cannot tell."""
@@ -156,17 +161,17 @@ class Curves:
         guessed = max(trial.points[0][1] for trial in self.trials)
         require(guessed < target, "target", target, f"it is above what an untrained {self.model} has, {guessed:g}")
         if regime in self.by_regime:
-            found = _over_trials(self.by_regime[regime], target)
-            return Samples(interval=found, trials=len(self.by_regime[regime]), source="measured")
+            interval = _over_trials(self.by_regime[regime], target)
+            return Samples(interval=interval, trials=len(self.by_regime[regime]), source="measured")
         if regime.method == "synchronous":
             return _synchronous(self, target, regime.batch_size)
         return _stale(self, target, regime)
 
 
-def course(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
+def accuracy_curve(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
     """(samples, accuracy over the trials) from the start until the last trial ended, for a plot over time.
 
-    Where the regime was not measured, the course of the nearest batch size of its method, stretched so that it reaches
+    Where the regime was not measured, the curve of the nearest batch size of its method, stretched so that it reaches
     `target` after as many samples. Raises InputError as `Curves.samples_to` does.
     """
     expected = curves.samples_to(target, regime).interval.median

@@ -73,13 +73,13 @@ def fitted(batch_sizes: Sequence[float], samples: Sequence[float]) -> tuple[floa
     in proportion, which the model cannot, phi is 0+ and E_min / phi the slope. Raises InputError for fewer than two.
     """
     require(len(set(batch_sizes)) >= 2, "batch_sizes", tuple(batch_sizes), "a curve needs at least 2 different ones")
-    sizes, found = np.asarray(batch_sizes, dtype=float), np.asarray(samples, dtype=float)
-    columns = np.stack([1 / found, sizes / found], axis=1)
+    sizes, counts = np.asarray(batch_sizes, dtype=float), np.asarray(samples, dtype=float)
+    columns = np.stack([1 / counts, sizes / counts], axis=1)  # (points, 2)
     least, slope = np.linalg.lstsq(columns, np.ones(len(sizes)), rcond=None)[0]
     if slope <= 0:
-        return float(1 / np.mean(1 / found)), inf
+        return float(1 / np.mean(1 / counts)), inf
     if least <= 0:
-        slope = float(1 / np.mean(sizes / found))
+        slope = float(1 / np.mean(sizes / counts))
         return slope * _TINY, _TINY
     return float(least), float(least / slope)
 

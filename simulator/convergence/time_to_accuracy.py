@@ -25,8 +25,12 @@ def regime_of(model: ShardedModel) -> Regime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """When a plan reaches a target accuracy, and what that costs; None without prices, or without stated power."""
+class CostToAccuracy:
+    """When a plan reaches a target accuracy, and what that costs.
+
+    samples: trained until then. seconds, dollars, joules: over the trials; dollars None without prices, joules None
+    without stated power.
+    """
 
     target: float
     regime: Regime
@@ -40,13 +44,18 @@ class Reached:
         return {key: _finite(value) for key, value in asdict(self).items()}
 
 
-def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float) -> Reached:
-    """A plan of `regime` that trains `samples_per_s` on `cluster`. Raises InputError as `Curves.samples_to` does."""
+def cost_to_accuracy(
+    curves: Curves, target: float, regime: Regime, cluster: Cluster, samples_per_s: float
+) -> CostToAccuracy:
+    """The cost of a plan of `regime` with throughput `samples_per_s` on `cluster`.
+
+    Raises InputError as `Curves.samples_to` does.
+    """
     samples = curves.samples_to(target, regime)
     seconds = samples.interval.scaled(1 / samples_per_s)
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     powers = [device.watts for device in cluster.devices if device.watts is not None]
-    return Reached(
+    return CostToAccuracy(
         target=target,
         regime=regime,
         samples=samples,
@@ -56,9 +65,11 @@ def reached(curves: Curves, target: float, regime: Regime, cluster: Cluster, sam
     )
 
 
-def reached_by(curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report) -> Reached:
-    """When `plan`, whose simulated step is `run`, reaches the target."""
-    return reached(curves, target, regime_of(ShardedModel(profile, plan)), cluster, run.samples_per_s)
+def plan_cost_to_accuracy(
+    curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report
+) -> CostToAccuracy:
+    """The cost of `plan`, whose simulated step is `run`. Raises InputError as `Curves.samples_to` does."""
+    return cost_to_accuracy(curves, target, regime_of(ShardedModel(profile, plan)), cluster, run.samples_per_s)
 
 
 def _finite(value: Any) -> Any:

@@ -1,15 +1,16 @@
 """Jobs whose devices join, leave, fail and slow down, and what each change costs.
 
-job              a job lives through a scenario: steady steps between events, each simulated once per configuration
-job_account      the account of a job that lived through a scenario: what it did when, and what each event cost
-movement         what must move when one plan takes over from another: pieces of parameters to devices that do not
-                 hold them
+job              simulate a job over a scenario: steady steps between membership changes, one simulation per
+                 configuration
+job_account      the account of a job over a scenario: what it did when, and what each event cost
+movement         what must move when one plan replaces another: pieces of parameters to devices that do not hold
+                 them
 reconfiguration  what it costs to change the devices of a running job: each policy is a sum of named parts that can
                  be measured
-scenario         a training run whose devices change: what a scenario file says
+scenario         a job and its membership changes: what a scenario file says
 """
 
-from simulator.elastic.job import live_through
+from simulator.elastic.job import simulate_job
 from simulator.elastic.job_account import Account, incident_rows
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import (
@@ -47,8 +48,8 @@ __all__ = [
     "Reconfiguration",
     "Scenario",
     "incident_rows",
-    "live_through",
     "movement",
     "read_overheads",
     "read_scenario",
+    "simulate_job",
 ]

@@ -1,8 +1,8 @@
-"""A job lives through a scenario: steady steps between events, each simulated once per configuration.
+"""Simulate a job over a scenario: steady steps between membership changes, one simulation per configuration.
 
-What is planned waits for the end of the step in flight; a device that vanishes takes that step with it. Something that
-happens during a pause is dealt with when the pause is over. Leavers leave at once, not at the end of their notice;
-where notice is too short for what must be done before, they vanish at its end.
+A planned change waits for the end of the step in flight; a device that fails (event "vanish") loses that step. An event
+during a pause is handled when the pause is over. Devices with notice leave at once, not at the end of it; where the
+notice is too short for what must be done before, they fail at its end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PlanOf = Callable[[Cluster, Plan | None], Plan]
 _ROUNDING = 1e-9
 
 
-def live_through(
+def simulate_job(
     scenario: Scenario, profile: Profile, cluster: Cluster, overheads: Overheads, plan_of: PlanOf, policy: str = ""
 ) -> Account:
-    """What becomes of the job that `scenario` describes.
+    """The account of the job that `scenario` describes: samples, dollars, and the seconds that each event costs.
 
-    plan_of: the plan for a cluster of the devices that are there; it is asked once per configuration (and plan before
-    it, where the scenario has a `migration`). policy: instead of the scenario's.
+    plan_of: makes the plan for a cluster of the present devices; called once per configuration (and preceding plan,
+    where the scenario has a `migration`). policy: instead of the scenario's.
     Raises InputError when events or plans do not fit the cluster.
     """
     policy = policy or scenario.policy
@@ -70,7 +70,7 @@ class _Job:
     def run(self) -> Account:
         end_s = self._scenario.duration_s
         for event in self._scenario.events:
-            self._at(event.at_s, lambda event=event: self._happen(event))  # type: ignore[misc]
+            self._at(event.at_s, lambda event=event: self._handle(event))  # type: ignore[misc]
         while self._queue and self._queue[0][0] < end_s:
             self._moment_s, _, action = heappop(self._queue)
             self._train_until(self._moment_s)
@@ -165,7 +165,7 @@ class _Job:
 
     # Events.
 
-    def _happen(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         named = numbers_of(self._usual, event.devices)
         if event.event == "join":
             self._join(event, named)

@@ -1,4 +1,4 @@
-"""The account of a job that lived through a scenario: what it did when, and what each event cost."""
+"""The account of a job over a scenario: what it did when, and what each event cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Segment:
 class Incident:
     """An event and what it cost.
 
-    parts_s: the pause; beside_s: what went on beside the training before it. lost_step_s: work on the step in flight
-    that was thrown away, with lost_samples in it, which come again in the next step; again_s: doing the steps since
-    the checkpoint again, with repeated_samples in them. No sample is left out. devices, samples_per_s: from then on.
+    parts_s: seconds of the pause by part; beside_s: of what ran beside the training before it. lost_step_s: work on the
+    step in flight that was thrown away, with lost_samples in it, which the next step trains again; again_s: repeating
+    the steps since the checkpoint, with repeated_samples in them. No sample is left out. devices, samples_per_s: the
+    steady state after the event.
     """
 
     at_s: float
@@ -61,7 +62,11 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """samples: trained and kept. dollars: of all devices from joining to leaving, 0 without prices."""
+    """A job from start to end.
+
+    samples: trained and not rolled back. dollars: of all devices from joining to leaving, 0 without prices. segments:
+    back to back from 0 to duration_s. incidents: one per event that reached a member, in order of time.
+    """
 
     policy: str
     duration_s: float
@@ -77,10 +82,12 @@ class Account:
 
     @property
     def lost_samples(self) -> int:
+        """Samples in steps that were thrown away, trained again in the next step."""
         return sum(incident.lost_samples for incident in self.incidents)
 
     @property
     def repeated_samples(self) -> int:
+        """Samples that were trained again after going back to a checkpoint."""
         return sum(incident.repeated_samples for incident in self.incidents)
 
     def spent_s(self, what: str) -> float:
@@ -90,18 +97,18 @@ class Account:
     def throughput(self, intervals: int) -> tuple[Floats, Floats]:
         """(edges in s, shape (intervals + 1,); mean samples/s in each interval), pauses and repeated steps included."""
         edges_s = np.linspace(0.0, self.duration_s, intervals + 1)
-        moments = np.array([0.0, *(segment.end_s for segment in self.segments)])
+        moments = np.array([0.0, *(segment.end_s for segment in self.segments)])  # (segments + 1,)
         work = [segment.samples_per_s * (segment.end_s - segment.start_s) for segment in self.segments]
-        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))
+        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))  # samples, (intervals + 1,)
         return edges_s, np.diff(done) / np.diff(edges_s)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         totals = {name: getattr(self, name) for name in ("lost_s", "lost_samples", "repeated_samples")}
-        found = {**asdict(self), **totals, "checkpoint_s": self.spent_s("checkpoint"), "idle_s": self.spent_s("idle")}
-        for plain, incident in zip(found["incidents"], self.incidents, strict=True):
+        account = {**asdict(self), **totals, "checkpoint_s": self.spent_s("checkpoint"), "idle_s": self.spent_s("idle")}
+        for plain, incident in zip(account["incidents"], self.incidents, strict=True):
             plain["lost_s"] = incident.lost_s
-        return found
+        return account
 
 
 def incident_rows(account: Account) -> list[dict[str, Any]]:

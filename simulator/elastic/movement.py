@@ -1,7 +1,7 @@
-"""What must move when one plan takes over from another: pieces of parameters to devices that do not hold them.
+"""What must move when one plan replaces another: pieces of parameters to devices that do not hold them.
 
 A piece is an interval of a layer's output channels, cut wherever either plan cuts. It travels with its optimizer
-state, from devices that hold it to those that need it, along a binomial tree: whoever has it sends it on.
+state, from devices that hold it to those that need it, along a binomial tree: every device that has it sends it on.
 
     holders        0                       0 --> 1
     first round    0 --> 1        then     0 --> 2, 1 --> 3        and so on: 2^r copies after r rounds
@@ -55,6 +55,7 @@ class Movement:
 
     @property
     def bytes(self) -> float:
+        """Bytes of all messages together."""
         return sum(message.bytes for message in self.messages)
 
     def seconds(self, cluster: Cluster) -> float:
@@ -65,7 +66,7 @@ class Movement:
 def movement(
     profile: Profile, cluster: Cluster, old: Placed, new: Placed, available: Collection[int] | None = None
 ) -> Movement:
-    """What devices need under `new` and do not hold under `old`.
+    """The messages that bring every device what it needs under `new` and does not hold under `old`.
 
     available: the devices that can still send, by default all of the old plan's. Each piece comes from its holders
     by way of the nearest: to the device with the least transfer time first.
@@ -91,8 +92,8 @@ def renumbered(old: Placed, members: Sequence[int]) -> Plan:
     gone = [device for device in old.members if device not in members]
     number = {device: i for i, device in enumerate([*members, *gone])}
     placements = {
-        name: replace(place, devices=tuple(number[old.members[device]] for device in place.devices))
-        for name, place in old.plan.placements.items()
+        name: replace(placement, devices=tuple(number[old.members[device]] for device in placement.devices))
+        for name, placement in old.plan.placements.items()
     }
     return replace(old.plan, placements=placements)
 
@@ -113,12 +114,12 @@ Holders = list[tuple[Interval, set[int]]]
 
 def _holders(profile: Profile, placed: Placed) -> Mapping[int, Holders]:
     """By layer, its channel slots and the devices that use each."""
-    found: dict[int, Holders] = {i: [] for i in range(len(profile.layers))}
+    holders: dict[int, Holders] = {i: [] for i in range(len(profile.layers))}
     for piece in replicas_of(profile, placed.plan.placements):
         layer = profile.layers[piece.layer]
         slot = split(layer.channels, placed.plan.placements[layer.name].degrees[1])[piece.slot]
-        found[piece.layer].append((slot, {placed.members[device] for device in piece.devices}))
-    return found
+        holders[piece.layer].append((slot, {placed.members[device] for device in piece.devices}))
+    return holders
 
 
 def _who(slots: Holders, piece: Interval) -> set[int]:
@@ -130,17 +131,17 @@ def _tree(
 ) -> list[Message]:
     """Messages that bring `size_bytes` from `sources` to all `targets`, numbered from `first`."""
     brought: dict[int, tuple[int, ...]] = dict.fromkeys(sources, ())
-    waiting, found = set(targets), list[Message]()
+    waiting, messages = set(targets), list[Message]()
     while waiting:
         for source in tuple(brought):
             if not waiting:
                 break
             nearest = min(waiting, key=lambda target: (cluster.transfer_s(source, target, size_bytes), target))
             waiting.remove(nearest)
-            found.append(Message(source=source, target=nearest, bytes=size_bytes, after=brought[source]))
-            sent = first + len(found) - 1
+            messages.append(Message(source=source, target=nearest, bytes=size_bytes, after=brought[source]))
+            sent = first + len(messages) - 1
             brought[source], brought[nearest] = (sent,), (sent,)
-    return found
+    return messages
 
 
 def _graph(moved: Movement, cluster: Cluster) -> TaskGraph:

@@ -86,6 +86,7 @@ class Change:
 
     @property
     def pause_s(self) -> float:
+        """Seconds in which nothing trains."""
         return sum(self.parts_s.values())
 
 

@@ -1,4 +1,4 @@
-"""A training run whose devices change: what a scenario file says.
+"""A job and its membership changes: what a scenario file says.
 
 schema: 1
 profile: vgg16                    a profile file, or a name of the library
@@ -62,10 +62,12 @@ class Event:
 
     @property
     def at_s(self) -> float:
+        """Seconds since the start."""
         return parse_duration(self.at)
 
     @property
     def notice_s(self) -> float:
+        """Seconds from the announcement until the devices are gone."""
         return parse_duration(self.notice)
 
     def __str__(self) -> str:
@@ -86,9 +88,11 @@ class Conditions:
     tiers: tuple[tuple[str, float], ...] = ()
 
     def with_speeds(self, devices: set[int], share: float) -> Conditions:
+        """With these devices at `share` of their usual speed."""
         return replace(self, speeds=tuple(sorted({**dict(self.speeds), **dict.fromkeys(devices, share)}.items())))
 
     def with_tier(self, tier: str, share: float) -> Conditions:
+        """With the links of a tier at `share` of their usual bandwidth."""
         return replace(self, tiers=tuple(sorted({**dict(self.tiers), tier: share}.items())))
 
     def applied(self, cluster: Cluster) -> Cluster:
@@ -140,10 +144,12 @@ class Scenario:
 
     @property
     def duration_s(self) -> float:
+        """Seconds from start to end."""
         return parse_duration(self.duration)
 
     @property
     def checkpoint_every_s(self) -> float:
+        """Seconds between checkpoints, infinite where there are none."""
         return parse_duration(self.checkpoint_every) if self.checkpoint_every else inf
 
     def first_members(self, cluster: Cluster) -> tuple[int, ...]:

@@ -13,17 +13,19 @@ volume         how much a plan communicates, counted from its placements alone, 
 
 from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
 from simulator.report.memory import most_bytes, peak_bytes
-from simulator.report.metrics import DeviceUse, LayerUse, Report, measure, one_device_s
-from simulator.report.time_spans import length, union
-from simulator.report.usage import Usage, figure, usage_of, write_html
+from simulator.report.metrics import PHASES, DeviceUse, LayerUse, Report, measure, one_device_s, traffic_matrix
+from simulator.report.time_spans import length, spread, union
+from simulator.report.usage import Usage, carried_bytes, figure, usage_of, write_html
 from simulator.report.volume import communication_volume
 
 __all__ = [
+    "PHASES",
     "DeviceUse",
     "LayerUse",
     "Report",
     "Usage",
     "binding_chain",
+    "carried_bytes",
     "communication_volume",
     "critical_path_s",
     "figure",
@@ -33,6 +35,8 @@ __all__ = [
     "one_device_s",
     "path_shares",
     "peak_bytes",
+    "spread",
+    "traffic_matrix",
     "union",
     "usage_of",
     "write_html",

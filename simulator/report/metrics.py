@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,12 @@ from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 
-_PHASES = {"forward": Kind.ACTIVATION, "backward": Kind.GRADIENT, "synchronisation": Kind.SYNCHRONISATION}
+PHASES: Mapping[str, Kind] = {
+    "forward": Kind.ACTIVATION,
+    "backward": Kind.GRADIENT,
+    "synchronisation": Kind.SYNCHRONISATION,
+}
+"""What is sent in each phase of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,17 +187,29 @@ def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
     return seconds
 
 
-def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
-    count = len(cluster.devices)
-    matrix = np.zeros((count, count))
-    totals = {}
-    for phase, kind in _PHASES.items():
-        mine = graph.kind == kind
-        per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
-        totals[phase] = float(sum(size * len(route.pairs) for size, route in zip(per_route, graph.routes, strict=True)))
-        for size, route in zip(per_route, graph.routes, strict=True):
+def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Floats:
+    """Bytes that cross from device i to device j in a step in transfers of these kinds, shape (devices, devices)."""
+    matrix = np.zeros((devices, devices))
+    for kind in kinds:
+        for size, route in zip(_route_bytes(graph, kind), graph.routes, strict=True):
             for source, target in route.pairs if size else ():
                 matrix[source, target] += size
+    return matrix
+
+
+def _route_bytes(graph: TaskGraph, kind: Kind) -> Floats:
+    """Bytes of the transfers of one kind by route, shape (routes,)."""
+    sent = graph.kind == kind
+    return np.bincount(graph.route[sent], weights=graph.bytes[sent], minlength=len(graph.routes)).astype(np.float64)
+
+
+def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
+    pairs = [len(route.pairs) for route in graph.routes]
+    totals = {
+        phase: float(sum(size * count for size, count in zip(_route_bytes(graph, kind), pairs, strict=True)))
+        for phase, kind in PHASES.items()
+    }
+    matrix = traffic_matrix(graph, len(cluster.devices), PHASES.values())
     return Communication(total=sum(totals.values()), **totals, matrix=tuple(map(tuple, matrix.tolist())))
 
 

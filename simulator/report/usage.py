@@ -12,7 +12,8 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.network.transfers import link_weights
 from simulator.report.memory import usage as memory_usage
-from simulator.taskgraph import Floats, Ints, TaskGraph
+from simulator.report.time_spans import spread
+from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 
 MOST_LINES = 8
@@ -37,28 +38,14 @@ def usage_of(graph: TaskGraph, cluster: Cluster, timeline: Timeline, intervals: 
     edges_s = np.linspace(0.0, timeline.step_s, intervals + 1)
     width_s = timeline.step_s / intervals
     devices = range(len(cluster.devices))
-    compute = [_spread(timeline, np.flatnonzero((graph.route < 0) & (graph.device == d)), edges_s) for d in devices]
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
+    compute = [spread(spans[(graph.route < 0) & (graph.device == device)], edges_s) for device in devices]
     return Usage(
         edges_s=edges_s,
         compute=np.array(compute) / width_s,
         memory_bytes=np.array([_held(graph, timeline, d, edges_s) for d in devices]),
-        link_bytes_per_s=_carried(graph, cluster, timeline, edges_s) / width_s,
+        link_bytes_per_s=carried_bytes(graph, cluster, timeline, edges_s) / width_s,
     )
-
-
-def _spread(timeline: Timeline, tasks: Ints, edges_s: Floats, amounts: Floats | None = None) -> Floats:
-    """What falls into each interval of tasks' amounts (None: their seconds), spread evenly over their spans."""
-    start, end = timeline.start_s[tasks], timeline.end_s[tasks]
-    lasting = end > start
-    start, end = start[lasting], end[lasting]
-    rates = np.ones(len(start)) if amounts is None else amounts[lasting] / (end - start)
-    # the rate changes at every start and end; its integral is linear in between
-    moments = np.concatenate([[0.0], start, end])
-    order = np.argsort(moments, kind="stable")
-    level = np.cumsum(np.concatenate([[0.0], rates, -rates])[order])
-    moments = moments[order]
-    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(moments))])
-    return np.diff(np.interp(edges_s, moments, total))
 
 
 def _held(graph: TaskGraph, timeline: Timeline, device: int, edges_s: Floats) -> Floats:
@@ -70,32 +57,33 @@ def _held(graph: TaskGraph, timeline: Timeline, device: int, edges_s: Floats) ->
     return carried_over
 
 
-def _carried(graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats) -> Floats:
-    """Bytes over each link in each interval, shape (links, intervals)."""
-    found = np.zeros((len(cluster.links), len(edges_s) - 1))
+def carried_bytes(graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats) -> Floats:
+    """Bytes over each link in each interval between edges_s, shape (links, intervals), spread evenly over transfers."""
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
+    carried = np.zeros((len(cluster.links), len(edges_s) - 1))
     tasks = np.flatnonzero(graph.is_transfer)
     tasks = tasks[np.argsort(graph.route[tasks], kind="stable")]
     first = np.searchsorted(graph.route[tasks], np.arange(len(graph.routes) + 1))
     for number, route in enumerate(graph.routes):
-        mine = tasks[first[number] : first[number + 1]]
-        sent = _spread(timeline, mine, edges_s, graph.bytes[mine])
+        of_route = tasks[first[number] : first[number + 1]]
+        sent = spread(spans[of_route], edges_s, graph.bytes[of_route])
         for link, weight in link_weights(route, cluster).items():
-            found[link] += weight * sent
-    return found
+            carried[link] += weight * sent
+    return carried
 
 
-def figure(found: Usage, cluster: Cluster, title: str) -> dict[str, Any]:
+def figure(usage: Usage, cluster: Cluster, title: str) -> dict[str, Any]:
     """A plain Plotly figure over the step: compute of workers and servers, their memory, and the busiest links."""
     names = [device.name for device in cluster.devices]
     lines = [*range(min(cluster.workers, MOST_LINES)), *cluster.servers[:MOST_LINES]]
     full = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-    busiest = np.argsort(-found.link_bytes_per_s.sum(axis=1) / full, kind="stable")[:MOST_LINES]
+    busiest = np.argsort(-usage.link_bytes_per_s.sum(axis=1) / full, kind="stable")[:MOST_LINES]
     panels = (
-        ("compute, %", [(names[d], found.compute[d] * 100) for d in lines]),
-        ("memory, GiB", [(names[d], found.memory_bytes[d] / 2**30) for d in lines]),
-        ("busiest links, GB/s", [(cluster.links[i].name, found.link_bytes_per_s[i] / 1e9) for i in busiest]),
+        ("compute, %", [(names[d], usage.compute[d] * 100) for d in lines]),
+        ("memory, GiB", [(names[d], usage.memory_bytes[d] / 2**30) for d in lines]),
+        ("busiest links, GB/s", [(cluster.links[i].name, usage.link_bytes_per_s[i] / 1e9) for i in busiest]),
     )
-    moments = ((found.edges_s[:-1] + found.edges_s[1:]) / 2).tolist()
+    moments = ((usage.edges_s[:-1] + usage.edges_s[1:]) / 2).tolist()
     layout: dict[str, Any] = {"title": {"text": title}, "template": "plotly_white", "height": 900}
     layout["grid"] = {"rows": len(panels), "columns": 1, "pattern": "independent"}
     traces = []
@@ -103,10 +91,10 @@ def figure(found: Usage, cluster: Cluster, title: str) -> dict[str, Any]:
         axis = str(panel + 1) if panel else ""
         layout[f"xaxis{axis}"] = {"title": {"text": "seconds"}}
         layout[f"yaxis{axis}"] = {"title": {"text": label}, "rangemode": "tozero"}
-        place = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "legendgroup": label, "legendgrouptitle": {"text": label}}
+        axes = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "legendgroup": label, "legendgrouptitle": {"text": label}}
         for name, values in series:
             traces.append(
-                {"type": "scatter", "mode": "lines", "name": name, "x": moments, "y": values.tolist(), **place}
+                {"type": "scatter", "mode": "lines", "name": name, "x": moments, "y": values.tolist(), **axes}
             )
     return {"data": traces, "layout": layout}
 

@@ -2,22 +2,22 @@
 
 accumulation    a batch larger than the devices hold at once: micro-batches whose gradients add up before one update
 architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
-asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and how fast they
-                come to go
+asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and their steady-
+                state throughput
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
-explain         a plan in words: which layers are split how, what crosses, and what would make it faster
+explain         a plan in words: how layers are sharded, what they communicate, and what would make the step faster
 scaling         how data parallelism scales: the same network on more and more devices, by ways of synchronising
 scaling_figure  the pictures of a scaling study: a plain Plotly figure of four panels, and a chart of the throughput
                 alone
-what_if         what would make a step faster: the same plan simulated again with one resource twice as fast
+what_if         sensitivity of a step: the same plan simulated again with one resource twice as fast
 """
 
 from simulator.studies.accumulation import Choice, best, choices
 from simulator.studies.architectures import Architecture, architecture, device_counts
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.studies.explain import Explanation, crossing_words, describe, explain
-from simulator.studies.scaling import Point, Study, replicated, scale, usage_at
+from simulator.studies.scaling import ScalingResult, ScalingStudy, replicated, scale, usage_at
 from simulator.studies.scaling_figure import COLOURS, figure, throughput
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "Architecture",
     "Choice",
     "Explanation",
-    "Point",
-    "Study",
+    "ScalingResult",
+    "ScalingStudy",
     "architecture",
     "best",
     "choices",

@@ -51,11 +51,11 @@ def choices(
         devices = tuple(replace(device, memory_bytes=memory_bytes) for device in cluster.devices)
         cluster = replace(cluster, devices=devices)
     rounds = _rounds(cluster.workers, batch_size, workers)
-    found = []
+    candidates = []
     for count in _counts(batch_size, cluster.workers, rounds):
         plan = plan_of(count)
         report = run(profile, cluster, plan).report
-        found.append(
+        candidates.append(
             Choice(
                 plan=plan,
                 microbatches=count,
@@ -67,14 +67,14 @@ def choices(
                 whole_shares=count == rounds,
             )
         )
-    return found
+    return candidates
 
 
-def best(found: list[Choice]) -> Choice:
+def best(candidates: list[Choice]) -> Choice:
     """The fastest that fits. Raises InputError when none does."""
-    fitting = [choice for choice in found if choice.fits]
+    fitting = [choice for choice in candidates if choice.fits]
     if not fitting:
-        least = min(found, key=lambda choice: choice.peak_memory_bytes)
+        least = min(candidates, key=lambda choice: choice.peak_memory_bytes)
         raise InputError(
             f"memory: no number of micro-batches fits; {least.microbatches} of them need the least, "
             f"{format_bytes(least.peak_memory_bytes)} on one device; use more devices or another strategy"

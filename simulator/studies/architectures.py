@@ -59,16 +59,16 @@ def device_counts(text: str) -> list[int]:
     >>> device_counts("1..12"), device_counts("3..24"), device_counts("4,2")
     ([1, 2, 4, 8, 12], [3, 6, 12, 24], [2, 4])
     """
-    found: set[int] = set()
+    counts: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         low, high = _whole(first, text), _whole(last, text) if dots else _whole(first, text)
         require(low <= high <= MOST_DEVICES, "devices", text, f"ranges ascend, to at most {MOST_DEVICES}")
         while low < high:
-            found.add(low)
+            counts.add(low)
             low *= 2
-        found.add(high)
-    return sorted(found)
+        counts.add(high)
+    return sorted(counts)
 
 
 def _whole(part: str, text: str) -> int:

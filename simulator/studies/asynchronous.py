@@ -1,4 +1,4 @@
-"""Parameter servers that do not wait for everyone: several steps of every worker, and how fast they come to go.
+"""Parameter servers that do not wait for everyone: several steps of every worker, and their steady-state throughput.
 
 A worker pushes its gradients, the servers apply them at once, and the worker goes on as soon as it has pulled what
 it pushed for. Asynchronously (Dean et al., NeurIPS 2012) nobody waits for anybody; with a bound of s
@@ -28,11 +28,13 @@ from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """Many steps of every worker. steps_per_s: per worker, once running; worker_samples: each worker's per step.
+class AsynchronousSteps:
+    """Several steps of every worker.
+
+    steps_per_s: steady-state throughput, shape (workers,); worker_samples: samples per step, shape (workers,).
 
     graph and timeline hold all of them; ends_s, shape (workers, steps), says when each step had been pulled.
-    compute_s: per worker, seconds of compute in a step without stragglers.
+    compute_s: seconds of compute in a step without stragglers, shape (workers,).
     """
 
     graph: TaskGraph
@@ -44,6 +46,7 @@ class Steps:
 
     @property
     def samples_per_s(self) -> float:
+        """Steady-state throughput of all workers together."""
         return float(self.steps_per_s @ self.worker_samples)
 
 
@@ -55,7 +58,7 @@ def run_asynchronously(
     staleness: int | None,
     steps: int = 10,
     slowdown: Floats | None = None,
-) -> Steps:
+) -> AsynchronousSteps:
     """Simulate `steps` steps of every worker of a data-parallel plan with parameter servers.
 
     staleness: the bound s, None for none. slowdown: shape (workers, steps), factors on the compute of each step.
@@ -70,7 +73,7 @@ def run_asynchronously(
     tiled = _Tiled(ShardedModel(profile, plan), cluster, staleness, factors)
     timeline = simulate(tiled.graph, cluster)
     ends_s = timeline.end_s[tiled.last]
-    return Steps(
+    return AsynchronousSteps(
         graph=tiled.graph,
         timeline=timeline,
         ends_s=ends_s,
@@ -81,7 +84,7 @@ def run_asynchronously(
 
 
 def _speeds(ends_s: Floats) -> Floats:
-    """Steps per second of each worker while all of them work."""
+    """AsynchronousSteps per second of each worker while all of them work."""
     horizon_s = ends_s[:, -1].min()
     counts = np.maximum((ends_s <= horizon_s).sum(axis=1), 2)
     spans_s = ends_s[np.arange(len(ends_s)), counts - 1] - ends_s[:, 0]
@@ -128,29 +131,37 @@ class _Tiled:
         self.graph = self._builder.build(np.zeros(len(cluster.devices)), names)
 
     def _find_servers(self) -> tuple[int, ...]:
-        chosen = self._plan.synchronisation
-        collective = collectives.load(chosen.collective)
+        synchronisation = self._plan.synchronisation
+        collective = collectives.load(synchronisation.collective)
         if not collective.updates_on_server:
             raise InputError(
-                f"collective is {chosen.collective!r}: only parameter servers serve workers one by one; use ps on a "
-                "cluster with a server, or ps-workers"
+                f"collective is {synchronisation.collective!r}: only parameter servers serve workers one by one; use "
+                "ps on a cluster with a server, or ps-workers"
             )
-        return collective.servers(self._cluster, self._group, chosen.serving_workers)
+        return collective.servers(self._cluster, self._group, synchronisation.serving_workers)
 
     def _segments(self, model: ShardedModel) -> tuple[Floats, Floats]:
-        """Seconds of each worker before its last backward pass, and of that pass from bucket to bucket.
+        """Seconds of each worker before its last backward pass, shape (workers,), and of the segments of that pass
+        between buckets, shape (workers, buckets + 1).
 
         A worker computes without a pause, layers in order, so one task stands for all layers of a segment.
         """
         passes = np.stack([model.pass_seconds(i) for i in range(len(model.profile.layers))])  # (layers, 2, workers)
-        speeds = np.array([self._cluster.devices[d].speed for d in self._group])
-        forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds
+        speeds = np.array([self._cluster.devices[d].speed for d in self._group])  # (workers,)
+        forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds  # (layers, workers)
         lead_s = forward.sum(axis=0) * self._plan.microbatches + backward.sum(axis=0) * (self._plan.microbatches - 1)
-        done = np.cumsum(backward[::-1], axis=0)[::-1]
-        ready = np.array([done[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets])
-        ends = np.concatenate([np.zeros((1, len(speeds))), np.maximum.accumulate(ready), done[:1]])
+        # Backward passes run from the last layer to the first: done[l] is when that of layer l ends.
+        done = np.cumsum(backward[::-1], axis=0)[::-1]  # (layers, workers)
+        ready = np.array(
+            [done[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets]
+        )  # (buckets, workers)
+        ends = np.concatenate(
+            [np.zeros((1, len(speeds))), np.maximum.accumulate(ready), done[:1]]
+        )  # (buckets + 2, workers)
         sizes = np.array([bucket.size_bytes for bucket in self._buckets] + [0.0])
-        compression_s = self._plan.synchronisation.compression_s_per_byte * np.divide.outer(sizes, speeds)
+        compression_s = self._plan.synchronisation.compression_s_per_byte * np.divide.outer(
+            sizes, speeds
+        )  # (buckets + 1, workers)
         return lead_s, (np.diff(ends, axis=0) + compression_s).T
 
     def _add_step(self, worker: int, step: int, slowdown: float, bound: int | None) -> list[int]:

@@ -55,8 +55,8 @@ def find_bottleneck(
         totals[resource] = totals.get(resource, 0.0) + seconds
     longest = max(totals, key=lambda kind: totals[kind])
     tried = {kind for kind, seconds in totals.items() if seconds > WORTH_TRYING * timeline.step_s}
-    found = gains_of(step_s, cluster, tried | {"compute", longest})
-    resource = next((gain.resource for gain in found if gain.resource in totals), longest)
+    gains = gains_of(step_s, cluster, tried | {"compute", longest})
+    resource = next((gain.resource for gain in gains if gain.resource in totals), longest)
     name = next(name for kind, name in shares if kind == resource)
     return Evidence(
         resource=resource,
@@ -64,7 +64,7 @@ def find_bottleneck(
         busy=_busy(graph, cluster, timeline, name),
         path_share=shares[resource, name] / timeline.step_s,
         kind_share=totals[resource] / timeline.step_s,
-        gains=tuple(found),
+        gains=tuple(gains),
     )
 
 
@@ -72,8 +72,8 @@ def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, name: str) -> 
     """The device's computing, or the link's bytes, over what it could do in the step."""
     for number, device in enumerate(cluster.devices):
         if device.name == name:
-            mine = (graph.route < 0) & (graph.device == number)
-            return float((timeline.end_s - timeline.start_s)[mine].sum()) / timeline.step_s
+            computed = (graph.route < 0) & (graph.device == number)
+            return float((timeline.end_s - timeline.start_s)[computed].sum()) / timeline.step_s
     numbers = [number for number, link in enumerate(cluster.links) if link.name == name]
     carried, rates = link_bytes(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
     return sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)

@@ -1,4 +1,4 @@
-"""A plan in words: which layers are split how, what crosses, and what would make it faster."""
+"""A plan in words: how layers are sharded, what they communicate, and what would make the step faster."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Explanation:
     gains: tuple[Gain, ...]
 
 
-def explain(profile: Profile, cluster: Cluster, found: Run) -> Explanation:
+def explain(profile: Profile, cluster: Cluster, result: Run) -> Explanation:
     """Explain a simulated plan; re-simulates it with each resource doubled."""
-    placements = found.plan.placements
+    placements = result.plan.placements
     runs = groupby(profile.layers, key=lambda layer: describe(placements[layer.name]))
     splits = []
     for how, layers in runs:
         names = [layer.name for layer in layers]
         splits.append((names[0], names[-1], how))
-    crossings = sorted((use for use in found.report.layers if _crossing_bytes(use) > 0), key=_crossing_bytes)
+    crossings = sorted((use for use in result.report.layers if _crossing_bytes(use) > 0), key=_crossing_bytes)
     return Explanation(
         splits=tuple(splits),
         crossings=tuple(crossings[::-1]),
-        bottleneck=str(found.report.bottleneck),
-        gains=tuple(gains(profile, cluster, found.plan, found.runtime)),
+        bottleneck=str(result.report.bottleneck),
+        gains=tuple(gains(profile, cluster, result.plan, result.runtime)),
     )
 
 
@@ -78,5 +78,5 @@ def crossing_words(use: LayerUse) -> str:
         "their gradients": use.backward_bytes,
         "parameter gradients": use.synchronisation_bytes,
     }
-    told = ", ".join(f"{format_bytes(size)} {what}" for what, size in parts.items() if size > 0)
-    return f"{use.name}: {told} (computes {format_time(use.compute_s)})"
+    sizes = ", ".join(f"{format_bytes(size)} {what}" for what, size in parts.items() if size > 0)
+    return f"{use.name}: {sizes} (computes {format_time(use.compute_s)})"

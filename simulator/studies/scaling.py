@@ -25,7 +25,11 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a monitoring page would show of one device or one direction of one link, averaged over the step."""
+    """Means over the step of one device or one direction of one link, as a monitoring page shows them.
+
+    kind: the device's role or the link's tier. utilisation: share of the step that the device computes, or of the
+    link's bandwidth in use. peak_memory_bytes is 0 for links, bytes_per_s for devices.
+    """
 
     name: str
     kind: str
@@ -35,7 +39,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ScalingResult:
     """One number of devices under one architecture.
 
     step_s is batch / throughput (workers that do not wait have no common step). speedup: throughput over that of
@@ -64,12 +68,12 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; the bottleneck also in words."""
-        told = None if self.bottleneck is None else str(self.bottleneck)
-        return {**asdict(self), "bottleneck_words": told}
+        words = None if self.bottleneck is None else str(self.bottleneck)
+        return {**asdict(self), "bottleneck_words": words}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class ScalingStudy:
     """What stays the same over all points. cluster_of(devices, servers) makes the machine.
 
     batch_size: per device when `weak`, in all otherwise. epoch_samples: samples of an epoch, None to leave it out.
@@ -83,19 +87,19 @@ class Study:
     epoch_samples: int | None = None
 
 
-def scale(study: Study, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[Point]:
-    """The points of every architecture in turn, each over all numbers of devices.
+def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingResult]:
+    """The points of every architecture in turn, each over the numbers of devices in `counts`.
 
     Raises InputError, e.g. when a device would get no sample.
     """
-    one = _one_samples_per_s(study)
-    chosen = list(counts)
+    one_device_samples_per_s = _one_device_samples_per_s(study)
+    device_counts = list(counts)
     for kind in architectures:
-        for devices in chosen:
-            yield _point(study, kind, devices, one)
+        for devices in device_counts:
+            yield _point(study, kind, devices, one_device_samples_per_s)
 
 
-def _one_samples_per_s(study: Study) -> float:
+def _one_device_samples_per_s(study: ScalingStudy) -> float:
     plan = _plan(study, 1, Synchronisation())
     return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan)
 
@@ -117,18 +121,18 @@ def replicated(
     )
 
 
-def _plan(study: Study, devices: int, synchronisation: Synchronisation) -> Plan:
+def _plan(study: ScalingStudy, devices: int, synchronisation: Synchronisation) -> Plan:
     batch_size = study.batch_size * devices if study.weak else study.batch_size
     return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state)
 
 
-def usage_at(study: Study, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
+def usage_at(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
     """Resource usage over one step (or the several of workers that do not wait), and the machine."""
-    cluster, _, found = _simulated(study, kind, devices)
-    return usage_of(found.graph, cluster, found.timeline), cluster
+    cluster, _, result = _simulate_point(study, kind, devices)
+    return usage_of(result.graph, cluster, result.timeline), cluster
 
 
-def _simulated(study: Study, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _Found]:
+def _simulate_point(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _SimulatedPoint]:
     alone = devices == 1
     cluster = study.cluster_of(devices, 0 if alone else kind.servers)
     plan = _plan(study, devices, Synchronisation() if alone else kind.synchronisation)
@@ -136,34 +140,34 @@ def _simulated(study: Study, kind: Architecture, devices: int) -> tuple[Cluster,
     return cluster, plan, _waiting(study, cluster, plan) if waits else _running_ahead(study, kind, cluster, plan)
 
 
-def _point(study: Study, kind: Architecture, devices: int, one_samples_per_s: float) -> Point:
-    cluster, plan, found = _simulated(study, kind, devices)
-    step_s = plan.batch_size / found.samples_per_s
-    speedup = found.samples_per_s / one_samples_per_s
+def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_samples_per_s: float) -> ScalingResult:
+    cluster, plan, result = _simulate_point(study, kind, devices)
+    step_s = plan.batch_size / result.samples_per_s
+    speedup = result.samples_per_s / one_device_samples_per_s
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
-    epoch_s = None if study.epoch_samples is None else study.epoch_samples / found.samples_per_s
-    evidence = None if devices == 1 else find_bottleneck(found.graph, cluster, found.timeline, found.step_s_on)
-    return Point(
+    epoch_s = None if study.epoch_samples is None else study.epoch_samples / result.samples_per_s
+    evidence = None if devices == 1 else find_bottleneck(result.graph, cluster, result.timeline, result.step_s_on)
+    return ScalingResult(
         architecture=kind.name,
         devices=devices,
         batch_size=plan.batch_size,
         step_s=step_s,
-        samples_per_s=found.samples_per_s,
+        samples_per_s=result.samples_per_s,
         speedup=speedup,
         efficiency=speedup / devices,
-        communication_share=found.communication_share,
-        exposed_communication_s=found.exposed_communication_s,
-        sent_bytes=found.sent_bytes,
+        communication_share=result.communication_share,
+        exposed_communication_s=result.exposed_communication_s,
+        sent_bytes=result.sent_bytes,
         epoch_s=epoch_s,
         dollars_per_epoch=sum(prices) * epoch_s / 3600 if prices and epoch_s is not None else None,
-        verdict=found.verdict,
+        verdict=result.verdict,
         bottleneck=evidence,
-        uses=found.uses,
+        uses=result.uses,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SimulatedPoint:
     """What one simulation says; step_s_on(cluster) is the same on another cluster."""
 
     graph: TaskGraph
@@ -177,11 +181,11 @@ class _Found:
     step_s_on: Callable[[Cluster], float]
 
 
-def _waiting(study: Study, cluster: Cluster, plan: Plan) -> _Found:
+def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _SimulatedPoint:
     """Everyone waits for everyone: one step."""
     done = run(study.profile, cluster, plan)
     report, workers = done.report, done.report.devices[: cluster.workers]
-    return _Found(
+    return _SimulatedPoint(
         graph=done.graph,
         timeline=done.timeline,
         samples_per_s=report.samples_per_s,
@@ -194,7 +198,7 @@ def _waiting(study: Study, cluster: Cluster, plan: Plan) -> _Found:
     )
 
 
-def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Plan) -> _Found:
+def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, plan: Plan) -> _SimulatedPoint:
     """Workers run ahead of each other: several steps, of which the mean counts. Memory is that of one step."""
     steps = run_asynchronously(study.profile, cluster, plan, staleness=kind.staleness)
     once = run(study.profile, cluster, plan).report
@@ -204,7 +208,7 @@ def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Pla
         again = run_asynchronously(study.profile, changed, plan, staleness=kind.staleness)
         return plan.batch_size / again.samples_per_s
 
-    return _Found(
+    return _SimulatedPoint(
         graph=steps.graph,
         timeline=steps.timeline,
         samples_per_s=steps.samples_per_s,
@@ -220,9 +224,9 @@ def _running_ahead(study: Study, kind: Architecture, cluster: Cluster, plan: Pla
 def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: tuple[DeviceUse, ...]) -> tuple[Use, ...]:
     """Devices, with the memory of one step, then the links that carry anything."""
     compute, span_s = np.zeros(len(cluster.devices)), timeline.step_s
-    mine = graph.route < 0
-    np.add.at(compute, graph.device[mine], (timeline.end_s - timeline.start_s)[mine])
-    found = [
+    computes = graph.route < 0
+    np.add.at(compute, graph.device[computes], (timeline.end_s - timeline.start_s)[computes])
+    uses = [
         Use(
             name=device.name,
             kind=device.role,
@@ -235,5 +239,5 @@ def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: tuple[De
         if size:
             rate = float(size) / span_s
             share = rate / link.bandwidth_bytes_per_s
-            found.append(Use(name=link.name, kind=link.tier, utilisation=share, bytes_per_s=rate))
-    return tuple(found)
+            uses.append(Use(name=link.name, kind=link.tier, utilisation=share, bytes_per_s=rate))
+    return tuple(uses)

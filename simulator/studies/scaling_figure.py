@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.studies.scaling import Point
+from simulator.studies.scaling import ScalingResult
 from simulator.sweep.chart import Chart, Series
 
 PANELS = (
@@ -14,11 +14,11 @@ PANELS = (
     ("communication_share", "step not computing, %", 100.0, "linear"),
     ("dollars_per_epoch", "dollars per epoch", 1.0, "log"),
 )
-"""(field of Point, title, factor, kind of axis), left to right and top to bottom."""
+"""(field of ScalingResult, title, factor, kind of axis), left to right and top to bottom."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")  # Okabe and Ito
 
 
-def figure(points: Sequence[Point], title: str) -> dict[str, Any]:
+def figure(points: Sequence[ScalingResult], title: str) -> dict[str, Any]:
     """Four panels over the number of devices, a line per architecture; throughput also beside perfect scaling.
 
     What is None (no prices, no epoch) leaves a gap. Hovering a point tells what limits it.
@@ -44,7 +44,7 @@ def figure(points: Sequence[Point], title: str) -> dict[str, Any]:
     return {"data": [_perfect(points), *traces], "layout": layout}
 
 
-def throughput(points: Sequence[Point], title: str) -> Chart:
+def throughput(points: Sequence[ScalingResult], title: str) -> Chart:
     """Samples per second over the number of devices, a line per architecture, and perfect scaling."""
     perfect = _perfect(points)
     lines = {
@@ -58,7 +58,7 @@ def throughput(points: Sequence[Point], title: str) -> Chart:
     return Chart(title=title, x="devices", y="samples/s", series=series)
 
 
-def _trace(points: Sequence[Point], number: int, panel: int) -> dict[str, Any]:
+def _trace(points: Sequence[ScalingResult], number: int, panel: int) -> dict[str, Any]:
     field, _, factor, _ = PANELS[panel]
     values = [getattr(point, field) for point in points]
     axis = str(panel + 1) if panel else ""
@@ -77,10 +77,10 @@ def _trace(points: Sequence[Point], number: int, panel: int) -> dict[str, Any]:
     }
 
 
-def _perfect(points: Sequence[Point]) -> dict[str, Any]:
+def _perfect(points: Sequence[ScalingResult]) -> dict[str, Any]:
     """Throughput of one device times the number of devices."""
     counts = sorted({point.devices for point in points})
-    one = next((point.samples_per_s / point.speedup for point in points), 0.0)
+    one_device_samples_per_s = next((point.samples_per_s / point.speedup for point in points), 0.0)
     line = {"color": "#999999", "dash": "dot"}
-    throughput = [one * count for count in counts]
+    throughput = [one_device_samples_per_s * count for count in counts]
     return {"type": "scatter", "mode": "lines", "name": "perfect", "line": line, "x": counts, "y": throughput}

@@ -1,4 +1,4 @@
-"""What would make a step faster: the same plan simulated again with one resource twice as fast."""
+"""Sensitivity of a step: the same plan simulated again with one resource twice as fast."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ def gains(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDE
 def gains_of(
     step_s: Callable[[Cluster], float], cluster: Cluster, resources: Collection[str] | None = None
 ) -> list[Gain]:
-    """The same for anything whose step on a cluster takes `step_s(cluster)` seconds; only for `resources` if given."""
+    """As `gains`, of anything whose step on a cluster takes `step_s(cluster)` seconds.
+
+    resources: the ones to double, by default all.
+    """
     before_s = step_s(cluster)
-    found = []
+    gains = []
     for change, resource, faster in _doubled(cluster):
         if resources is None or resource in resources:
             after_s = step_s(faster)
-            found.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
-    return sorted(found, key=lambda gain: -gain.speedup)
+            gains.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
+    return sorted(gains, key=lambda gain: -gain.speedup)
 
 
 def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
@@ -45,12 +48,12 @@ def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     if cluster.servers:
         yield "servers twice as fast", "server", cluster.with_speed(2.0, "server")
     for tier in cluster.tiers:
-        mine = [link.tier == tier for link in cluster.links]
-        wide = tuple(_widened(x) if m else x for x, m in zip(cluster.links, mine, strict=True))
+        of_tier = [link.tier == tier for link in cluster.links]
+        wide = tuple(_widened(x) if m else x for x, m in zip(cluster.links, of_tier, strict=True))
         yield f"{tier} links with twice the bandwidth", tier, replace(cluster, links=wide)
-        if any(link.latency_s > 0 for link, m in zip(cluster.links, mine, strict=True) if m):
+        if any(link.latency_s > 0 for link, m in zip(cluster.links, of_tier, strict=True) if m):
             quick = tuple(
-                replace(x, latency_s=x.latency_s / 2) if m else x for x, m in zip(cluster.links, mine, strict=True)
+                replace(x, latency_s=x.latency_s / 2) if m else x for x, m in zip(cluster.links, of_tier, strict=True)
             )
             yield f"{tier} links with half the latency", tier, replace(cluster, links=quick)
 

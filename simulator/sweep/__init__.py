@@ -4,11 +4,11 @@ specification   what to sweep, as the YAML file says it            Specification
 axes            lists, ranges and zips as values                   Specification -> Axes
 inputs          profiles and clusters, each loaded once            Axes -> Inputs
 points          every combination that the constraints keep        Axes, Inputs -> Points
-evaluate        one point: partition, simulate, measure            Point -> Outcome
+evaluate        one point: partition, simulate, measure            Point -> PointResult
 runner          all points on an engine (engines: processes, Dask)
-store           the table, in SQLite, written as points finish
+results_table   one row per point, in SQLite, written as points finish
 queries         best, across, pareto; chart, pictures and export show them
-bounds, search  a good plan without a grid
+bounds, search  the best plan by pruning and local search
 
-Nothing here imports the strategies: whoever composes a sweep passes `load` and `options` of their registry in.
+Nothing here imports the strategies: the composer of a sweep passes `load` and `options` of their registry in.
 """

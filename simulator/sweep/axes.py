@@ -1,4 +1,4 @@
-"""The values of parameters: one, a list, a range such as `1..64 by x2`, or several that walk in step."""
+"""The values of parameters: a scalar, a list, a range such as `1..64 by x2`, or several parameters zipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"\s*([0-9]\S*?)\s*\.\.\s*([0-9]\S*)(?:\s+by\s+(x?)\s*([0-9]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Parameters that walk in step: each row has one value per name. A parameter of its own is an axis of one name."""
+    """Zipped parameters: each row has one value per name. A parameter alone is an axis of one name."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -51,10 +51,10 @@ def read_values(name: str, written: Any) -> tuple[Value, ...]:
     if isinstance(written, Mapping):
         raise InputError(f"{name} is a mapping: write one value, a list, or a range such as 1..64 by x2")
     entries = list(written) if isinstance(written, (list, tuple)) else [written]
-    found = [value for entry in entries for value in _entry(name, entry)]
-    if not found:
+    values = [value for entry in entries for value in _entry(name, entry)]
+    if not values:
         raise InputError(f"{name} is an empty list: write at least one value")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(values))
 
 
 def _columns(group: Mapping[str, Any]) -> tuple[tuple[Value, ...], ...]:
@@ -62,8 +62,8 @@ def _columns(group: Mapping[str, Any]) -> tuple[tuple[Value, ...], ...]:
     columns = {name: read_values(name, written) for name, written in group.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise InputError(f"zip: {told} values, but those that walk in step have equally many")
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InputError(f"zip: {counts} values, but zipped parameters have equally many")
     return tuple(zip(*columns.values(), strict=True))
 
 

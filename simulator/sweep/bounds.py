@@ -1,4 +1,4 @@
-"""What no plan can beat, and what one plan cannot, known before it is simulated."""
+"""Lower bounds, known before any simulation: of every plan, and of one lowered plan."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def _least_layer_s(profile: Profile, layer: Layer, batch_size: int) -> float:
 
 
 def compute_bound_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
-    """No step of `batch_size` on this cluster is shorter: the least compute over the workers' summed speed."""
+    """Lower bound in seconds on any step of `batch_size`: the least compute over the workers' summed speed."""
     return least_compute_s(profile, batch_size) / sum(cluster.speeds[: cluster.workers])
 
 
 def memory_bound_bytes(profile: Profile, cluster: Cluster, optimizer_state: float) -> float:
-    """No plan needs less on its fullest device: parameters, gradients and state once, spread over all, servers too."""
+    """Lower bound in bytes on the fullest device: parameters, gradients and state spread over all, servers too."""
     return profile.parameter_bytes * (2 + optimizer_state) / len(cluster.devices)
 
 
 def dollars_bound(profile: Profile, cluster: Cluster, batch_size: int) -> float:
-    """No step on any of the cluster's workers costs less: the least compute on the cheapest per speed."""
+    """Lower bound in dollars on any step: the least compute on the worker that is cheapest per speed."""
     prices = [d.dollars_per_hour / d.speed for d in cluster.devices[: cluster.workers] if d.dollars_per_hour]
     return least_compute_s(profile, batch_size) * min(prices, default=0.0) / 3600
 
 
 def graph_bound_s(graph: TaskGraph, cluster: Cluster) -> float:
-    """No simulation of `graph` is shorter: its busiest device, its busiest link, its longest chain.
+    """Lower bound in seconds on any simulation of `graph`: its busiest device, its busiest link, its longest chain.
 
     Links count at their nominal bandwidth, and not at all where measured curves stand in for it.
     """
-    mine = ~graph.is_transfer
-    busiest_s = np.bincount(graph.device[mine], weights=graph.seconds[mine]).max(initial=0.0)
+    computes = ~graph.is_transfer
+    busiest_s = np.bincount(graph.device[computes], weights=graph.seconds[computes]).max(initial=0.0)
     measured = bool(cluster.collectives) or any(link.curve for link in cluster.links)
     bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     links_s = 0.0 if measured else (link_bytes(graph, cluster) / bandwidths).max(initial=0.0)

@@ -1,4 +1,4 @@
-"""What to draw of a sweep, before anything is drawn: series of points and the axes' titles and scales."""
+"""Charts as data: series of points, titles and scales of the axes; and a chart as text."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ class Chart:
 
     @property
     def x_log(self) -> bool:
-        return _is_log([value for one in self.series for value in one.x])
+        """Whether the x axis is logarithmic."""
+        return _is_log([value for series in self.series for value in series.x])
 
     @property
     def y_log(self) -> bool:
-        return _is_log([value for one in self.series for value in one.y])
+        """Whether the y axis is logarithmic."""
+        return _is_log([value for series in self.series for value in series.y])
 
 
 def chart(title: str, groups: Mapping[str, Sequence[Mapping[str, Any]]], x: str, y: str, joined: str = "") -> Chart:
@@ -57,7 +59,7 @@ def chart(title: str, groups: Mapping[str, Sequence[Mapping[str, Any]]], x: str,
     return Chart(title=title, x=x, y=y, series=series)
 
 
-def shown(column: str, value: Any) -> str:
+def value_text(column: str, value: Any) -> str:
     """A value of a column for a person, in the unit that its name ends in."""
     if value is None or value == "":
         return "-"
@@ -74,29 +76,35 @@ def shown(column: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def heading(column: str) -> str:
-    """A column's name for a person: values that are `shown` carry their unit themselves."""
+def column_title(column: str) -> str:
+    """A column's name for a person: values by `value_text` carry their unit themselves."""
     for ending, instead in ((BANDWIDTH, " bandwidth"), ("_per_s", "/s"), ("_per_sample", "/sample")):
         if column.endswith(ending):
             return column.removesuffix(ending).replace("_", " ") + instead
     return column.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
 
 
-def drawn(chart: Chart, width: int = 72, height: int = 18) -> str:
+def chart_text(chart: Chart, width: int = 72, height: int = 18) -> str:
     """The chart in `width` x `height` characters, a mark per point: the first series on top, the legend below."""
     xs, ys = _Scale.of(chart, "x", width), _Scale.of(chart, "y", height)
     grid = [[" "] * width for _ in range(height)]
     for number, series in reversed(list(enumerate(chart.series))):
         for x, y in zip(series.x, series.y, strict=True):
             grid[height - 1 - ys.cell(y)][xs.cell(x)] = MARKS[number % len(MARKS)]
-    top, bottom = shown(chart.y, ys.most), shown(chart.y, ys.least)
+    top, bottom = value_text(chart.y, ys.most), value_text(chart.y, ys.least)
     margin = max(len(top), len(bottom))
     labels = [top, *[""] * (height - 2), bottom]
     lines = [f"{label:>{margin}} |{''.join(row).rstrip()}" for label, row in zip(labels, grid, strict=True)]
-    left, right = shown(chart.x, xs.least), shown(chart.x, xs.most)
+    left, right = value_text(chart.x, xs.least), value_text(chart.x, xs.most)
     lines += [" " * margin + " +" + "-" * width, " " * (margin + 2) + left + right.rjust(width - len(left))]
     legend = "   ".join(f"{MARKS[i % len(MARKS)]} {series.name}" for i, series in enumerate(chart.series))
-    return "\n".join([f"{heading(chart.y)} over {heading(chart.x)}{_told(chart)}", *lines, " " * (margin + 2) + legend])
+    return "\n".join(
+        [
+            f"{column_title(chart.y)} over {column_title(chart.x)}{_scale_words(chart)}",
+            *lines,
+            " " * (margin + 2) + legend,
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,6 @@ def _is_log(values: Sequence[float]) -> bool:
     return least > 0 and most < inf and most / least >= LOG_FROM
 
 
-def _told(chart: Chart) -> str:
+def _scale_words(chart: Chart) -> str:
     axes = {(True, True): " (both logarithmic)", (True, False): " (x logarithmic)", (False, True): " (y logarithmic)"}
     return axes.get((chart.x_log, chart.y_log), "")

@@ -1,4 +1,4 @@
-"""Where points run: processes of this machine, or Dask workers. Both run `evaluate` and give futures of Outcomes."""
+"""Where points run: processes of this machine, or Dask workers. Both give futures of what `evaluate` returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from simulator.errors import InputError, MissingExtraError
-from simulator.sweep.evaluate import Outcome, Study, evaluate
+from simulator.sweep.evaluate import PointResult, SweepContext, evaluate
 from simulator.sweep.points import Point
 from simulator.sweep.version import version
 
@@ -29,22 +29,24 @@ class Engine(Protocol):
     retries: int
     lost: tuple[type[BaseException], ...]
 
-    def submit(self, point: Point) -> Future[Outcome]: ...
+    def submit(self, point: Point) -> Future[PointResult]:
+        """Run `point` on one of the workers."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the workers; what has not started is cancelled."""
 
 
 class Processes:
-    """A pool of `jobs` processes, each started afresh (spawned) and given the study once."""
+    """A pool of `jobs` processes, each started afresh (spawned) and given the context once."""
 
     retries = 2
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
-    def __init__(self, study: Study, jobs: int) -> None:
-        self._study, self._jobs, self.width = study, jobs, 2 * jobs
+    def __init__(self, context: SweepContext, jobs: int) -> None:
+        self._context, self._jobs, self.width = context, jobs, 2 * jobs
         self._pool = self._start()
 
-    def submit(self, point: Point) -> Future[Outcome]:
+    def submit(self, point: Point) -> Future[PointResult]:
         try:
             return self._pool.submit(_evaluate_here, point)
         except BrokenProcessPool:  # one dead process breaks all of the pool
@@ -57,7 +59,7 @@ class Processes:
 
     def _start(self) -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._jobs, mp_context=spawn, initializer=_set_up, initargs=(self._study,))
+        return ProcessPoolExecutor(self._jobs, mp_context=spawn, initializer=_set_up, initargs=(self._context,))
 
 
 class Dask:
@@ -68,7 +70,7 @@ class Dask:
 
     retries = 0
 
-    def __init__(self, study: Study, address: str | None, jobs: int) -> None:
+    def __init__(self, context: SweepContext, address: str | None, jobs: int) -> None:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
@@ -82,31 +84,33 @@ class Dask:
         try:
             self._client = distributed.Client(address or self._local, timeout=CONNECT_S)
         except (OSError, ValueError) as error:
-            told = str(error).splitlines()[0]
-            raise InputError(f"scheduler {address} does not answer ({told}); start one with: dask scheduler") from None
+            problem = str(error).splitlines()[0]
+            raise InputError(
+                f"scheduler {address} does not answer ({problem}); start one with: dask scheduler"
+            ) from None
         try:
-            self._check_workers(address, study.version)
+            self._check_workers(address, context.version)
         except InputError:
             self.close()
             raise
         self.width = 4 * sum(self._client.nthreads().values())
-        self._study = self._client.scatter(study, broadcast=True, hash=False)
+        self._context = self._client.scatter(context, broadcast=True, hash=False)
         self._executor = self._client.get_executor(pure=False)
 
     def _check_workers(self, address: str | None, wanted: str) -> None:
         """Raise InputError unless there are workers, and all and the scheduler have this version of Shardscope."""
         try:
-            found = {"scheduler": self._client.run_on_scheduler(version), **self._client.run(version)}
+            versions = {"scheduler": self._client.run_on_scheduler(version), **self._client.run(version)}
         except Exception as error:  # whatever a machine without Shardscope says
             raise InputError(f"scheduler {address} or a worker lacks Shardscope ({error}); install it there") from None
-        if len(found) == 1:
+        if len(versions) == 1:
             raise InputError(f"scheduler {address} has no workers; start one with: dask worker {address}")
-        for worker, has in found.items():
-            if has != wanted:
-                raise InputError(f"{worker} has Shardscope {has}, here it is {wanted}; install the same")
+        for worker, worker_version in versions.items():
+            if worker_version != wanted:
+                raise InputError(f"{worker} has Shardscope {worker_version}, here it is {wanted}; install the same")
 
-    def submit(self, point: Point) -> Future[Outcome]:
-        future: Future[Outcome] = self._executor.submit(evaluate, self._study, point)
+    def submit(self, point: Point) -> Future[PointResult]:
+        future: Future[PointResult] = self._executor.submit(evaluate, self._context, point)
         return future
 
     def close(self) -> None:
@@ -115,13 +119,13 @@ class Dask:
             self._local.close()
 
 
-_here: list[Study] = []
+_here: list[SweepContext] = []
 
 
-def _set_up(study: Study) -> None:
+def _set_up(context: SweepContext) -> None:
     """Prepare a worker: Ctrl-C is the sweep's business, and a worker whose sweep was killed ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _here[:] = [study]
+    _here[:] = [context]
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
@@ -132,5 +136,5 @@ def _end_after(parent: Any) -> None:
     os._exit(1)
 
 
-def _evaluate_here(point: Point) -> Outcome:
+def _evaluate_here(point: Point) -> PointResult:
     return evaluate(_here[0], point)

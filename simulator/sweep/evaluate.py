@@ -60,7 +60,7 @@ MakePlan = Callable[..., Plan]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class SweepContext:
     """What every worker needs beside the point: inputs, who makes plans, and where they are kept.
 
     make_plan: (strategy, profile, cluster, step, options of the strategy by name) -> its plan. plans: a folder, or
@@ -75,8 +75,11 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of one point. `seconds` are wall-clock, by stage, and not part of the result."""
+class PointResult:
+    """The row of one point: a status, why it has no metrics, and the metrics in the units that their names end in.
+
+    seconds: wall-clock, by stage; they differ from run to run and are not part of the row.
+    """
 
     number: int
     status: str
@@ -85,29 +88,29 @@ class Outcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def evaluate(study: Study, point: Point) -> Outcome:
-    """Run one point. Never raises an Exception: what goes wrong is the outcome."""
+def evaluate(context: SweepContext, point: Point) -> PointResult:
+    """Run one point. Never raises an Exception: an error is a result with a status."""
     clock = _Clock()
     try:
-        metrics, dropped = _measured(study, point.values, clock)
+        metrics, dropped = _measured(context, point.values, clock)
         status = DROPPED if dropped else DONE
-        return Outcome(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
+        return PointResult(number=point.number, status=status, error=dropped, metrics=metrics, seconds=clock.seconds)
     except ShardscopeError as error:
-        status, told = INFEASIBLE, str(error)
+        status, reason = INFEASIBLE, str(error)
     except Exception as error:
-        status, told = FAILED, f"{type(error).__name__}: {error}"
-    return Outcome(number=point.number, status=status, error=" ".join(told.split()), seconds=clock.seconds)
+        status, reason = FAILED, f"{type(error).__name__}: {error}"
+    return PointResult(number=point.number, status=status, error=" ".join(reason.split()), seconds=clock.seconds)
 
 
-def make_plan(study: Study, values: Mapping[str, Value]) -> Plan:
+def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
-    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
-    path = study.plans / f"{_plan_hash(study, values)}.json" if study.plans and study.plans.is_dir() else None
+    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
         return files.read_plan(path)
     began = perf_counter()
     step, own = split_settings(_arguments(values))
-    plan = study.make_plan(str(values["strategy"]), profile, cluster, step, **own)
+    plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
     return plan
@@ -125,13 +128,13 @@ class _Clock:
         self.seconds[stage], self._last = now - self._last, now
 
 
-def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
+def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
     """(metrics, why it was dropped) of a point; one that cannot fit is dropped before it is simulated."""
-    profile, cluster = study.inputs.profiles[str(values["profile"])], study.inputs.cluster(values)
-    plan = make_plan(study, values)
+    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    plan = make_plan(context, values)
     clock.end("partition")
-    if study.must_fit and (told := _cannot_fit(profile, cluster, plan)):
-        return {}, told
+    if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
+        return {}, reason
     model = ShardedModel(profile, plan)
     graph = lower(model, cluster)
     clock.end("lower")
@@ -139,7 +142,7 @@ def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple
     clock.end("simulate")
     report = measure(model, cluster, graph, timeline)
     clock.end("measure")
-    if study.must_fit and not report.fits:
+    if context.must_fit and not report.fits:
         return {}, report.verdict
     return {name: of(plan, report) for name, of in METRICS.items()}, ""
 
@@ -147,15 +150,15 @@ def _measured(study: Study, values: Mapping[str, Value], clock: _Clock) -> tuple
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     """What a point asks of the step, and the strategy's own options."""
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
-    found: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
+    options: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
-    return found | {"synchronisation": replace(Synchronisation(), **changes)}
+    return options | {"synchronisation": replace(Synchronisation(), **changes)}
 
 
-def _plan_hash(study: Study, values: Mapping[str, Value]) -> str:
-    profile = study.inputs.profile_hashes[str(values["profile"])]
-    machine = study.inputs.machine_hashes[machine_of(values)]
-    return content_hash([study.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
+def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:
+    profile = context.inputs.profile_hashes[str(values["profile"])]
+    machine = context.inputs.machine_hashes[machine_of(values)]
+    return content_hash([context.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
 
 
 def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:

@@ -29,10 +29,12 @@ class Inputs:
 
     @cached_property
     def profile_hashes(self) -> Mapping[str, str]:
+        """The content hash of each profile."""
         return {name: content_hash(profile) for name, profile in self.profiles.items()}
 
     @cached_property
     def machine_hashes(self) -> Mapping[Machine, str]:
+        """The content hash of each cluster."""
         return {machine: content_hash(cluster) for machine, cluster in self.machines.items()}
 
     @cached_property

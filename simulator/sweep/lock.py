@@ -27,6 +27,6 @@ def locked(folder: Path) -> Iterator[None]:
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("PRAGMA user_version = 1")
         except sqlite3.OperationalError as error:
-            told = "another sweep is running in it" if "locked" in str(error) else f"it cannot be written ({error})"
-            raise InputError(f"output {folder}: {told}; wait for it or name another folder") from None
+            problem = "another sweep is running in it" if "locked" in str(error) else f"it cannot be written ({error})"
+            raise InputError(f"output {folder}: {problem}; wait for it or name another folder") from None
         yield

@@ -1,4 +1,4 @@
-"""What a search makes small: a score of a plan, what it is at least before simulation, and at least for any plan."""
+"""Objectives of a search: the score of a plan, its lower bound before simulation, and that of any plan."""
 
 from __future__ import annotations
 

@@ -148,10 +148,10 @@ def select(
     try:
         return table.execute(f"SELECT {what} FROM points WHERE {condition} ORDER BY {order}").fetchall()
     except (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning) as error:
-        raise InputError(f"where is {' and '.join(where)!r}: {_told(str(error), names)}") from None
+        raise InputError(f"where is {' and '.join(where)!r}: {_problem_words(str(error), names)}") from None
 
 
-def _told(problem: str, names: Collection[str]) -> str:
+def _problem_words(problem: str, names: Collection[str]) -> str:
     start, _, unknown = problem.partition("no such column: ")
     if start or not unknown:
         return problem

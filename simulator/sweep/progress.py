@@ -1,4 +1,4 @@
-"""What a sweep says while it runs: one line that is rewritten on a terminal, nothing elsewhere."""
+"""The progress of a sweep: one line that is rewritten on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from time import monotonic
 from typing import TextIO
 
-from simulator.sweep.evaluate import DONE, Outcome
+from simulator.sweep.evaluate import DONE, PointResult
 from simulator.sweep.sweeping import Pace
 from simulator.units import format_time
 
@@ -14,18 +14,18 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """Counts outcomes by status, remembers the fastest step, and shows both on `stream` when that is a terminal."""
+    """Counts results by status, remembers the fastest step, and shows both on `stream` when that is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.counts: Counter[str] = Counter()
         self._best_s = float("inf")
         self._stream, self._shown = stream, 0.0
 
-    def __call__(self, outcomes: list[Outcome], pace: Pace) -> None:
-        for outcome in outcomes:
-            self.counts[outcome.status] += 1
-            if outcome.status == DONE and outcome.metrics["fits"]:
-                self._best_s = min(self._best_s, float(outcome.metrics["step_s"] or 0.0))
+    def __call__(self, results: list[PointResult], pace: Pace) -> None:
+        for result in results:
+            self.counts[result.status] += 1
+            if result.status == DONE and result.metrics["fits"]:
+                self._best_s = min(self._best_s, float(result.metrics["step_s"] or 0.0))
         if self._stream.isatty() and (monotonic() - self._shown > EVERY_S or pace.ran == pace.to_run):
             self._shown = monotonic()
             end = "\n" if pace.ran == pace.to_run else ""

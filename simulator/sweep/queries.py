@@ -1,4 +1,4 @@
-"""Questions to the table of a sweep: the best points, the best across a parameter, and which no other beats."""
+"""Queries on the table of a sweep: the best points, the best across a parameter, the Pareto front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.evaluate import DONE
 from simulator.sweep.points import quoted, select
-from simulator.sweep.store import read_only
+from simulator.sweep.results_table import read_only
 
 Row = Mapping[str, Any]
 OBJECTIVES = {
@@ -58,7 +58,7 @@ def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]
 
     Raises UnknownNameError for a column that the rows lack, InputError when the parameter is no number.
     """
-    found: dict[str, dict[float, Row]] = {}
+    best: dict[str, dict[float, Row]] = {}
     for row in rows:
         for column in (parameter, by):
             if column not in row:
@@ -67,8 +67,8 @@ def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]
         if value is not None and not isinstance(value, (int, float)):
             raise InputError(f"{parameter} is {value!r}: results are shown across a number")
         if value is not None:
-            found.setdefault(str(row[by]), {}).setdefault(float(value), row)
-    return {name: [of[value] for value in sorted(of)] for name, of in sorted(found.items())}
+            best.setdefault(str(row[by]), {}).setdefault(float(value), row)
+    return {name: [of[value] for value in sorted(of)] for name, of in sorted(best.items())}
 
 
 def leads(groups: Mapping[str, Sequence[Row]], parameter: str, objective: str) -> list[Lead]:
@@ -79,14 +79,14 @@ def leads(groups: Mapping[str, Sequence[Row]], parameter: str, objective: str) -
         for row in rows:
             value, score = float(row[parameter]), (sign * float(row[objective]), name)
             leader[value] = min(leader.get(value, score), score)
-    found: list[Lead] = []
+    leads: list[Lead] = []
     for value in sorted(leader):
         name = leader[value][1]
-        if found and found[-1].name == name:
-            found[-1] = Lead(name=name, first=found[-1].first, last=value)
+        if leads and leads[-1].name == name:
+            leads[-1] = Lead(name=name, first=leads[-1].first, last=value)
         else:
-            found.append(Lead(name=name, first=value, last=value))
-    return found
+            leads.append(Lead(name=name, first=value, last=value))
+    return leads
 
 
 def pareto(rows: Sequence[Row], x: str, y: str) -> list[Row]:

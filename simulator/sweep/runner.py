@@ -1,4 +1,4 @@
-"""Run points on an engine and hand over what comes out, as it comes."""
+"""Run points on an engine and pass on the results as they arrive."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 
 from simulator.errors import InputError
 from simulator.sweep.engines import Engine
-from simulator.sweep.evaluate import FAILED, Outcome
+from simulator.sweep.evaluate import FAILED, PointResult
 from simulator.sweep.points import Point
 
-Record = Callable[[list[Outcome]], None]
+Record = Callable[[list[PointResult]], None]
 
 
 def run_points(points: Iterable[Point], engine: Engine, record: Record) -> None:
-    """Run all `points`; `record` is given the outcomes of those that ended, a few at a time.
+    """Run all `points`; `record` is given the results of those that ended, a few at a time.
 
     When a worker dies, any of the points in flight may be why. Each of them then runs again alone, and one
     whose worker dies `engine.retries` times more is recorded as failed.
@@ -29,7 +29,7 @@ def run_points(points: Iterable[Point], engine: Engine, record: Record) -> None:
 
 def _run_together(waiting: deque[Point], engine: Engine, record: Record) -> list[tuple[Point, str]]:
     """Run `waiting` until all is done or a worker died; the points lost with it, and why."""
-    running: dict[Future[Outcome], Point] = {}
+    running: dict[Future[PointResult], Point] = {}
     lost: list[tuple[Point, str]] = []
     while running or (waiting and not lost):
         while waiting and not lost and len(running) < engine.width:
@@ -45,20 +45,20 @@ def _run_together(waiting: deque[Point], engine: Engine, record: Record) -> list
             else:
                 raise InputError(f"the workers cannot go on ({_line(error)}); --resume runs the rest")
         record(finished)
-    return sorted(lost, key=lambda one: one[0].number)
+    return sorted(lost, key=lambda lost_point: lost_point[0].number)
 
 
-def _run_alone(point: Point, engine: Engine, reason: str) -> Outcome:
+def _run_alone(point: Point, engine: Engine, reason: str) -> PointResult:
     for _ in range(engine.retries):
         future = engine.submit(point)
         if not isinstance(future.exception(), engine.lost):
             return future.result()
         reason = str(future.exception())
-    told = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
-    return Outcome(number=point.number, status=FAILED, error=told)
+    reason_words = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
+    return PointResult(number=point.number, status=FAILED, error=reason_words)
 
 
-def _error(future: Future[Outcome]) -> BaseException | None:
+def _error(future: Future[PointResult]) -> BaseException | None:
     return CancelledError("cancelled") if future.cancelled() else future.exception()
 
 

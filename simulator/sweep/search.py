@@ -1,4 +1,4 @@
-"""A good plan without a grid: try every family of strategies, drop what a bound rules out, refine what is promising.
+"""Search for the best plan: every strategy, pruned by lower bounds, then local search from the best plans.
 
 1. Every strategy, cheapest first, with a few settings of its own options.
 2. A plan whose parameters alone exceed a device's memory, or whose lower bound is not below the best score so far, is
@@ -37,8 +37,8 @@ FULL_EFFORT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A simulated plan that fits, on the first devices of the cluster (all unless the cost decides)."""
+class ScoredPlan:
+    """A simulated plan that fits into memory, on the first devices of the cluster (all but for the objective cost)."""
 
     plan: Plan
     cluster: Cluster
@@ -55,12 +55,12 @@ class Tally:
     dropped_by_bound: int = 0
     too_large: int = 0
     infeasible: int = 0
-    best: dict[str, Found] = field(default_factory=dict)
+    best: dict[str, ScoredPlan] = field(default_factory=dict)
     complete: bool = False
 
 
-class Search:
-    """A search over plans of `profile` on `cluster` for a step, made by `make_plan` (see Study).
+class PlanSearch:
+    """A search over plans of `profile` on `cluster` for a step, made by `make_plan` (see SweepContext).
 
     options: of every strategy to try, by name, with their defaults.
     """
@@ -85,13 +85,13 @@ class Search:
         self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
 
     @property
-    def best(self) -> Found | None:
+    def best(self) -> ScoredPlan | None:
         """The best plan so far."""
-        return min(self.tally.best.values(), key=lambda found: found.score, default=None)
+        return min(self.tally.best.values(), key=lambda scored: scored.score, default=None)
 
     @property
     def bound(self) -> float:
-        """No plan has a lower score, whether it was looked at or not."""
+        """Lower bound on the score of every plan."""
         size, state = self._step.batch_size, self._step.optimizer_state
         return min(self.objective.bound(self._profile, c, size, state) for c in self._clusters)
 
@@ -135,16 +135,16 @@ class Search:
         except InputError:
             self.tally.infeasible += 1
             return
-        found = self._judge(plan, cluster, self.best.score if self.best else inf)
-        if found and found.score < self._score(name):
-            self.tally.best[name] = found
+        candidate = self._judge(plan, cluster, self.best.score if self.best else inf)
+        if candidate and candidate.score < self._score(name):
+            self.tally.best[name] = candidate
             self._watch(self.tally)
 
     def _score(self, name: str) -> float:
         return self.tally.best[name].score if name in self.tally.best else inf
 
-    def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> Found | None:
-        """The plan simulated; None when it cannot be, does not fit, or by a bound does not score less than `rival`."""
+    def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> ScoredPlan | None:
+        """The plan simulated; None when it cannot be, does not fit, or its lower bound is at least `rival`."""
         try:
             model = ShardedModel(self._profile, plan)
             graph = lower(model, cluster)
@@ -163,10 +163,10 @@ class Search:
         if not report.fits:
             self.tally.too_large += 1
             return None
-        return Found(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
+        return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
 
     def _refine(self) -> bool:
-        """Improve the best plans of different strategies in turn; False when time ran out before all stood still."""
+        """Improve the best plans of different strategies in turn; False when time ran out before none improved."""
         moving = sorted(self.tally.best, key=self._score)[:REFINED]
         while moving:
             for name in list(moving):
@@ -184,9 +184,9 @@ class Search:
                 break
             now = self.tally.best[name]
             plan = change(now.plan)
-            found = None if plan is None else self._judge(plan, now.cluster, now.score)
-            if found and found.score < now.score:
-                self.tally.best[name] = replace(found, refined=True)
+            candidate = None if plan is None else self._judge(plan, now.cluster, now.score)
+            if candidate and candidate.score < now.score:
+                self.tally.best[name] = replace(candidate, refined=True)
                 self._watch(self.tally)
                 gained = True
         return gained
@@ -227,12 +227,12 @@ def _with_bucket(plan: Plan, factor: float) -> Plan:
 
 def _blocks(profile: Profile) -> list[list[int]]:
     """Positions of the layers, cut before every layer with parameters: what follows one is best kept with it."""
-    found: list[list[int]] = []
+    blocks: list[list[int]] = []
     for position, layer in enumerate(profile.layers):
-        if layer.parameter_bytes or not found:
-            found.append([])
-        found[-1].append(position)
-    return found
+        if layer.parameter_bytes or not blocks:
+            blocks.append([])
+        blocks[-1].append(position)
+    return blocks
 
 
 def _moved(plan: Plan, profile: Profile, block: Sequence[int], end: int) -> Plan | None:
@@ -240,8 +240,8 @@ def _moved(plan: Plan, profile: Profile, block: Sequence[int], end: int) -> Plan
     step = -1 if end == block[0] else 1
     names = [layer.name for layer in profile.layers]
     beyond = names[:end][::-1] if step < 0 else names[end + 1 :]
-    mine = {plan.placements[names[position]] for position in block}
-    other = next((plan.placements[name] for name in beyond if plan.placements[name] not in mine), None)
+    present = {plan.placements[names[position]] for position in block}
+    other = next((plan.placements[name] for name in beyond if plan.placements[name] not in present), None)
     if other is None:
         return None
     return replace(plan, placements={**plan.placements, **{names[position]: other for position in block}})

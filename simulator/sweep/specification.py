@@ -7,7 +7,7 @@
       strategy: [data, pipeline]
       devices: 2..16 by x2
       inter_bandwidth_bytes_per_s: [1Gbps, 10Gbps]
-    zip:                             each group walks in step
+    zip:                             the parameters of a group are zipped
     - {batch_size: [128, 256], microbatches: [8, 16]}
     where: [microbatches >= devices, fits]
 

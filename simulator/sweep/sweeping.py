@@ -8,11 +8,11 @@ from pathlib import Path
 from time import perf_counter
 
 from simulator.sweep.engines import Engine
-from simulator.sweep.evaluate import MakePlan, Outcome, Study
+from simulator.sweep.evaluate import MakePlan, PointResult, SweepContext
 from simulator.sweep.lock import locked
 from simulator.sweep.points import Points
+from simulator.sweep.results_table import ResultsTable
 from simulator.sweep.runner import run_points
-from simulator.sweep.store import Store
 from simulator.sweep.version import version
 
 
@@ -26,6 +26,7 @@ class Pace:
 
     @property
     def points_per_s(self) -> float:
+        """Points per second so far."""
         return self.ran / self.wall_s if self.wall_s else 0.0
 
     @property
@@ -34,17 +35,19 @@ class Pace:
         return (self.to_run - self.ran) / self.points_per_s if self.ran else float("inf")
 
 
-def study_of(points: Points, make_plan: MakePlan, plans: Path | None = None) -> Study:
+def context_of(points: Points, make_plan: MakePlan, plans: Path | None = None) -> SweepContext:
     """What the workers of a sweep need."""
-    return Study(inputs=points.inputs, make_plan=make_plan, version=version(), plans=plans, must_fit=points.must_fit)
+    return SweepContext(
+        inputs=points.inputs, make_plan=make_plan, version=version(), plans=plans, must_fit=points.must_fit
+    )
 
 
 def run_sweep(
     points: Points,
     make_plan: MakePlan,
     folder: Path,
-    start: Callable[[Study], Engine],
-    watch: Callable[[list[Outcome], Pace], None],
+    start: Callable[[SweepContext], Engine],
+    watch: Callable[[list[PointResult], Pace], None],
     *,
     resume: bool = False,
 ) -> Pace:
@@ -53,23 +56,23 @@ def run_sweep(
     `watch` is called whenever points have been written. Raises InputError when the folder is taken or cannot be
     written, holds another sweep, or holds this one and `resume` is false.
     """
-    with locked(folder), Store(folder, points, version(), resume=resume) as store:
-        pending = store.pending()
+    with locked(folder), ResultsTable(folder, points, version(), resume=resume) as table:
+        pending = table.pending()
         plans = folder / "plans"
         plans.mkdir(exist_ok=True)
         if not pending:
             return Pace(ran=0, to_run=0, wall_s=0.0)
-        engine = start(study_of(points, make_plan, plans.resolve()))
+        engine = start(context_of(points, make_plan, plans.resolve()))
         began, ran = perf_counter(), 0
 
         def pace() -> Pace:
             return Pace(ran=ran, to_run=len(pending), wall_s=perf_counter() - began)
 
-        def record(outcomes: list[Outcome]) -> None:
+        def record(results: list[PointResult]) -> None:
             nonlocal ran
-            store.record(outcomes)
-            ran += len(outcomes)
-            watch(outcomes, pace())
+            table.record(results)
+            ran += len(results)
+            watch(results, pace())
 
         try:
             run_points((point for point in points.points if point.number in pending), engine, record)

@@ -1,4 +1,4 @@
-"""Which Shardscope this is."""
+"""The version of Shardscope."""
 
 from __future__ import annotations
 

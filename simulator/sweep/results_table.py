@@ -15,7 +15,7 @@ from types import TracebackType
 
 from simulator.errors import InputError
 from simulator.sweep.axes import Value
-from simulator.sweep.evaluate import METRICS, PENDING, STAGES, Outcome
+from simulator.sweep.evaluate import METRICS, PENDING, STAGES, PointResult
 from simulator.sweep.inputs import content_hash, machine_of
 from simulator.sweep.points import Points, quoted
 
@@ -23,7 +23,7 @@ FILE = "sweep.sqlite"
 OF_ROW = ("profile_hash", "cluster_hash", "version", "status", "error")
 
 
-class Store:
+class ResultsTable:
     """The table in `folder`, open for writing. Use it in a `with` statement, under `locked(folder)`."""
 
     def __init__(self, folder: Path, points: Points, version: str, *, resume: bool) -> None:
@@ -40,12 +40,12 @@ class Store:
             self._open(points, version, resume)
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            raise self._told(error) from None
+            raise self._input_error(error) from None
         except InputError:
             self._connection.close()
             raise
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> ResultsTable:
         return self
 
     def __exit__(
@@ -58,21 +58,21 @@ class Store:
         rows = self._connection.execute("SELECT number FROM points WHERE status = ?", (PENDING,))
         return frozenset(number for (number,) in rows)
 
-    def record(self, outcomes: Iterable[Outcome]) -> None:
-        """Write `outcomes`, all or none. Raises InputError when the disk is full."""
+    def record(self, results: Iterable[PointResult]) -> None:
+        """Write `results`, all or none. Raises InputError when the disk is full."""
         columns = ", ".join(f"{quoted(name)} = ?" for name in ("status", "error", *METRICS))
         slots = ", ".join("?" * (1 + len(STAGES)))
         try:
             self._connection.execute("BEGIN")
-            for outcome in outcomes:
-                values = [outcome.metrics.get(name) for name in METRICS]
-                row = (outcome.status, outcome.error, *values, outcome.number)
+            for result in results:
+                values = [result.metrics.get(name) for name in METRICS]
+                row = (result.status, result.error, *values, result.number)
                 self._connection.execute(f"UPDATE points SET {columns} WHERE number = ?", row)
-                seconds = (outcome.number, *(outcome.seconds.get(stage, 0.0) for stage in STAGES))
+                seconds = (result.number, *(result.seconds.get(stage, 0.0) for stage in STAGES))
                 self._connection.execute(f"INSERT OR REPLACE INTO timing VALUES ({slots})", seconds)
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            raise self._told(error) from None
+            raise self._input_error(error) from None
 
     def _open(self, points: Points, version: str, resume: bool) -> None:
         identity = identity_of(points, version)
@@ -88,11 +88,11 @@ class Store:
                 f"output {self._folder} holds a sweep ({count - left:,} of {count:,} points run): "
                 "add --resume to run the rest, or name another folder"
             )
-        found = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
+        stored = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
         for what in identity:
-            if found[what] != identity[what]:
+            if stored[what] != identity[what]:
                 raise InputError(
-                    f"output {self._folder} holds a sweep of another {what} ({found[what]}, now {identity[what]}): "
+                    f"output {self._folder} holds a sweep of another {what} ({stored[what]}, now {identity[what]}): "
                     "resume with what it was started with, or name another folder"
                 )
 
@@ -113,7 +113,7 @@ class Store:
         connection.executemany(f"INSERT INTO points ({names}) VALUES ({slots})", _rows(points, version))
         connection.execute("COMMIT")
 
-    def _told(self, error: sqlite3.DatabaseError) -> InputError:
+    def _input_error(self, error: sqlite3.DatabaseError) -> InputError:
         return InputError(
             f"output {self._folder}: {error}; what was written before is kept, and --resume runs the rest"
         )
