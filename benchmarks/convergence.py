@@ -18,7 +18,7 @@ from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Regime, noise_scale
 from simulator.convergence.noise_scale import fitted, over_training
 from simulator.units import format_time
-from traces.convergence.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 MODEL, TARGET, CUT = "vgg_digits", 0.97, "hypergraph's cut"
 PAGE = STORED.with_suffix(".md")
@@ -174,15 +174,15 @@ def verdict(best: Sequence[Best]) -> str:
     )
 
 
-def grouped(done: Demonstration) -> list[list[Shown]]:
+def grouped(done: Demonstration) -> list[list[DemonstratedPlan]]:
     """The trainings of one plan in one network, all seeds together."""
-    found: dict[tuple[int, str], list[Shown]] = {}
+    found: dict[tuple[int, str], list[DemonstratedPlan]] = {}
     for one in done.shown:
         found.setdefault((one.network.mbit, one.strategy), []).append(one)
     return list(found.values())
 
 
-def _shown_row(done: Demonstration, group: Sequence[Shown]) -> tuple[str, ...]:
+def _shown_row(done: Demonstration, group: Sequence[DemonstratedPlan]) -> tuple[str, ...]:
     one = group[0]
     step_s = statistics.median(each.step_s for each in group)
     expected = [samples / one.batch_size * one.predicted_step_s for samples in one.predicted_samples]
@@ -199,17 +199,17 @@ def _shown_row(done: Demonstration, group: Sequence[Shown]) -> tuple[str, ...]:
     )
 
 
-def _seconds(done: Demonstration, group: Sequence[Shown]) -> float:
+def _seconds(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
     return statistics.median(one.seconds_to(done.target) for one in group)
 
 
-def _error(done: Demonstration, group: Sequence[Shown]) -> float:
+def _error(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
     """Signed relative error of the predicted time to the target."""
     one = group[0]
     return one.predicted_samples[0] / one.batch_size * one.predicted_step_s / _seconds(done, group) - 1
 
 
-def _step_error(group: Sequence[Shown]) -> float:
+def _step_error(group: Sequence[DemonstratedPlan]) -> float:
     return group[0].predicted_step_s / statistics.median(one.step_s for one in group) - 1
 
 

@@ -14,7 +14,7 @@ from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
 from simulator.convergence.curves import Curves, Method, Regime, course, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
-from traces.convergence.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 
 def samples(curves: Curves, target: float, path: Path) -> None:
@@ -55,7 +55,7 @@ def demonstration(done: Demonstration, curves: Curves, path: Path) -> None:
     _save(figure, axes, path)
 
 
-def _shown(axis: Any, group: Sequence[Shown], curves: Curves, target: float, colour: str) -> None:
+def _shown(axis: Any, group: Sequence[DemonstratedPlan], curves: Curves, target: float, colour: str) -> None:
     one = group[0]
     for each in group:
         ends = np.cumsum(each.training.steps_s)

@@ -25,9 +25,9 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import converge, trial
-from traces.convergence.demonstration import Demonstration, Shown, conditions, shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration, conditions, demonstrate_plan
 from traces.convergence.stale_training import Recipe
-from traces.results.validation_cases import Network
+from traces.results.validation_cases import LabNetwork
 from traces.zoo.networks import load
 
 MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 64
@@ -73,22 +73,22 @@ def trials(folder: Path) -> Curves:
     return read_curves(path)
 
 
-def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> Shown:
+def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> DemonstratedPlan:
     """One training and its prediction, read if it is stored."""
-    network = Network(ranks=2, mbit=mbit, servers=1 if "server" in name else 0)
+    network = LabNetwork(ranks=2, mbit=mbit, servers=1 if "server" in name else 0)
     path = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{mbit}-{alone.seed}.json"
     samples = curves.samples_to(TARGET, Regime(batch_size=BATCH_SIZE)).interval
     if not path.exists():
         profile, cluster = conditions(folder, MODEL, BATCH_SIZE, network)
         plan = planned(name, profile, cluster)
-        done = shown(
+        done = demonstrate_plan(
             profile, plan, name, network, dataset="digits", alone=alone, every=512,
             predicted_step_s=step_seconds(profile, cluster, plan),
             predicted_samples=(samples.median, samples.low, samples.high),
         )  # fmt: skip
         files.write_text_atomic(path, files.to_json(done))
     expected = (samples.median, samples.low, samples.high)
-    found = replace(files.read_json(path, Shown), predicted_samples=expected)
+    found = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
     predicted_s = found.predicted_samples[0] / BATCH_SIZE * found.predicted_step_s
     print(
         f"{path.stem}: step {found.step_s * 1e3:.1f} ms, predicted {found.predicted_step_s * 1e3:.1f}; to the target "

@@ -57,26 +57,26 @@ def pauses(lines: list[dict[str, Any]]) -> Iterator[tuple[int, int, float]]:
             yield last["world"], first["world"], max(read_s) - last["at_s"]
 
 
-def train(folder: Path) -> None:
+def train_worker(folder: Path) -> None:
     """What each process that an agent starts does."""
     import torch.distributed as dist
 
     from simulator.lowering.shard_regions import split
-    from traces.elastic.elastic_worker import Trainee, Training, read_state, write_state
+    from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, write_state
 
-    trainee = Trainee(Training(model="vgg_small", batch_size=64))
+    worker = ElasticWorker(TrainingJob(model="vgg_small", batch_size=64))
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    shares = [last - first for first, last in split(trainee.training.batch_size, world)]
-    trainee.adopt(dist.group.WORLD, rank, shares)
+    shares = [last - first for first, last in split(worker.training.batch_size, world)]
+    worker.adopt(dist.group.WORLD, rank, shares)
     if (folder / "checkpoint").exists():
-        read_state(folder / "checkpoint", trainee.state)
+        read_state(folder / "checkpoint", worker.state)
     with open(folder / f"{os.getpid()}.log", "w", buffering=1) as log:
         _note(log, "read", rank, world)
         while True:
-            trainee.step()
+            worker.step()
             if rank == 0:
-                write_state(folder / "writing", trainee.state)
+                write_state(folder / "writing", worker.state)
                 (folder / "writing").rename(folder / "checkpoint")
             _note(log, "step", rank, world)
 
@@ -120,4 +120,4 @@ def _await(folder: Path, world: int) -> None:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
+    train_worker(Path(sys.argv[1])) if len(sys.argv) > 1 else main()

@@ -15,12 +15,12 @@ from simulator.cluster import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch
-from traces.elastic.elastic_worker import Trainee, Training, read_state, samples_of, write_state
-from traces.elastic.membership_changes import Switch, switch_of
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, samples_of, write_state
+from traces.elastic.membership_changes import MembershipChange, switch_of
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.elastic.rehearsal import Rehearsal, predicted, rehearsal, table
 
-TRAINING = Training(model="vgg_small", batch_size=16, samples=80)
+TRAINING = TrainingJob(model="vgg_small", batch_size=16, samples=80)
 CLUSTER = flat_switch(4, Wire(bandwidth_bytes_per_s=125e6))
 OVERHEADS = Overheads(
     stop_s=0.1,
@@ -44,7 +44,7 @@ def test_every_epoch_has_every_sample_once() -> None:
 
 def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
     """Written after two steps and read elsewhere, the third step is the same."""
-    first, second = Trainee(TRAINING), Trainee(TRAINING)
+    first, second = ElasticWorker(TRAINING), ElasticWorker(TRAINING)
     before = [first.step()[0] for _ in range(2)]
     write_state(tmp_path / "state", first.state)
     read_state(tmp_path / "state", second.state)
@@ -55,7 +55,7 @@ def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
 
 def test_members_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
     """1 -> 2 devices while training, then the second is killed: over loopback, each sample once."""
-    with Crew(TRAINING) as crew:
+    with ElasticProcessGroup(TRAINING) as crew:
         crew.start((0,))
         crew.await_steps(3)
         crew.expand((0, 1), "live", [(0, 1)])
@@ -101,7 +101,7 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
 def test_predictions_stand_beside_what_happened() -> None:
     """Parameters and momentum of 2.3 million numbers at 1 Gbit/s, two rounds for 1 -> 4."""
     pricing = Reconfiguration(profile=read_profile("vgg_small"), cluster=CLUSTER, overheads=OVERHEADS)
-    switch = Switch(
+    switch = MembershipChange(
         policy="live", before=1, after=4, parts_s={"leave groups": 0.1, "groups": 0.3, "move": 0.2},
         beside_s=2.0, slowed_s=0.0, first_s=0.0, step_s=0.2,
     )  # fmt: skip

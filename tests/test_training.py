@@ -21,10 +21,10 @@ from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
-from traces.convergence.demonstration import Shown
-from traces.convergence.plan_training import Training, train
+from traces.convergence.demonstration import DemonstratedPlan
+from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.convergence.stale_training import MOMENTUM, Recipe
-from traces.results.validation_cases import Network
+from traces.results.validation_cases import LabNetwork
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
@@ -98,7 +98,7 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     profile, cluster = profile_of(NETWORK, 64, "float32"), switched([1.0] * 2)
     profile = replace(profile, model="vgg_digits")
     plan = partitioners.load("data")(profile, cluster, batch_size=64)
-    found = train(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
+    found = train_plan(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
     assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
     assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]
     for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
@@ -107,14 +107,14 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
 
 def test_the_time_to_a_target_is_the_sum_of_the_steps_until_it_was_there() -> None:
     one = Trial(regime=Regime(batch_size=10), learning_rate=0.1, seed=0, points=((0, 0.1), (20, 0.5), (40, 0.9)))
-    shown = Shown(
+    shown = DemonstratedPlan(
         strategy="data",
-        network=Network(ranks=2, mbit=100),
+        network=LabNetwork(ranks=2, mbit=100),
         batch_size=10,
         predicted_step_s=1.0,
         predicted_samples=(30.0, 20.0, 40.0),
         alone=one,
-        training=Training(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
+        training=PlanTraining(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
         load=0.0,
         date="",
     )

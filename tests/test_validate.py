@@ -23,7 +23,7 @@ from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
 from traces.results import validation_cases
-from traces.results.validations import Outcome, Round, summarised
+from traces.results.validations import Round, ValidatedRun, summarised
 from traces.runs.torch_runtimes.measured_steps import combined
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
@@ -33,14 +33,14 @@ from traces.zoo.networks import load
 
 REASON = namespaces.available()
 CASE = validation_cases.Case(
-    model="vgg_small", network=validation_cases.Network(ranks=2, mbit=200), strategy="data", via="ddp"
+    model="vgg_small", network=validation_cases.LabNetwork(ranks=2, mbit=200), strategy="data", via="ddp"
 )
 
 
-def outcome(error: float, mbit: int = 200) -> Outcome:
+def outcome(error: float, mbit: int = 200) -> ValidatedRun:
     """A run of 100 ms, the median of three rounds, that was predicted with this error."""
-    return Outcome(
-        case=replace(CASE, network=validation_cases.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
+    return ValidatedRun(
+        case=replace(CASE, network=validation_cases.LabNetwork(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
         predicted_bytes=1000.0, predicted_memory_bytes=5e6, rounds=tuple(made(s) for s in (0.09, 0.1, 0.12)),
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_the_local_suite_has_what_it_promises() -> None:
 
 
 def test_ranks_on_one_core_share_it() -> None:
-    cluster = validation_cases.Network(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
+    cluster = validation_cases.LabNetwork(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
     assert [device.host for device in cluster.devices] == ["core0", "core1", "core0", "core1"]
     assert cluster.host_cores == {"core0": 1.0, "core1": 1.0}
     assert cluster.bandwidth_bytes_per_s(0, 1) == 125e6
@@ -114,7 +114,7 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
 @pytest.mark.parametrize("schedule", ["gpipe", "interleaved"])
 def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str) -> None:
     profile = files.read_profile(model)
-    cluster = validation_cases.Network(ranks=2, mbit=1000).cluster([0, 1])
+    cluster = validation_cases.LabNetwork(ranks=2, mbit=1000).cluster([0, 1])
     plan = pipeline.partition(profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
     trained = Trained(load(model).build()).eval()
     names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]

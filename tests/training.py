@@ -25,7 +25,7 @@ from traces.runs.executor.execute import (
     whole_parameters,
 )
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.worker import Step, Worker
+from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 
 CLUSTER = switched([1.0] * 3)
@@ -39,11 +39,11 @@ def script_of(plan: Plan, cluster: Cluster = CLUSTER, network: Network = MIXED) 
     )
 
 
-def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], list[Sequence[Step]]]:
+def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], list[Sequence[RankStep]]]:
     """Loss of each step, parameters at the end, and what each rank saw."""
     batch = random_batch(script)
 
-    def work(worker: Worker) -> tuple[list[Step], dict[tuple[int, int], dict[str, Tensor]]]:
+    def work(worker: Worker) -> tuple[list[RankStep], dict[tuple[int, int], dict[str, Tensor]]]:
         seen = [worker.step(*batch) for _ in range(steps)]
         return seen, {key: dict(slot) for key, slot in worker.shards.parameters.items()}
 

@@ -16,12 +16,12 @@ from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time
 from traces.results.timeline_comparison import Comparison, Difference
-from traces.results.validations import Outcome, summarised
+from traces.results.validations import ValidatedRun, summarised
 
 _WORST = 5
 
 
-def kpis(found: Sequence[Outcome]) -> list[Kpi]:
+def kpis(found: Sequence[ValidatedRun]) -> list[Kpi]:
     """Runs, mean absolute error, bias, how many are close, the worst, the volume."""
     summary = summarised(found)
     close = sum(abs(one.error) <= CLOSE for one in found)
@@ -42,7 +42,7 @@ def machine(stored: Stored) -> str:
     return f"Made on {found.machine}, {found.cores} cores, with {software}."
 
 
-def rows(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+def rows(found: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
     """The table's rows, worst first."""
     return [
         {
@@ -61,7 +61,7 @@ def rows(found: Sequence[Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-def details(stored: Stored, one: Outcome) -> Any:
+def details(stored: Stored, one: ValidatedRun) -> Any:
     """Everything that is known of one run."""
     body = dmc.SimpleGrid(
         [facts(_setting(one)), facts(_numbers(one)), _tasks(stored, one)],
@@ -71,7 +71,7 @@ def details(stored: Stored, one: Outcome) -> Any:
     return card("validate-run-card", f"{one.case.name}: {one.error:+.1%}", [body], formats=())
 
 
-def _setting(one: Outcome) -> dict[str, str]:
+def _setting(one: ValidatedRun) -> dict[str, str]:
     case = one.case
     tiers = "" if case.network.trunk_mbit is None else f", trunks of {case.network.trunk_mbit} Mbit/s"
     servers = f", {case.network.servers} parameter servers" if case.network.servers else ""
@@ -89,7 +89,7 @@ def _setting(one: Outcome) -> dict[str, str]:
     }
 
 
-def _numbers(one: Outcome) -> dict[str, str]:
+def _numbers(one: ValidatedRun) -> dict[str, str]:
     rounds = f"{len(one.rounds)} rounds of {one.rounds[0].steps} steps"
     measured = one.actual_memory_bytes
     return {
@@ -106,11 +106,11 @@ def _numbers(one: Outcome) -> dict[str, str]:
     }
 
 
-def _direction(one: Outcome) -> str:
+def _direction(one: ValidatedRun) -> str:
     return "short" if one.error < 0 else "long"
 
 
-def _tasks(stored: Stored, one: Outcome) -> Any:
+def _tasks(stored: Stored, one: ValidatedRun) -> Any:
     """The tasks that made the difference, where they are known."""
     try:
         found = stored.explained(one)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
     from simulator.workload import Profile
     from traces.results.validation_cases import Case
-    from traces.results.validations import Outcome
+    from traces.results.validations import ValidatedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     return partition(profile, cluster, batch_size=case.batch_size, synchronisation=synchronisation, **case.options)
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
+def _print(outcomes: Sequence[ValidatedRun]) -> None:
     from simulator.cli._printing import new_console, new_table
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
@@ -90,7 +90,7 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     new_console().print(table)
 
 
-def row(found: Outcome) -> tuple[str, ...]:
+def row(found: ValidatedRun) -> tuple[str, ...]:
     """An outcome in words, one for each column of the table."""
     measured = found.actual_memory_bytes
     return (

@@ -39,7 +39,7 @@ COLUMNS, OPTIONAL = ("profile", "devices", "batch_size", "step_s"), ("sync", "ov
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredStep:
     """One measured data-parallel step; batch_size is of all devices together."""
 
     profile: Profile
@@ -65,7 +65,7 @@ class Fit:
     steps_s: tuple[float, ...]
 
 
-def fit(measured: Sequence[Measured], source: str, tier: str) -> Fit:
+def fit(measured: Sequence[MeasuredStep], source: str, tier: str) -> Fit:
     """Fit the efficiency of `tier` of the cluster `source`. Raises InputError when a step has no such efficiency."""
     alone = tuple(fit_one(step, source, tier) for step in measured)
 
@@ -77,7 +77,7 @@ def fit(measured: Sequence[Measured], source: str, tier: str) -> Fit:
     return Fit(efficiency=best, alone=alone, steps_s=steps_s)
 
 
-def fit_one(measured: Measured, source: str, tier: str) -> float:
+def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
     """The efficiency with which the simulated step lasts as long as the measured one, to 1e-9."""
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
@@ -105,7 +105,7 @@ def _minimum(error: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def read_measured(path: str | Path) -> list[Measured]:
+def read_measured(path: str | Path) -> list[MeasuredStep]:
     """The steps in a CSV file. Raises InputError that names the line, or OSError."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
@@ -122,7 +122,7 @@ def read_measured(path: str | Path) -> list[Measured]:
     return found
 
 
-def _measured(row: dict[str, str], where: str) -> Measured:
+def _measured(row: dict[str, str], where: str) -> MeasuredStep:
     try:
         devices, batch_size, step_s = int(row["devices"]), int(row["batch_size"]), float(row["step_s"])
     except (TypeError, ValueError):
@@ -134,7 +134,7 @@ def _measured(row: dict[str, str], where: str) -> Measured:
         raise InputError(f"{where}: overlap is {overlap!r}: it is yes or no")
     chosen = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
     profile = files.read_profile(row["profile"].strip())
-    return Measured(profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=chosen)
+    return MeasuredStep(profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=chosen)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -160,7 +160,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _calibrated(args: argparse.Namespace, measured: Sequence[Measured], found: Fit) -> Cluster:
+def _calibrated(args: argparse.Namespace, measured: Sequence[MeasuredStep], found: Fit) -> Cluster:
     """The cluster with as many devices as the largest measured step had."""
     cluster = read_cluster(args.cluster, devices=max(step.devices for step in measured))
     steps = "one measured step" if len(measured) == 1 else f"{len(measured)} measured steps"

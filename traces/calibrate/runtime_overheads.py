@@ -29,7 +29,7 @@ from traces.runs.executor.transport import Mailroom, Threads
 from traces.runs.executor.worker import Worker
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 MICROBATCHES = 4
@@ -42,7 +42,7 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
     """
     network, place = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
-    watch = Watch(0, names)
+    watch = TaskObserver(0, names)
     with machine_settings.settings(1, profile.dtype, 0, place):
         parts = cut(trace(Trained(network.build())), [names], watch)
         loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)

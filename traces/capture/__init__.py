@@ -17,7 +17,7 @@ timed_passes        whole training steps, run layer by layer and timed in place
 
 from traces.capture.command import FRACTIONS, capture, main, summary
 from traces.capture.device_clocks import Clock, clock_of
-from traces.capture.fx_steps import Loss, Step, Trained, by_stage, tensors, trace
+from traces.capture.fx_steps import Loss, TracedStep, Trained, by_stage, tensors, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.measurement_rounds import Rounds, draw, median, spread, trained_on
 from traces.capture.median_profile import median_profile
@@ -30,7 +30,7 @@ __all__ = [
     "Clock",
     "Loss",
     "Rounds",
-    "Step",
+    "TracedStep",
     "Trained",
     "by_stage",
     "capture",

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from simulator.workload import Geometry
-from traces.capture.fx_steps import Step, Value, channel_axis, ready
+from traces.capture.fx_steps import TracedStep, Value, channel_axis, ready
 from traces.zoo.blocks import Attention, Positions, Tokens
 
 
 def narrow(
-    step: Step, geometry: Geometry, environment: Mapping[fx.Node, Any], fraction: Fraction, output: Any
+    step: TracedStep, geometry: Geometry, environment: Mapping[fx.Node, Any], fraction: Fraction, output: Any
 ) -> Narrowed | None:
     """The step with `fraction` of its output channels; None where channels do not divide or the layer has no such form.
 
@@ -41,7 +41,7 @@ def narrow(
 class Narrowed:
     """A step that makes a fraction of the channels; `slices` says whether it also reads only that fraction."""
 
-    step: Step
+    step: TracedStep
     fraction: Fraction
     slices: bool
 
@@ -69,7 +69,7 @@ def _part(channels: int, fraction: Fraction) -> int:
     return int(part)
 
 
-def _narrow_call(step: Step, geometry: Geometry, fraction: Fraction) -> tuple[Any, bool]:
+def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tuple[Any, bool]:
     """The narrow layer, and whether its inputs are sliced as well."""
     module = step.module
     place: dict[str, Any] = {}

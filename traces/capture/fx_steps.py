@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate, map_arg
 from simulator.errors import InputError
 
 
-def trace(trained: Trained) -> list[Step]:
+def trace(trained: Trained) -> list[TracedStep]:
     """The steps of a model and its loss, in execution order. Raises InputError when fx cannot follow it."""
     try:
         graph = _Tracer().trace(trained)
@@ -35,14 +35,14 @@ def trace(trained: Trained) -> list[Step]:
         if node.op in ("placeholder", "output"):
             continue
         dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
-        steps.append(Step(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
+        steps.append(TracedStep(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
     return steps
 
 
-def by_stage(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[list[Step]]:
+def by_stage(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]]) -> list[list[TracedStep]]:
     """The steps of each stage; those that are no layer stay with the one before."""
     stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    found: list[list[Step]] = [[] for _ in stages]
+    found: list[list[TracedStep]] = [[] for _ in stages]
     current = 0
     for step in steps:
         current = stage_of.get(step.name, current)
@@ -56,7 +56,7 @@ def channel_axis(tensor: Tensor) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TracedStep:
     """One node of the traced graph; `dies` are the nodes whose values nobody reads after it."""
 
     node: fx.Node
@@ -96,7 +96,7 @@ class Ready:
     parameters: list[nn.Parameter] = field(default_factory=list)
 
 
-def alias(step: Step, environment: Mapping[fx.Node, Any]) -> Any:
+def alias(step: TracedStep, environment: Mapping[fx.Node, Any]) -> Any:
     """The value of a step that is a constant or picks one output of a step with several; None for other steps."""
     if step.node.op == "get_attr":
         return step.call()
@@ -107,7 +107,7 @@ def alias(step: Step, environment: Mapping[fx.Node, Any]) -> Any:
     return None
 
 
-def aside(step: Step, environment: Environment) -> Any:
+def aside(step: TracedStep, environment: Environment) -> Any:
     """The value of a step that is no layer: an alias, or a number such as a size."""
     value = alias(step, environment)
     if value is None:
@@ -117,13 +117,15 @@ def aside(step: Step, environment: Environment) -> Any:
     return value
 
 
-def release(step: Step, environment: Environment) -> None:
+def release(step: TracedStep, environment: Environment) -> None:
     """Drop the values that nobody reads after `step`."""
     for node in step.dies:
         environment.pop(node, None)
 
 
-def ready(step: Step, environment: Mapping[fx.Node, Any], change: Callable[[Value], Value] | None = None) -> Ready:
+def ready(
+    step: TracedStep, environment: Mapping[fx.Node, Any], change: Callable[[Value], Value] | None = None
+) -> Ready:
     """The step's arguments as tensors; `change` is applied to each Value first.
 
     A boundary shares its storage with the value but is no leaf, so that in-place layers may overwrite it.

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
-from traces.capture.fx_steps import Step, channel_axis, tensors
+from traces.capture.fx_steps import TracedStep, channel_axis, tensors
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 
 Pair = tuple[int, int]
@@ -36,7 +36,7 @@ _POOL_ARGUMENTS = {
 }
 
 
-def describe(step: Step, args: Any, kwargs: Mapping[str, Any], result: Any) -> tuple[str, Geometry]:
+def describe(step: TracedStep, args: Any, kwargs: Mapping[str, Any], result: Any) -> tuple[str, Geometry]:
     """The kind and geometry of a step, from the arguments that it was called with and what it returned."""
     given, output = list(tensors((args, kwargs))), next(tensors(result))
     module = step.module

@@ -15,12 +15,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simulator.workload import Geometry
 from traces.capture.channel_fractions import Narrowed, narrow
-from traces.capture.fx_steps import Environment, Step, Value, alias, channel_axis, outputs, ready, release, tensors
+from traces.capture.fx_steps import (
+    Environment,
+    TracedStep,
+    Value,
+    alias,
+    channel_axis,
+    outputs,
+    ready,
+    release,
+    tensors,
+)
 from traces.capture.layer_geometry import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SurveyedLayer:
     """One layer. Bytes and flops are for the whole batch; flops count two per multiply-add of matrix products,
     convolutions and attention, and nothing else."""
 
@@ -37,13 +47,13 @@ class Found:
 
 
 def survey(
-    steps: Sequence[Step], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
-) -> tuple[list[Found], dict[fx.Node, int]]:
+    steps: Sequence[TracedStep], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
+) -> tuple[list[SurveyedLayer], dict[fx.Node, int]]:
     """The layers, and which node is which layer, found by running the steps once over `data`.
 
     `persistent` are the parameters and buffers of the model, whose storage no layer saves.
     """
-    found: list[Found] = []
+    found: list[SurveyedLayer] = []
     layer_of: dict[fx.Node, int] = {}
     environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
     saved, owned = _SavedStorage(persistent), set[nn.Parameter]()
@@ -59,7 +69,7 @@ def survey(
                 owned |= parameters
                 layer_of[step.node] = len(found)
                 found.append(
-                    Found(
+                    SurveyedLayer(
                         name=step.name,
                         kind=kind,
                         inputs=_producers(step, environment, found),
@@ -87,7 +97,7 @@ def shape_of(tensor: Tensor) -> tuple[int, int, int]:
     return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
 
 
-def _producers(step: Step, environment: Environment, found: Sequence[Found]) -> tuple[str, ...]:
+def _producers(step: TracedStep, environment: Environment, found: Sequence[SurveyedLayer]) -> tuple[str, ...]:
     """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
     read: dict[str, None] = {}
 
@@ -101,7 +111,7 @@ def _producers(step: Step, environment: Environment, found: Sequence[Found]) -> 
 
 
 def _narrowed(
-    step: Step, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
+    step: TracedStep, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
 ) -> dict[Fraction, Narrowed]:
     made = {fraction: narrow(step, geometry, environment, fraction, result) for fraction in fractions}
     return {fraction: layer for fraction, layer in made.items() if layer is not None}

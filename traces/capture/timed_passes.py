@@ -25,7 +25,7 @@ from torch.optim.sgd import sgd
 
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import Clock
-from traces.capture.fx_steps import Environment, Ready, Step, Value, aside, outputs, ready, release
+from traces.capture.fx_steps import Environment, Ready, TracedStep, Value, aside, outputs, ready, release
 
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9
@@ -36,10 +36,10 @@ Gradients = dict[nn.Parameter, tuple[int, Tensor]]
 """Each parameter's gradient, and the first layer that uses the parameter."""
 
 
-class Passes:
+class TimedPasses:
     """Runs the steps of one network; `layer_of` says which of them are layers, the others compute sizes."""
 
-    def __init__(self, steps: Sequence[Step], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
+    def __init__(self, steps: Sequence[TracedStep], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
         self._steps, self._layer_of, self._clock = steps, layer_of, clock
         self._momenta: dict[nn.Parameter, Tensor] = {}
 
@@ -70,8 +70,8 @@ class Passes:
     ) -> Gradients:
         variants = variants or {}
         environment: Environment = {self._steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
-        runs: dict[int, _Run] = {}
-        narrow: dict[int, _Run] = {}
+        runs: dict[int, _ForwardRecord] = {}
+        narrow: dict[int, _ForwardRecord] = {}
         value: Any = None
         for count, step in enumerate(self._steps):
             self._lead(count)
@@ -89,8 +89,8 @@ class Passes:
 
     def _backward(
         self,
-        runs: dict[int, _Run],
-        narrow: dict[int, _Run],
+        runs: dict[int, _ForwardRecord],
+        narrow: dict[int, _ForwardRecord],
         received: _Received,
         marks: _Marks | None,
         variants: Mapping[int, Narrowed],
@@ -169,7 +169,7 @@ class _Marks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _ForwardRecord:
     """What backward needs of a layer that ran forward."""
 
     outputs: list[tuple[int, Any]]
@@ -178,7 +178,9 @@ class _Run:
     parameters: list[nn.Parameter]
 
 
-def _run(step: Step, given: Ready, layer: int, environment: Environment, marks: _Marks | None) -> tuple[_Run, Any]:
+def _run(
+    step: TracedStep, given: Ready, layer: int, environment: Environment, marks: _Marks | None
+) -> tuple[_ForwardRecord, Any]:
     """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
     start = marks.clock.mark() if marks else None
     result = step.call(*given.args, **given.kwargs)
@@ -187,10 +189,12 @@ def _run(step: Step, given: Ready, layer: int, environment: Environment, marks: 
     if marks:
         marks.note("forward_s", layer, start)
     value, edges = outputs(result, layer)
-    return _Run(outputs=edges, inputs=given.edges, origins=given.origins, parameters=given.parameters), value
+    return _ForwardRecord(outputs=edges, inputs=given.edges, origins=given.origins, parameters=given.parameters), value
 
 
-def _differentiate(run: _Run, gradients: _Slopes, layer: int, marks: _Marks | None) -> list[tuple[Tensor | None, bool]]:
+def _differentiate(
+    run: _ForwardRecord, gradients: _Slopes, layer: int, marks: _Marks | None
+) -> list[tuple[Tensor | None, bool]]:
     """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
     targets = [*run.inputs, *run.parameters]
     if not targets or not gradients:
@@ -210,7 +214,7 @@ def _differentiate(run: _Run, gradients: _Slopes, layer: int, marks: _Marks | No
 
 
 def _deliver(
-    run: _Run, found: list[tuple[Tensor | None, bool]], layer: int, received: _Received, gradients: Gradients
+    run: _ForwardRecord, found: list[tuple[Tensor | None, bool]], layer: int, received: _Received, gradients: Gradients
 ) -> None:
     """Hand gradients of inputs to the layers that made them, and add those of a shared parameter."""
     for (producer, position), (gradient, alone) in zip(run.origins, found, strict=False):

@@ -16,7 +16,7 @@ from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
 from traces.capture import machine_settings
 from traces.convergence import datasets
-from traces.convergence.stale_training import MOMENTUM, Recipe, noises, train
+from traces.convergence.stale_training import MOMENTUM, Recipe, noises, train_stale
 from traces.zoo.networks import load
 
 LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
@@ -93,8 +93,8 @@ def tuned(recipe: Recipe, regime: Regime, near: float) -> float:
 
 
 def trial(recipe: Recipe, regime: Regime, learning_rate: float, seed: int, most_samples: int | None = None) -> Trial:
-    """One training, as far as `train` goes."""
-    found = train(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
+    """One training, as far as `train_stale` goes."""
+    found = train_stale(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
     points = tuple((seen, accuracy) for seen, accuracy, _ in found)
     momentum = MOMENTUM[regime.method]
     return Trial(regime=regime, learning_rate=learning_rate, momentum=momentum, seed=seed, points=points)

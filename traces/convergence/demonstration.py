@@ -27,11 +27,11 @@ from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.capture.command import capture
-from traces.convergence.plan_training import Training, train
+from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.validation_cases import Network, pinning
+from traces.results.validation_cases import LabNetwork, pinning
 from traces.validation.validate import CALIBRATED_BYTES
 
 MARGIN = 2
@@ -39,7 +39,7 @@ MARGIN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class DemonstratedPlan:
     """A plan's training. predicted_step_s, predicted_samples: from profile, calibration and curves alone.
 
     alone: the same seed in one process. load: of the machine as the run began, in processes.
@@ -48,12 +48,12 @@ class Shown:
     __pydantic_config__ = {"extra": "forbid"}
 
     strategy: str
-    network: Network
+    network: LabNetwork
     batch_size: int
     predicted_step_s: float
     predicted_samples: tuple[float, float, float]
     alone: Trial
-    training: Training
+    training: PlanTraining
     load: float
     date: str
 
@@ -92,10 +92,10 @@ class Demonstration:
     dataset: str
     target: float
     machine: str
-    shown: tuple[Shown, ...]
+    shown: tuple[DemonstratedPlan, ...]
 
 
-def conditions(folder: Path, model: str, batch_size: int, network: Network) -> tuple[Profile, Cluster]:
+def conditions(folder: Path, model: str, batch_size: int, network: LabNetwork) -> tuple[Profile, Cluster]:
     """The profile, and the lab as it was calibrated with the executor's overhead; measured unless `folder` has them."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
@@ -143,29 +143,29 @@ def overhead_rank(rank: Rank, path: str) -> float:
     return task_overhead_s(files.read_profile(path))
 
 
-def shown(
+def demonstrate_plan(
     profile: Profile,
     plan: Plan,
     strategy: str,
-    network: Network,
+    network: LabNetwork,
     *,
     dataset: str,
     alone: Trial,
     every: int,
     predicted_step_s: float,
     predicted_samples: tuple[float, float, float],
-) -> Shown:
+) -> DemonstratedPlan:
     """Train `plan` in a lab of its own, MARGIN longer than the trial `alone`, looking every `every` samples."""
     samples = alone.points[-1][0] + MARGIN * every
     cores = sorted(os.sched_getaffinity(0))[:2]
     nominal, load = network.cluster(cores), os.getloadavg()[0]
     with Lab(nominal) as lab:
-        training = train(
+        training = train_plan(
             profile, nominal, plan, dataset=dataset, like=alone, lab=lab,
             updates=samples // plan.batch_size, every=every // plan.batch_size,
             cores=pinning(len(nominal.devices), cores),
         )  # fmt: skip
-    return Shown(
+    return DemonstratedPlan(
         strategy=strategy,
         network=network,
         batch_size=plan.batch_size,

@@ -35,7 +35,7 @@ Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class PlanTraining:
     """One real training under a plan: seconds of each step, of all with their common starts; accuracy on the way.
 
     A step lasts from the common start of all ranks to the end of its last task. points: (samples, accuracy).
@@ -48,7 +48,7 @@ class Training:
     points: tuple[tuple[int, float], ...]
 
 
-def train(
+def train_plan(
     profile: Profile,
     cluster: Cluster,
     plan: Plan,
@@ -60,7 +60,7 @@ def train(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> Training:
+) -> PlanTraining:
     """Train `updates` steps with the seed, learning rate and momentum of `like`, a trial in one process.
 
     Accuracy is taken every `every` steps. The samples come in the order in which the trial had them. lab and cores: as
@@ -92,7 +92,7 @@ def train(
         accuracy = held.accuracy(_joined(script, model, [rank.get(looked, {}) for rank in ranks]))
         points.append(((looked + 1) * every * plan.batch_size, accuracy))
     steps = zip(*(rank["steps_s"] for rank in found), strict=True)
-    return Training(
+    return PlanTraining(
         steps_s=tuple(max(step) for step in steps),
         wall_s=max(rank["wall_s"] for rank in found),
         points=tuple(points),
@@ -109,7 +109,7 @@ def run_rank(
     updates: int,
     every: int,
 ) -> dict[str, object]:
-    """What each process of `train` does; it leaves the parameters that it held in `folder`."""
+    """What each process of `train_plan` does; it leaves the parameters that it held in `folder`."""
     place = Path(folder)
     profile = files.read_profile(place / "profile.json")
     plan = files.read_plan(place / "plan.json")

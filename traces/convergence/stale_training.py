@@ -53,7 +53,7 @@ class Recipe:
             return self.network.build()
 
 
-def train(
+def train_stale(
     recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int, most_samples: int | None = None
 ) -> Iterator[tuple[int, float, nn.Module]]:
     """Samples trained on, accuracy and the network itself, from before the first update until the target is reached,
@@ -118,7 +118,7 @@ def noises(recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int) -
     """The gradient noise along one training, each time that its accuracy is taken; of samples of another order."""
     batches = recipe.dataset.batches(LOCAL_SIZE, seed + 1)
     found = []
-    for seen, _, model in train(recipe, regime, learning_rate=learning_rate, seed=seed):
+    for seen, _, model in train_stale(recipe, regime, learning_rate=learning_rate, seed=seed):
         local = [_gradient(model, *batch) for batch in islice(batches, LOCAL_BATCHES)]
         squares = [float(one @ one) for one in local]
         whole = torch.stack(local).mean(0)

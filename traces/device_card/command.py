@@ -42,7 +42,7 @@ from traces.device_card import cards
 from traces.device_card.cards import Card
 from traces.device_card.measured_checks import measured
 from traces.device_card.memory_copies import DIRECTIONS, curve
-from traces.device_card.whole_steps import Whole
+from traces.device_card.whole_steps import WholeSteps
 from traces.zoo.networks import Network, load
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception_v3", "vit_b16", "gpt2_small")
@@ -178,7 +178,7 @@ def _largest(suite: Suite, network: Network, dtype: str) -> int:
         while size < suite.largest_batch:
             try:
                 with machine_settings.memory_errors(2 * size, suite.device):
-                    step_s = median(Whole(network, place, machine_settings.number_of(dtype), 2 * size).eager_s(3))
+                    step_s = median(WholeSteps(network, place, machine_settings.number_of(dtype), 2 * size).eager_s(3))
             except InputError:
                 break
             finally:

@@ -13,7 +13,7 @@ from traces.capture import machine_settings
 from traces.capture.measurement_rounds import Rounds, median, spread
 from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
 from traces.device_card.stream_pipeline import SharedPipeline
-from traces.device_card.whole_steps import Whole
+from traces.device_card.whole_steps import WholeSteps
 from traces.zoo.networks import Network
 
 NEEDS_CUDA = "needs a CUDA device"
@@ -37,7 +37,7 @@ def measured(
                 return _channels(check, network, place, dtype, repeats)
             if check.kind == MEMORY and place.type != "cuda":
                 return replace(check, skipped=f"{NEEDS_CUDA}, whose allocator counts")
-            whole = Whole(network, place, dtype, check.batch_size)
+            whole = WholeSteps(network, place, dtype, check.batch_size)
             if check.kind == MEMORY:
                 return replace(check, measured=float(whole.peak_bytes()), repeats=1)
             if check.kind == PIPELINE:
@@ -49,7 +49,7 @@ def measured(
     return _as_graph(found, whole, repeats) if check.kind == STEP else found
 
 
-def _as_graph(check: Check, whole: Whole, repeats: int) -> Check:
+def _as_graph(check: Check, whole: WholeSteps, repeats: int) -> Check:
     if whole.place.type != "cuda":
         return replace(check, no_graph=NEEDS_CUDA)
     try:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from traces.capture.fx_steps import Step, by_stage, trace
-from traces.device_card.whole_steps import Whole
+from traces.capture.fx_steps import TracedStep, by_stage, trace
+from traces.device_card.whole_steps import WholeSteps
 
 
 class SharedPipeline:
@@ -25,7 +25,7 @@ class SharedPipeline:
     stages: the names of each stage's layers, in order.
     """
 
-    def __init__(self, whole: Whole, stages: Sequence[Sequence[str]], microbatches: int) -> None:
+    def __init__(self, whole: WholeSteps, stages: Sequence[Sequence[str]], microbatches: int) -> None:
         self._whole, self._parts = whole, whole.inputs.chunk(microbatches)
         steps = trace(whole.trained)
         self._placeholder = steps[0].node.graph.find_nodes(op="placeholder")[0]
@@ -75,7 +75,7 @@ class _Microbatch:
 class _Stage:
     """Consecutive steps; values from other stages enter as leaves, whose gradients go back."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[TracedStep]) -> None:
         inside = {step.node for step in steps}
         self._steps = steps
         self._reads = dict.fromkeys(n for step in steps for n in step.node.all_input_nodes if n not in inside)

@@ -16,7 +16,7 @@ from traces.zoo.networks import Network
 WARM_UP = 3
 
 
-class Whole:
+class WholeSteps:
     """A network with its optimizer, trained on random data of one batch size."""
 
     def __init__(self, network: Network, place: torch.device, dtype: torch.dtype, batch_size: int) -> None:

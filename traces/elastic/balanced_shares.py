@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
-from traces.elastic.elastic_worker import Training
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import TrainingJob
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.cpu_throttle import Throttle
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
@@ -29,7 +29,7 @@ STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class MeasuredShares:
     """Shares of samples; by device the median seconds of its passes; the median step."""
 
     shares: tuple[int, ...]
@@ -42,25 +42,27 @@ class Outcome:
         return max(self.compute_s) / statistics.mean(self.compute_s)
 
 
-def train(training: Training, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS) -> Outcome:
+def measure_shares(
+    training: TrainingJob, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS
+) -> MeasuredShares:
     """Train with these shares on throttled processes. Raises RunError where none can be throttled."""
     cores = len(os.sched_getaffinity(0)) * FREE / sum(speeds)
     members = tuple(range(len(speeds)))
     with ExitStack() as stack:
         throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]
-        crew = stack.enter_context(Crew(training, throttles=throttles))
+        crew = stack.enter_context(ElasticProcessGroup(training, throttles=throttles))
         crew.start(members, shares=shares)
         crew.await_steps(steps)
         crew.finish()
         found = {member: [line for line in crew.lines(member) if line["what"] == "step"][2:] for member in members}
-    return Outcome(
+    return MeasuredShares(
         shares=tuple(shares),
         compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in found.values()),
         step_s=statistics.median(line["at_s"] - line["began_s"] for line in found[0]),
     )
 
 
-def fitted(first: Outcome, second: Outcome) -> list[Seconds]:
+def fitted(first: MeasuredShares, second: MeasuredShares) -> list[Seconds]:
     """a_i + b_i x through two outcomes."""
     found: list[Seconds] = []
     for x0, x1, t0, t1 in zip(first.shares, second.shares, first.compute_s, second.compute_s, strict=True):
@@ -74,14 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", metavar="NAME", default="resnet_small")
     parser.add_argument("--batch-size", metavar="B", type=int, default=176)
     args = parser.parse_args(argv)
-    training = Training(model=args.model, batch_size=args.batch_size)
+    training = TrainingJob(model=args.model, batch_size=args.batch_size)
     quarter = args.batch_size // 4
-    even = train(training, (quarter,) * 4)
+    even = measure_shares(training, (quarter,) * 4)
     rough = split_by_time(args.batch_size, [_through_zero(even, device) for device in range(4)])
-    first = train(training, rough)
+    first = measure_shares(training, rough)
     seconds = fitted(even, first) if all(a != b for a, b in zip(even.shares, rough, strict=True)) else []
     shares = split_by_time(args.batch_size, seconds) if seconds else rough
-    balanced = train(training, shares)
+    balanced = measure_shares(training, shares)
     bound_s = args.batch_size / sum(
         share / took for share, took in zip(balanced.shares, balanced.compute_s, strict=True)
     )
@@ -93,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _through_zero(one: Outcome, device: int) -> Seconds:
+def _through_zero(one: MeasuredShares, device: int) -> Seconds:
     return lambda count: one.compute_s[device] / one.shares[device] * count
 
 

@@ -27,7 +27,7 @@ from traces.zoo.networks import load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingJob:
     """What is trained: `samples` random images of classes that can be told apart, `batch_size` of them a step."""
 
     model: str
@@ -38,7 +38,7 @@ class Training:
     seed: int = 0
 
 
-def samples_of(training: Training, step: int) -> list[int]:
+def samples_of(training: TrainingJob, step: int) -> list[int]:
     """The numbers of the samples of a step: each epoch is a permutation, of which whole batches are used."""
     per_epoch = training.samples // training.batch_size
     epoch, place = divmod(step, per_epoch)
@@ -47,10 +47,10 @@ def samples_of(training: Training, step: int) -> list[int]:
     return found
 
 
-class Trainee:
+class ElasticWorker:
     """One member's network, and its place in the present group."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingJob) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(training.seed)
         self.training = training
@@ -151,7 +151,7 @@ def read_state(path: Path, state: Tensor) -> None:
     state.copy_(torch.from_numpy(np.fromfile(path, dtype=np.float32)))
 
 
-def _images(training: Training, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _images(training: TrainingJob, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Noise around one picture per class, and the classes."""
     source = torch.Generator().manual_seed(training.seed)
     pictures = torch.randn(10, *shape, generator=source)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traces.elastic.elastic_worker import Trainee
+    from traces.elastic.elastic_worker import ElasticWorker
 
 POLL_S = 0.002
 _PR_SET_PDEATHSIG = 1
@@ -59,9 +59,9 @@ def run(folder: Path, device: int, generation: int, parent: int) -> None:
     with open(folder / f"{device}.log", "a", buffering=1) as file:
         log = _Log(file)
         log.note("launch", generation)
-        from traces.elastic.elastic_worker import Trainee, Training, write_state
+        from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, write_state
 
-        trainee = Trainee(Training(**job["training"]))
+        worker = ElasticWorker(TrainingJob(**job["training"]))
         log.note("framework", generation)
         (folder / f"{device}.{generation}.ready").touch()
         while True:
@@ -69,14 +69,14 @@ def run(folder: Path, device: int, generation: int, parent: int) -> None:
             if device not in told.members:
                 break
             take_turn(-20)
-            _enter(trainee, told, folder, device, generation, log)
+            _enter(worker, told, folder, device, generation, log)
             generation += 1
-            if _train(trainee, told, folder, device, generation, log) and _restarts(folder, generation):
+            if _train(worker, told, folder, device, generation, log) and _restarts(folder, generation):
                 if told.members[0] == device:
-                    write_state(folder / "checkpoint", trainee.state)
+                    write_state(folder / "checkpoint", worker.state)
                     log.note("write checkpoint", generation)
                 break
-            trainee.leave()
+            worker.leave()
             log.note("leave groups", generation)
         log.note("end", generation)
     os._exit(0)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
@@ -109,37 +109,37 @@ def _restarts(folder: Path, generation: int) -> bool:
     return _awaited(folder, generation).source == "checkpoint"
 
 
-def _enter(trainee: Trainee, told: Generation, folder: Path, device: int, generation: int, log: _Log) -> None:
+def _enter(worker: ElasticWorker, told: Generation, folder: Path, device: int, generation: int, log: _Log) -> None:
     """Join the group and come by the state; the log has a line after each part."""
-    trainee.join(folder / f"{generation}.store", told.members.index(device), told.shares, told.timeout_s)
+    worker.join(folder / f"{generation}.store", told.members.index(device), told.shares, told.timeout_s)
     log.note("groups", generation)
     if told.source == "checkpoint":
         from traces.elastic.elastic_worker import read_state
 
-        read_state(folder / "checkpoint", trainee.state)
+        read_state(folder / "checkpoint", worker.state)
         log.note("read checkpoint", generation)
     elif told.source == "move":
-        trainee.spread(told.messages)
+        worker.spread(told.messages)
         log.note("move", generation)
     elif told.source == "agree":
-        trainee.agree()
+        worker.agree()
         log.note("move", generation)
 
 
-def _train(trainee: Trainee, told: Generation, folder: Path, device: int, following: int, log: _Log) -> bool:
+def _train(worker: ElasticWorker, told: Generation, folder: Path, device: int, following: int, log: _Log) -> bool:
     """Steps until the word that generation `following` is there (True), or until a member is gone (False)."""
     leads, path = told.members[0] == device, folder / f"{following}.generation"
     speed = told.speeds[told.members.index(device)]
     while True:
-        own, began_s = trainee.own_samples(), time.monotonic()
+        own, began_s = worker.own_samples(), time.monotonic()
         word = int(leads and path.exists())
         try:
-            loss, heard = trainee.step(word, speed)
+            loss, heard = worker.step(word, speed)
         except RuntimeError:
             log.note("detect", following)
             return False
-        number = trainee.step_number - 1
-        took_s = {"began_s": began_s, "compute_s": trainee.compute_s}
+        number = worker.step_number - 1
+        took_s = {"began_s": began_s, "compute_s": worker.compute_s}
         log.note("step", following - 1, step=number, loss=loss, samples=own, **took_s)
         if heard:
             return True

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
 from simulator.errors import RunError
-from traces.elastic.process_group import Crew
+from traces.elastic.process_group import ElasticProcessGroup
 
 PARTS = {
     "live": (LEAVE, GROUPS, MOVE),
@@ -26,7 +26,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class MembershipChange:
     """A change of members as it went.
 
     parts_s: of the pause. beside_s: from the order to the last joiner's readiness. slowed_s: by how much steps beside
@@ -53,7 +53,7 @@ class Switch:
         return self.pause_s + self.slowed_s + self.first_s
 
 
-def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
+def switch_of(crew: ElasticProcessGroup, generation: int, policy: str) -> MembershipChange:
     """How the crew came to `generation`. Raises RunError when the logs do not show it."""
     logs = {int(path.stem): crew.lines(int(path.stem)) for path in crew.folder.glob("*.log")}
     marks = {(what, number): at_s for what, number, at_s in crew.marks}
@@ -71,7 +71,7 @@ def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
     order_s = marks.get(("order", generation), ended_s)
     ready_s = _end_s(logs, marks, FRAMEWORK, generation) if policy == "live" else order_s
     steady_s = _steady_s(new)
-    return Switch(
+    return MembershipChange(
         policy=policy,
         before=len(old),
         after=len(new),
@@ -83,7 +83,7 @@ def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
     )
 
 
-def samples_seen(crew: Crew, steps: int) -> dict[int, list[int]]:
+def samples_seen(crew: ElasticProcessGroup, steps: int) -> dict[int, list[int]]:
     """The samples that the members computed in each of the first `steps` steps, sorted."""
     found: dict[int, list[int]] = {step: [] for step in range(steps)}
     for path in crew.folder.glob("*.log"):
@@ -93,7 +93,7 @@ def samples_seen(crew: Crew, steps: int) -> dict[int, list[int]]:
     return {step: sorted(samples) for step, samples in found.items()}
 
 
-def losses(crew: Crew) -> list[float]:
+def losses(crew: ElasticProcessGroup) -> list[float]:
     """The loss of every step, from whoever logged it first. Raises RunError when a step is missing."""
     found: dict[int, float] = {}
     for path in sorted(crew.folder.glob("*.log")):

@@ -1,6 +1,6 @@
 """A crew: processes that train one network together in a lab and whose number changes while they do.
 
-with Crew(training, lab, cores) as crew:
+with ElasticProcessGroup(training, lab, cores) as crew:
     crew.start((0,))
     crew.expand((0, 1), "live")        processes start beside the training, then one pause
     crew.expand((0, 1, 2, 3), "restart")
@@ -27,7 +27,7 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.lowering.shard_regions import split
-from traces.elastic.elastic_worker import Training
+from traces.elastic.elastic_worker import TrainingJob
 from traces.elastic.group_rank import Generation, take_turn
 from traces.lab.cpu_throttle import Throttle
 from traces.lab.namespaces import batch
@@ -40,12 +40,12 @@ WAIT_S = 120.0
 Line = Mapping[str, Any]
 
 
-class Crew:
+class ElasticProcessGroup:
     """The members' processes, and the folder through which they are told what to do."""
 
     def __init__(
         self,
-        training: Training,
+        training: TrainingJob,
         lab: Lab | None = None,
         cores: Sequence[int] = (),
         *,
@@ -68,7 +68,7 @@ class Crew:
         job = {"training": asdict(training), "cores": list(cores)}
         (self.folder / "job.json").write_text(json.dumps(job))
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ElasticProcessGroup:
         take_turn(-20)  # what starts members does not wait behind them
         return self
 

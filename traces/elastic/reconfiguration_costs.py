@@ -28,14 +28,14 @@ from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from simulator.network.catalogue import read_cluster
 from traces.capture import machine_settings
-from traces.elastic.elastic_worker import Training, read_state, write_state
-from traces.elastic.membership_changes import Switch, switch_of
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
+from traces.elastic.membership_changes import MembershipChange, switch_of
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 
 SIZES_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
-TRAINING = Training(model="vgg_small", batch_size=64)
+TRAINING = TrainingJob(model="vgg_small", batch_size=64)
 REPEATS = 5
 
 
@@ -58,10 +58,10 @@ def overheads(cluster: Cluster, lab: Lab | None, cores: Sequence[int]) -> Overhe
     )
 
 
-def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, list[Switch]]:
+def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, list[MembershipChange]]:
     """By number of devices, how a training crew left its group and formed a new one."""
-    found: dict[int, list[Switch]] = {count: [] for count in counts}
-    with Crew(TRAINING, lab, cores) as crew:
+    found: dict[int, list[MembershipChange]] = {count: [] for count in counts}
+    with ElasticProcessGroup(TRAINING, lab, cores) as crew:
         crew.start(tuple(range(counts[-1])))
         order = [count for count in reversed(counts) for _ in range(REPEATS)]
         for count in order:
@@ -79,7 +79,7 @@ def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -
 def _restarts(lab: Lab | None, cores: Sequence[int]) -> Iterator[dict[str, float]]:
     """The parts of restarts of a crew with a process for each core."""
     members = tuple(range(min(len(cores), len(lab.cluster.devices) if lab else len(cores))))
-    with Crew(TRAINING, lab, cores) as crew:
+    with ElasticProcessGroup(TRAINING, lab, cores) as crew:
         crew.start(members)
         for _ in range(REPEATS):
             crew.await_steps(3)
@@ -92,7 +92,7 @@ def _restarts(lab: Lab | None, cores: Sequence[int]) -> Iterator[dict[str, float
 
 def _detections(lab: Lab | None, cores: Sequence[int]) -> Iterator[float]:
     for _ in range(3):
-        with Crew(TRAINING, lab, cores) as crew:
+        with ElasticProcessGroup(TRAINING, lab, cores) as crew:
             crew.start((0, 1))
             crew.await_steps(4)
             crew.kill(1)

@@ -29,11 +29,11 @@ from simulator.network.catalogue import read_cluster
 from simulator.plan import Placement, Plan
 from simulator.units import format_time
 from simulator.workload import Profile
-from traces.elastic.elastic_worker import Trainee, Training, samples_of
-from traces.elastic.membership_changes import Switch, losses, samples_seen, switch_of
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
+from traces.elastic.membership_changes import MembershipChange, losses, samples_seen, switch_of
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.shaped_network import Lab
-from traces.results.validation_cases import Network
+from traces.results.validation_cases import LabNetwork
 
 SERIES = ("live", "restart", "killed", "cut")
 SIZES = (1, 2, 4, 8, 4, 2, 1)
@@ -50,19 +50,19 @@ class Rehearsal:
     loss_difference: the largest of any step's, relative to the first loss; sums of float32 depend on their order.
     """
 
-    switches: tuple[Switch, ...]
+    switches: tuple[MembershipChange, ...]
     steps: int
     samples_once: bool
     loss_difference: float
 
 
 def rehearse(
-    training: Training, lab: Lab | None, cores: Sequence[int], pricing: Reconfiguration, policy: str,
+    training: TrainingJob, lab: Lab | None, cores: Sequence[int], pricing: Reconfiguration, policy: str,
     sizes: Sequence[int] = SIZES,
 ) -> Rehearsal:  # fmt: skip
     """Train through `sizes` devices, one after the other, under a policy ("live" or "restart")."""
     names = []
-    with Crew(training, lab, cores) as crew:
+    with ElasticProcessGroup(training, lab, cores) as crew:
         crew.start(tuple(range(sizes[0])))
         for before, after in pairwise(sizes):
             crew.await_steps(STEPS)
@@ -79,10 +79,10 @@ def rehearse(
 
 
 def lose(
-    training: Training, lab: Lab | None, cores: Sequence[int], members: int = 4, silently: bool = False
+    training: TrainingJob, lab: Lab | None, cores: Sequence[int], members: int = 4, silently: bool = False
 ) -> Rehearsal:
     """Train on `members` devices and kill the last in the middle of a step, or cut its link."""
-    with Crew(training, lab, cores, timeout_s=SILENCE_S) as crew:
+    with ElasticProcessGroup(training, lab, cores, timeout_s=SILENCE_S) as crew:
         crew.start(tuple(range(members)))
         crew.await_steps(STEPS)
         crew.kill(members - 1, silently=silently)
@@ -91,7 +91,7 @@ def lose(
         return rehearsal(crew, training, ["recover"])
 
 
-def predicted(training: Training, pricing: Reconfiguration, switch: Switch) -> Change:
+def predicted(training: TrainingJob, pricing: Reconfiguration, switch: MembershipChange) -> Change:
     """What the simulator says of a change."""
     old, new = placed(training, pricing.profile, switch.before), placed(training, pricing.profile, switch.after)
     if switch.policy == "restart":
@@ -103,7 +103,7 @@ def predicted(training: Training, pricing: Reconfiguration, switch: Switch) -> C
     return pricing.recover(old, new, set(old.members) - set(new.members))
 
 
-def placed(training: Training, profile: Profile, devices: int) -> Placed:
+def placed(training: TrainingJob, profile: Profile, devices: int) -> Placed:
     """Data parallelism with momentum on the first devices."""
     placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
     placements = {layer.name: placement for layer in profile.layers}
@@ -111,13 +111,13 @@ def placed(training: Training, profile: Profile, devices: int) -> Placed:
     return Placed(plan=plan, members=tuple(range(devices)))
 
 
-def _moved(training: Training, pricing: Reconfiguration, before: int, after: int) -> list[tuple[int, int]]:
+def _moved(training: TrainingJob, pricing: Reconfiguration, before: int, after: int) -> list[tuple[int, int]]:
     """Who sends the state to whom, as the simulator has it move."""
     old, new = (placed(training, pricing.profile, devices) for devices in (before, after))
     return [(one.source, one.target) for one in movement(pricing.profile, pricing.cluster, old, new).messages]
 
 
-def rehearsal(crew: Crew, training: Training, names: Sequence[str]) -> Rehearsal:
+def rehearsal(crew: ElasticProcessGroup, training: TrainingJob, names: Sequence[str]) -> Rehearsal:
     """What a crew that has finished went through; `names` are the policies of its changes."""
     found = losses(crew)
     seen = samples_seen(crew, len(found))
@@ -136,13 +136,13 @@ def _once(seen: list[int], wanted: list[int], some_missing: bool) -> bool:
     return len(set(seen)) == len(seen) and (set(seen) <= set(wanted) if some_missing else seen == sorted(wanted))
 
 
-def _alone(training: Training, steps: int) -> list[float]:
+def _alone(training: TrainingJob, steps: int) -> list[float]:
     """The losses of one process to which nothing happens."""
-    trainee = Trainee(training)
-    return [trainee.step()[0] for _ in range(steps)]
+    worker = ElasticWorker(training)
+    return [worker.step()[0] for _ in range(steps)]
 
 
-def table(training: Training, pricing: Reconfiguration, rehearsals: Sequence[Rehearsal]) -> Iterator[str]:
+def table(training: TrainingJob, pricing: Reconfiguration, rehearsals: Sequence[Rehearsal]) -> Iterator[str]:
     """Lines of a Markdown table: each change, medians over the rehearsals that made it, beside its prediction."""
     yield "| change | policy | parts of the pause (predicted) | pause | predicted | error | lost time | start | step |"
     yield "| --- | --- | --- | --: | --: | --: | --: | --: | --: |"
@@ -172,9 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", metavar="B", type=int, default=64)
     args = parser.parse_args(argv)
     cores = sorted(os.sched_getaffinity(0))
-    nominal = Network(ranks=8, mbit=1000).cluster(cores)
+    nominal = LabNetwork(ranks=8, mbit=1000).cluster(cores)
     cluster: Cluster = read_cluster(args.cluster) if args.cluster else nominal
-    training = Training(model="vgg_small", batch_size=args.batch_size)
+    training = TrainingJob(model="vgg_small", batch_size=args.batch_size)
     profile = files.read_profile(training.model)
     pricing = Reconfiguration(profile=profile, cluster=cluster, overheads=read_overheads(args.overheads))
     silent = replace(pricing, overheads=replace(pricing.overheads, detect_s=SILENCE_S))
@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell(training: Training, pricing: Reconfiguration, found: Sequence[Rehearsal]) -> None:
+def _tell(training: TrainingJob, pricing: Reconfiguration, found: Sequence[Rehearsal]) -> None:
     print("\n".join(table(training, pricing, found)))
     once, worst = all(one.samples_once for one in found), max(one.loss_difference for one in found)
     steps, told = ", ".join(str(one.steps) for one in found), "yes" if once else "NO"

@@ -12,14 +12,14 @@ validations          what a validation holds: real runs beside their predictions
 """
 
 from traces.results.executions import Execution, read_execution, write_execution
-from traces.results.observed_timeline import Seen, execution
+from traces.results.observed_timeline import ObservedTask, execution
 from traces.results.task_order import in_order
 from traces.results.timeline_comparison import Comparison, Difference, compare
-from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validation_cases import Case, LabNetwork, pinning
 from traces.results.validations import (
-    Outcome,
     Overhead,
     Round,
+    ValidatedRun,
     Validation,
     explained,
     plan_path,
@@ -33,11 +33,11 @@ __all__ = [
     "Comparison",
     "Difference",
     "Execution",
-    "Network",
-    "Outcome",
+    "LabNetwork",
+    "ObservedTask",
     "Overhead",
     "Round",
-    "Seen",
+    "ValidatedRun",
     "Validation",
     "compare",
     "execution",

@@ -20,7 +20,7 @@ from traces.results.executions import Execution
 Key = tuple[int, str, int, int, int]
 
 
-class Seen(NamedTuple):
+class ObservedTask(NamedTuple):
     """A task as one rank saw it; NaN for the end of it that it did not see.
 
     source, target: a message's, twice the own device for compute, -1 for a collective. layer: "" for the update and
@@ -41,7 +41,9 @@ class Seen(NamedTuple):
         return self.kind, self.layer, self.microbatch, self.source, self.target
 
 
-def execution(graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[Seen]]]) -> Execution:
+def execution(
+    graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[ObservedTask]]]
+) -> Execution:
     """The execution of `graph` whose steps took `steps_s`, with the timeline of the median of the steps watched.
 
     ranks: of each rank, what it saw of each of those. Raises RunError when that is another graph's.
@@ -71,7 +73,7 @@ def _keys(graph: TaskGraph) -> dict[Key, int]:
     return found
 
 
-def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[Seen]) -> Timeline:
+def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[ObservedTask]) -> Timeline:
     start_s, end_s = np.full((2, len(graph)), np.nan)
     for seen in step:
         if seen.key not in tasks:

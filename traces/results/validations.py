@@ -19,7 +19,7 @@ from traces.results.timeline_comparison import Comparison, compare
 from traces.results.validation_cases import Case
 
 
-def summarised(outcomes: Sequence[Outcome]) -> Summary:
+def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
     """The summary of at least one outcome."""
     worst = max(outcomes, key=lambda outcome: abs(outcome.error))
     return Summary(
@@ -99,7 +99,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
     What is said of the run is the median over the rounds, as a shared machine's speed drifts from minute to minute.
@@ -179,4 +179,4 @@ class Validation:
     machine: str
     cores: int
     software: Mapping[str, str]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ValidatedRun, ...]

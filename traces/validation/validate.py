@@ -43,11 +43,11 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
-from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validation_cases import Case, LabNetwork, pinning
 from traces.results.validations import (
-    Outcome,
     Overhead,
     Round,
+    ValidatedRun,
     Validation,
     plan_path,
     profile_and_cluster,
@@ -55,7 +55,7 @@ from traces.results.validations import (
 )
 from traces.runs.executor.execute import WARMUP, execute
 from traces.runs.torch_runtimes.ddp import run_ddp
-from traces.runs.torch_runtimes.measured_steps import Measured
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 
 STEPS = 16
@@ -73,7 +73,7 @@ def validate(
     say: Callable[[str], None] = print,
     *,
     rounds: int = ROUNDS,
-) -> list[Outcome]:
+) -> list[ValidatedRun]:
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
     make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line. rounds: how
@@ -113,9 +113,9 @@ def validate(
     return outcomes
 
 
-def stored(folder: Path) -> list[Outcome]:
+def stored(folder: Path) -> list[ValidatedRun]:
     """The outcomes that `folder` holds, worst first."""
-    found = [files.read_json(path, Outcome) for path in sorted((folder / "runs").glob("*.json"))]
+    found = [files.read_json(path, ValidatedRun) for path in sorted((folder / "runs").glob("*.json"))]
     return sorted(found, key=lambda outcome: -abs(outcome.error))
 
 
@@ -141,7 +141,7 @@ def _path(folder: Path, case: Case) -> Path:
 def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     """The rounds of a run that `folder` holds."""
     path = _path(folder, case)
-    return files.read_json(path, Outcome).rounds if path.exists() else ()
+    return files.read_json(path, ValidatedRun).rounds if path.exists() else ()
 
 
 def _calibrate(
@@ -221,7 +221,7 @@ def overhead_rank(rank: Rank, path: str) -> tuple[float, float]:
     return of_task, of_pass
 
 
-def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _calibrated(folder: Path, network: LabNetwork, cores: Sequence[int], say: Callable[[str], None]) -> None:
     """Calibrate the lab unless it is stored."""
     path = folder / "clusters" / f"{network.name}.yaml"
     if not path.exists():
@@ -241,7 +241,7 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, C
     return profile, cluster, plan, simulate(profile, case.conditions(cluster), plan).report
 
 
-def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
+def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:
     """The case with one more round."""
     profile, cluster, plan, report = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
@@ -257,7 +257,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         load=load,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
     )
-    return Outcome(
+    return ValidatedRun(
         case=case,
         predicted_s=report.step_s,
         predicted_bytes=report.communication_bytes.total,
@@ -266,7 +266,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
     )
 
 
-def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> Measured:
+def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> MeasuredRun:
     """Make the run in a lab of its own."""
     stragglers = [] if case.straggler is None else [case.straggler]
     with Lab(nominal) as lab:
@@ -277,4 +277,4 @@ def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequ
         done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)
+    return MeasuredRun(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)

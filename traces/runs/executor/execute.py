@@ -35,7 +35,7 @@ from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo, Mailroom, Threads
-from traces.runs.executor.worker import Step, Worker
+from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import load
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 6
             worker.close()
 
 
-def combined(ranks: Sequence[Sequence[Step]]) -> Execution:
+def combined(ranks: Sequence[Sequence[RankStep]]) -> Execution:
     """One execution out of what each rank saw of each step."""
     steps = list(zip(*ranks, strict=True))
     timelines = [_timeline(step) for step in steps]
@@ -164,7 +164,7 @@ def whole_parameters(
     return found
 
 
-def _timeline(ranks: Sequence[Step]) -> Timeline:
+def _timeline(ranks: Sequence[RankStep]) -> Timeline:
     """When each task began, by the last of those that saw it begin, and ended, by the last that saw it end."""
     return Timeline(
         start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),
@@ -172,11 +172,11 @@ def _timeline(ranks: Sequence[Step]) -> Timeline:
     )
 
 
-def _read_steps(path: Path) -> list[Step]:
+def _read_steps(path: Path) -> list[RankStep]:
     with np.load(path, allow_pickle=False) as archive:
         columns = dict(archive)
     return [
-        Step(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
+        RankStep(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
         for start, end, sent, loss in zip(
             columns["start_s"], columns["end_s"], columns["sent_bytes"], columns["loss"], strict=True
         )

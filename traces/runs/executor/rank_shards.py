@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from simulator.lowering.shard_regions import split
 from simulator.taskgraph import Ints
-from traces.capture.fx_steps import Loss, Step
+from traces.capture.fx_steps import Loss, TracedStep
 from traces.runs.executor.run_setup import DATA, Script
 from traces.runs.executor.shard_inputs import Parcel, Place, Region, added, assembled, parcels
 from traces.runs.executor.shard_operators import cut_to_own, loss_share, operator, to_canonical, to_native
@@ -47,7 +47,7 @@ class _Input:
 class _Part:
     """A shard as it is computed."""
 
-    step: Step
+    step: TracedStep
     run: Operator
     shard: Shard
     region: Region

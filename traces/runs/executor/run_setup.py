@@ -24,7 +24,7 @@ from simulator.plan import Plan
 from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
-from traces.capture.fx_steps import Loss, Step, Trained, trace
+from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
@@ -125,7 +125,7 @@ class Script:
             name=DATA, kind="data", output_shape=sides, forward_s=0.0, backward_s=0.0, output_bytes=4 * prod(shape)
         )
 
-    def build(self) -> Steps:
+    def build(self) -> TracedLayers:
         """The network with its parameters drawn, step by step. Raises InputError where the profile is another's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -136,14 +136,14 @@ class Script:
         for module in trained.modules():
             if self.steady and isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
                 module.eval()
-        return Steps(
+        return TracedLayers(
             by_name={step.name: step for step in steps if step.name in self.profile.index},
             placeholder=steps[0].node.graph.find_nodes(op="placeholder")[0],
             dimensions=dimensions,
         )
 
     @torch.no_grad()
-    def _dimensions(self, trained: Trained, steps: Sequence[Step]) -> dict[str, int]:
+    def _dimensions(self, trained: Trained, steps: Sequence[TracedStep]) -> dict[str, int]:
         """How many dimensions each layer's output has, from one sample; shapes are held against the profile's."""
         trained.eval()
         values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
@@ -173,15 +173,15 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class TracedLayers:
     """A network's layers ready to be run: steps by name, what stands for the data, dimensions of each output."""
 
-    by_name: Mapping[str, Step]
+    by_name: Mapping[str, TracedStep]
     placeholder: fx.Node
     dimensions: Mapping[str, int]
 
 
-def _check_ties(steps: Sequence[Step]) -> None:
+def _check_ties(steps: Sequence[TracedStep]) -> None:
     """Raise InputError when two layers share a parameter: each would sum and update a gradient of its own."""
     user: dict[nn.Parameter, str] = {}
     for step in steps:

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
-from traces.capture.fx_steps import Step
+from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.sliced_layers import Operator, Parameters, Shard, Values, of_channels, windowed
 
 
@@ -52,7 +52,7 @@ def to_native(tensor: Tensor, dimensions: int) -> Tensor:
     return tensor.reshape(-1)
 
 
-def operator(step: Step, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
+def operator(step: TracedStep, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
     """How to run a shard: a function of its parameters and of the values of the nodes that the step reads.
 
     joined: the channels read of each node that a concatenation joins. Raises InputError where the layer cannot be
@@ -96,7 +96,7 @@ def loss_share(scores: Tensor, targets: Tensor, total: int) -> Tensor:
     return functional.cross_entropy(flat, targets.reshape(-1), reduction="sum") / total
 
 
-def _as_it_stands(step: Step) -> Operator:
+def _as_it_stands(step: TracedStep) -> Operator:
     """The step's own call; a parameter is used where it stands, in the module."""
     call: Any = step.call
     if getattr(call, "inplace", False):
@@ -125,7 +125,7 @@ def _as_it_stands(step: Step) -> Operator:
     return run
 
 
-def _value(step: Step, node: fx.Node, values: Values) -> Any:
+def _value(step: TracedStep, node: fx.Node, values: Values) -> Any:
     """A tensor that the shard reads, or a number or constant made of such tensors."""
     if node in values:
         return values[node]
@@ -144,7 +144,7 @@ def _overwrites(node: fx.Node) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name in ("iadd", "isub", "imul", "itruediv")
 
 
-def _flatten(step: Step, shard: Shard) -> Operator:
+def _flatten(step: TracedStep, shard: Shard) -> Operator:
     """Channels, rows and columns become channels, of which the shard's own are kept."""
     if shard.all_channels:
         return _as_it_stands(step)

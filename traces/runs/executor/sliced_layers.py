@@ -15,7 +15,7 @@ from torch.nn import functional
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
 from simulator.workload import Layer
-from traces.capture.fx_steps import Step
+from traces.capture.fx_steps import TracedStep
 
 Box = tuple[Interval, Interval, Interval, Interval]
 """Half-open intervals of samples, channels, rows, columns."""
@@ -63,7 +63,7 @@ class Shard:
         return found
 
 
-def sliced_parameters(step: Step, channels: Interval, of: int) -> dict[str, Tensor]:
+def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str, Tensor]:
     """The step's parameters that make the output `channels` (of `of`), as leaves of their own unless they are all.
 
     Raises InputError for a layer whose parameters cannot be told apart by channel.
@@ -88,7 +88,7 @@ def sliced_parameters(step: Step, channels: Interval, of: int) -> dict[str, Tens
     }  # fmt: skip
 
 
-def windowed(step: Step, shard: Shard) -> Operator:
+def windowed(step: TracedStep, shard: Shard) -> Operator:
     """A convolution or pooling of some rows or columns, over a window padded by hand."""
     kind, geometry, module = shard.layer.kind, shard.layer.geometry, step.module
     node, padding = step.node.all_input_nodes[0], shard.padding()
@@ -117,7 +117,7 @@ def windowed(step: Step, shard: Shard) -> Operator:
     )
 
 
-def of_channels(step: Step, module: nn.Module, shard: Shard) -> Operator:
+def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
     """A layer with parameters, for some of its output channels and the whole plane."""
     node = step.node.all_input_nodes[0]
     match module:
@@ -139,7 +139,7 @@ def of_channels(step: Step, module: nn.Module, shard: Shard) -> Operator:
     raise InputError(f"placements: layer {step.name!r} cannot be split by channel; use a channel degree of 1")
 
 
-def _counts(step: Step, shard: Shard) -> Tensor:
+def _counts(step: TracedStep, shard: Shard) -> Tensor:
     """By what an average pooling divides, for each of the shard's positions; shape (rows, columns)."""
     given = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
 

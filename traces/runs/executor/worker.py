@@ -37,7 +37,7 @@ _Event = tuple[int, Tensor | None] | BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RankStep:
     """One step as this rank saw it, by task: seconds after the common start, NaN for what it did not see, and bytes.
 
     sent_bytes: of the messages that it sent, and of the rows that it gave to all-reduces. loss: of its shards.
@@ -73,7 +73,7 @@ class Worker:
         for pool in (self._receivers, self._senders, *self._groups.values()):
             pool.shutdown()
 
-    def step(self, data: Tensor, targets: Tensor) -> Step:
+    def step(self, data: Tensor, targets: Tensor) -> RankStep:
         """Train on one batch together with all other ranks."""
         self.shards.begin(data, targets)
         self._updates.begin()
@@ -87,7 +87,7 @@ class Worker:
         for task in np.flatnonzero(self._mine & (self._waits == 0)).tolist():
             self._begin(task)
         self._run()
-        return Step(
+        return RankStep(
             start_s=self._start_s - began,
             end_s=self._end_s - began,
             sent_bytes=self._sent_bytes,

@@ -20,9 +20,9 @@ from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import Measured, combined, slow_down, train
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, combined, measure_steps, slow_down
 from traces.runs.torch_runtimes.stage_modules import whole
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 
@@ -37,7 +37,7 @@ def run_ddp(
     cores: Sequence[Sequence[int]] = (),
     stragglers: Sequence[int] = (),
     timeout_s: float = 300.0,
-) -> Measured:
+) -> MeasuredRun:
     """Train a data-parallel plan with torch's DistributedDataParallel; buckets are those of the plan.
 
     model: a name that `zoo.load` knows, by default the plan's. stragglers: ranks that a busy process slows down.
@@ -114,5 +114,5 @@ def train_rank(
         trained.register_comm_hook(None, watch.all_reduce())
         watch.touch_with(plain)
 
-    watch = Watch(rank.number, layers)
-    return train(rank, step, steps, watch, open_up)
+    watch = TaskObserver(rank.number, layers)
+    return measure_steps(rank, step, steps, watch, open_up)

@@ -28,9 +28,9 @@ from simulator.taskgraph import TaskGraph
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
-from traces.results.observed_timeline import Seen, execution
+from traces.results.observed_timeline import ObservedTask, execution
 from traces.runs.executor.transport import together
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 WARMUP = 3
 WATCHED = 5
@@ -41,7 +41,7 @@ _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """What a run showed: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
@@ -65,15 +65,15 @@ class Measured:
         return upper - lower
 
 
-def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measured:
-    """One run of `graph` out of what each rank returned from `train`.
+def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """One run of `graph` out of what each rank returned from `measure_steps`.
 
     A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
     """
     steps_s = tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True))
     sent = [rank["sent_bytes"] for rank in ranks]
-    watched = [[[Seen(*seen) for seen in step] for step in rank["watched"]] for rank in ranks]
-    return Measured(
+    watched = [[[ObservedTask(*seen) for seen in step] for step in rank["watched"]] for rank in ranks]
+    return MeasuredRun(
         steps_s=steps_s,
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
@@ -81,8 +81,8 @@ def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measured:
     )
 
 
-def train(
-    rank: Rank, step: Callable[[], None], count: int, watch: Watch, open_up: Callable[[], None] = lambda: None
+def measure_steps(
+    rank: Rank, step: Callable[[], None], count: int, watch: TaskObserver, open_up: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Run `step` and measure it; what `combined` reads. open_up: called before the steps that are watched."""
     rank.doing("warming up")
@@ -109,7 +109,7 @@ def train(
     }
 
 
-def _watched(rank: Rank, step: Callable[[], None], watch: Watch) -> list[Seen]:
+def _watched(rank: Rank, step: Callable[[], None], watch: TaskObserver) -> list[ObservedTask]:
     rank.doing("a step that is watched")
     began_s, watch.on = together(), True
     step()

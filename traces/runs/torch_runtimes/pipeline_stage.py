@@ -12,13 +12,13 @@ from torch.distributed import pipelining
 
 from simulator.taskgraph import Kind
 from traces.runs.torch_runtimes.stage_modules import Part
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 
 class Stage(pipelining.PipelineStage):
     """Stage `number` of a network cut into `parts`; homes: the rank of each."""
 
-    def __init__(self, parts: Sequence[Part], number: int, homes: Sequence[int], watch: Watch) -> None:
+    def __init__(self, parts: Sequence[Part], number: int, homes: Sequence[int], watch: TaskObserver) -> None:
         super().__init__(parts[number], number, len(parts), torch.device("cpu"))
         self._watch = watch
         self._takes = parts[number - 1].gives if number else []

@@ -25,10 +25,10 @@ from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import Measured, combined, train
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, combined, measure_steps
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 SCHEDULES = {
@@ -51,7 +51,7 @@ def run_pipeline(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> Measured:
+) -> MeasuredRun:
     """Train a pipeline of one device per stage with torch.distributed.pipelining.
 
     model: a name that `zoo.load` knows, by default the plan's. Raises InputError when the plan is no such
@@ -99,7 +99,7 @@ def train_rank(
     """What each process of `run_pipeline` does."""
     torch.manual_seed(0)
     network = load(model)
-    watch = Watch(rank.number, [name for names in stages for name in names])
+    watch = TaskObserver(rank.number, [name for names in stages for name in names])
     parts = cut(trace(Trained(network.build())), stages, watch)
     own = [Stage(parts, number, homes, watch) for number, home in enumerate(homes) if home == rank.number]
     del parts  # the stages of other ranks take no memory here
@@ -120,4 +120,4 @@ def train_rank(
                 optimizer.step()
             optimizer.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
 
-    return train(rank, step, steps, watch)
+    return measure_steps(rank, step, steps, watch)

@@ -9,16 +9,16 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from simulator.errors import InputError
-from traces.capture.fx_steps import Step, by_stage
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.capture.fx_steps import TracedStep, by_stage
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 
-def whole(steps: Sequence[Step], watch: Watch) -> Part:
+def whole(steps: Sequence[TracedStep], watch: TaskObserver) -> Part:
     """All steps as one stage."""
     return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], watch)
 
 
-def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]], watch: Watch) -> list[Part]:
+def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], watch: TaskObserver) -> list[Part]:
     """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
 
     Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
@@ -44,7 +44,7 @@ class Part(nn.Module):
     """Consecutive steps of a traced network as one module, watched. gives: names of the steps whose values leave it."""
 
     def __init__(
-        self, steps: Sequence[Step], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], watch: Watch
+        self, steps: Sequence[TracedStep], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], watch: TaskObserver
     ) -> None:
         super().__init__()
         self._steps, self._inputs, self._outputs, self._watch = steps, inputs, outputs, watch

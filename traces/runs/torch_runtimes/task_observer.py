@@ -24,21 +24,21 @@ from torch.futures import Future
 
 from simulator.taskgraph import Kind
 from traces.capture.fx_steps import tensors
-from traces.results.observed_timeline import Seen
+from traces.results.observed_timeline import ObservedTask
 
 
-class Watch:
+class TaskObserver:
     """What one rank does in a step, while `on`. layers: their names; other calls are part of theirs."""
 
     def __init__(self, rank: int, layers: Iterable[str]) -> None:
         self.on = False
         self._rank, self._layers = rank, frozenset(layers)
-        self._seen: list[Seen] = []
+        self._seen: list[ObservedTask] = []
         self._kind, self._microbatch = Kind.BACKWARD, 0
         self._open: tuple[str, float] | None = None
         self._touched_s = 0.0
 
-    def take(self, began_s: float) -> list[Seen]:
+    def take(self, began_s: float) -> list[ObservedTask]:
         """What was seen since the last call, in seconds after `began_s`."""
         found = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
         self._seen.clear()
@@ -74,7 +74,7 @@ class Watch:
         start_s = time.monotonic()
         yield
         if self.on:
-            self._seen.append(Seen(Kind.UPDATE, "", -1, self._rank, self._rank, start_s, time.monotonic()))
+            self._seen.append(ObservedTask(Kind.UPDATE, "", -1, self._rank, self._rank, start_s, time.monotonic()))
 
     def asks(
         self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int], sent: Sequence[int] = ()
@@ -82,12 +82,12 @@ class Watch:
         """This rank asks for messages between two ranks; sent: bytes of each where it is the sender."""
         if self.on:
             for layer, size in zip(layers, sent or [0] * len(layers), strict=True):
-                self._seen.append(Seen(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
+                self._seen.append(ObservedTask(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
 
     def has(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
         """Messages have come."""
         if self.on:
-            self._seen += [Seen(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
+            self._seen += [ObservedTask(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
 
     def touch_with(self, network: nn.Module) -> None:
         """Let a backward pass last until its last parameter's gradient has been added."""
@@ -102,7 +102,9 @@ class Watch:
 
             def done(future: Future[list[Tensor]]) -> Tensor:
                 span = start_s, time.monotonic()
-                self._seen.append(Seen(Kind.SYNCHRONISATION, "", bucket.index(), -1, -1, *span, float(row.nbytes)))
+                self._seen.append(
+                    ObservedTask(Kind.SYNCHRONISATION, "", bucket.index(), -1, -1, *span, float(row.nbytes))
+                )
                 return future.value()[0]
 
             summed: Future[Tensor] = dist.all_reduce(row, async_op=True).get_future().then(done)
@@ -111,7 +113,7 @@ class Watch:
         return lambda _, bucket: reduce(bucket)
 
     def _note(self, kind: Kind, layer: str, start_s: float, end_s: float) -> None:
-        self._seen.append(Seen(kind, layer, self._microbatch, self._rank, self._rank, start_s, end_s))
+        self._seen.append(ObservedTask(kind, layer, self._microbatch, self._rank, self._rank, start_s, end_s))
 
     def _gradient(self, layer: str) -> None:
         self._touch()
