@@ -18,7 +18,8 @@ import torch
 from torch.distributed import pipelining
 
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan
+from simulator.plan import Synchronisation
+from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Trained, trace
@@ -68,11 +69,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
     Raises UnknownNameError when the network is not in the zoo.
     """
     network, place = load(profile.model), torch.device("cpu")
-    plan = Plan(
-        model=profile.model,
-        batch_size=profile.batch_size,
-        placements={layer.name: Placement(devices=(0,)) for layer in profile.layers},
-    )
+    plan = replicated(profile, 1, profile.batch_size, Synchronisation())
     script = Script(
         profile=profile,
         cluster=flat_switch(1, Wire(bandwidth_bytes_per_s=1.0)),

@@ -10,6 +10,7 @@ layer_survey        what can be known of a network's layers without timing them:
                     saved storage
 machine_settings    the machine that a profile is captured on: its name, its software, and settings that are put
                     back afterwards
+momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make
 median_profile      several captures of one network as one profile
 timed_passes        whole training steps, run layer by layer and timed in place
@@ -21,7 +22,7 @@ from traces.capture.fx_steps import Loss, TracedStep, Trained, by_stage, tensors
 from traces.capture.layer_survey import shape_of
 from traces.capture.measurement_rounds import Rounds, draw, median, spread, trained_on
 from traces.capture.median_profile import median_profile
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 
 __all__ = [
     "FRACTIONS",

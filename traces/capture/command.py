@@ -38,7 +38,7 @@ from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import Rounds, median, spread
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import ZOO, Network, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))

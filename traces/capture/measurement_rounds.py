@@ -20,7 +20,8 @@ from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.layer_survey import survey
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM, TimedPasses, Times
+from traces.capture.momentum_sgd import optimizer
+from traces.capture.timed_passes import TimedPasses, Times
 from traces.zoo.networks import Network
 
 
@@ -38,7 +39,7 @@ class Rounds:
         persistent = [*self.trained.parameters(), *self.trained.buffers()]
         self.found, layer_of = survey(steps, self.inputs, persistent, fractions)
         self.passes = TimedPasses(steps, layer_of, self._clock)
-        self._optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []
         self._full: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._sizes}

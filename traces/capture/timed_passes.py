@@ -21,14 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.optim.sgd import sgd
 
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import Clock
 from traces.capture.fx_steps import Environment, Ready, TracedStep, Value, aside, outputs, ready, release
+from traces.capture.momentum_sgd import descend
 
-LEARNING_RATE = 1e-4
-MOMENTUM = 0.9
 STEPS_PER_LEAD = 24
 """Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""
 
@@ -115,9 +113,9 @@ class TimedPasses:
             by_layer.setdefault(gradients[parameter][0], []).append(parameter)
         for layers in [list(by_layer)] if self._clock.joint_update else [[layer] for layer in by_layer]:
             parameters = [parameter for layer in layers for parameter in by_layer[layer]]
-            momenta: list[Tensor | None] = [self._momenta[parameter] for parameter in parameters]
+            momenta = [self._momenta[parameter] for parameter in parameters]
             start = self._clock.mark()
-            _descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
+            descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
             marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
 
     def _lead(self, count: int) -> None:
@@ -238,20 +236,3 @@ def _sum(sent: list[tuple[Tensor, bool]]) -> Tensor:
         total = total.add_(gradient) if alone else total + gradient
         alone = True
     return total
-
-
-@torch.no_grad()
-def _descend(parameters: list[nn.Parameter], gradients: list[Tensor], momenta: list[Tensor | None]) -> None:
-    """One step of stochastic gradient descent with momentum, as torch.optim.SGD does it by default."""
-    sgd(
-        list(parameters),
-        gradients,
-        momenta,
-        weight_decay=0.0,
-        momentum=MOMENTUM,
-        lr=LEARNING_RATE,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        has_sparse_grad=False,
-    )

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from simulator.convergence.curves import Method, Regime
 from simulator.convergence.noise_scale import GradientNoise, estimated
+from traces.capture.momentum_sgd import optimizer
 from traces.convergence.datasets import Dataset
 from traces.zoo.networks import Network
 
@@ -59,17 +60,17 @@ def train_stale(
     """Samples trained on, accuracy and the network itself, from before the first update until the target is reached,
     or `most_samples` (by default the recipe's), or a loss that is no number."""
     model = recipe.build(seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM[regime.method])
+    descent = optimizer(model.parameters(), learning_rate, MOMENTUM[regime.method])
     versions = Versions(model, regime)
     accuracy, seen, asked = recipe.dataset.accuracy(model), 0, recipe.every
     yield seen, accuracy, model
     for samples, classes in recipe.dataset.batches(regime.batch_size, seed):
         versions.go_back()
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss = nn.functional.cross_entropy(model(samples), classes)
         loss.backward()  # type: ignore[no-untyped-call]
         versions.return_to_newest()
-        optimizer.step()
+        descent.step()
         versions.keep()
         seen += regime.batch_size
         if seen >= asked:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from traces.capture.device_clocks import Clock, clock_of
 from traces.capture.measurement_rounds import draw, trained_on
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.zoo.networks import Network
 
 WARM_UP = 3
@@ -23,7 +23,7 @@ class WholeSteps:
         self._held_bytes = torch.cuda.memory_allocated(place) if place.type == "cuda" else 0
         self.trained, self.place = trained_on(network, place, dtype), place
         self.inputs = draw(network, batch_size, place, dtype)
-        self.optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        self.optimizer = optimizer(self.trained.parameters())
         self._clock: Clock | None = None
 
     @property

@@ -30,7 +30,7 @@ STEPS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredShares:
-    """Shares of samples; by device the median seconds of its passes; the median step."""
+    """Samples of a step by device; the median seconds of each device's passes, and of the step."""
 
     shares: tuple[int, ...]
     compute_s: tuple[float, ...]
@@ -47,28 +47,28 @@ def measure_shares(
 ) -> MeasuredShares:
     """Train with these shares on throttled processes. Raises RunError where none can be throttled."""
     cores = len(os.sched_getaffinity(0)) * FREE / sum(speeds)
-    members = tuple(range(len(speeds)))
+    devices = tuple(range(len(speeds)))
     with ExitStack() as stack:
         throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]
-        crew = stack.enter_context(ElasticProcessGroup(training, throttles=throttles))
-        crew.start(members, shares=shares)
-        crew.await_steps(steps)
-        crew.finish()
-        found = {member: [line for line in crew.lines(member) if line["what"] == "step"][2:] for member in members}
+        group = stack.enter_context(ElasticProcessGroup(training, throttles=throttles))
+        group.start(devices, shares=shares)
+        group.await_steps(steps)
+        group.finish()
+        logs = [[line for line in group.lines(device) if line["what"] == "step"][2:] for device in devices]
     return MeasuredShares(
         shares=tuple(shares),
-        compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in found.values()),
-        step_s=statistics.median(line["at_s"] - line["began_s"] for line in found[0]),
+        compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in logs),
+        step_s=statistics.median(line["at_s"] - line["began_s"] for line in logs[0]),
     )
 
 
 def fitted(first: MeasuredShares, second: MeasuredShares) -> list[Seconds]:
-    """a_i + b_i x through two outcomes."""
-    found: list[Seconds] = []
+    """The line a_i + b_i x of each device through its passes in two measurements, as seconds of x samples."""
+    lines: list[Seconds] = []
     for x0, x1, t0, t1 in zip(first.shares, second.shares, first.compute_s, second.compute_s, strict=True):
         each_s = max((t1 - t0) / (x1 - x0), 0.0)
-        found.append(lambda count, t0=t0, x0=x0, each_s=each_s: t0 + each_s * (count - x0))  # type: ignore[misc]
-    return found
+        lines.append(lambda count, t0=t0, x0=x0, each_s=each_s: t0 + each_s * (count - x0))  # type: ignore[misc]
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,16 +87,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     bound_s = args.batch_size / sum(
         share / took for share, took in zip(balanced.shares, balanced.compute_s, strict=True)
     )
-    for name, one in (("even", even), ("balanced", balanced)):
-        shown, passes = ", ".join(map(str, one.shares)), ", ".join(map(format_time, one.compute_s))
-        excess = f"{max(one.compute_s) / bound_s - 1:+.1%}"
-        print(f"| {name} | {shown} | {passes} | {one.load_balance_ratio:.3f} | {excess} | {format_time(one.step_s)} |")
+    for name, measured in (("even", even), ("balanced", balanced)):
+        samples, passes = ", ".join(map(str, measured.shares)), ", ".join(map(format_time, measured.compute_s))
+        ratio, excess = measured.load_balance_ratio, f"{max(measured.compute_s) / bound_s - 1:+.1%}"
+        print(f"| {name} | {samples} | {passes} | {ratio:.3f} | {excess} | {format_time(measured.step_s)} |")
     print(f"bound (batch / sum of samples per second): {format_time(bound_s)}")
     return 0
 
 
-def _through_zero(one: MeasuredShares, device: int) -> Seconds:
-    return lambda count: one.compute_s[device] / one.shares[device] * count
+def _through_zero(measured: MeasuredShares, device: int) -> Seconds:
+    """Seconds in proportion to samples, as far as one measurement tells."""
+    return lambda count: measured.compute_s[device] / measured.shares[device] * count
 
 
 if __name__ == "__main__":

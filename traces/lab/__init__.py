@@ -1,5 +1,6 @@
 """Processes on a shaped network of this machine.
 
+    child_processes processes that this one starts for ranks, and what those do about their place on the machine
     cpu_throttle    processes held to a share of a core by the kernel's control groups, so that one machine has devices
                     of unequal speed
     launch          run one process per rank, in the network lab or over loopback, and bring back what each returned

@@ -6,7 +6,6 @@ a part. A task began when the last of those that saw it begin did, and ended whe
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from simulator.errors import RunError
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.results.executions import Execution
+from traces.results.executions import Execution, nearest_to_median
 
 Key = tuple[int, str, int, int, int]
 
@@ -51,12 +50,11 @@ def execution(
     tasks = _keys(graph)
     steps = [[seen for rank in step for seen in rank] for step in zip(*ranks, strict=True)]
     timelines = [_timeline(graph, tasks, step) for step in steps]
-    seconds = [timeline.step_s for timeline in timelines]
-    middle = min(range(len(steps)), key=lambda i: (abs(seconds[i] - statistics.median(seconds)), i))
+    median = nearest_to_median([timeline.step_s for timeline in timelines])
     sent = np.zeros(len(graph))
-    for seen in steps[middle]:
+    for seen in steps[median]:
         sent[tasks[seen.key]] = max(sent[tasks[seen.key]], seen.sent_bytes)
-    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timelines[middle])
+    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timelines[median])
 
 
 def _keys(graph: TaskGraph) -> dict[Key, int]:

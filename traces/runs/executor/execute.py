@@ -11,7 +11,6 @@ where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignmen
 from __future__ import annotations
 
 import gc
-import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from simulator.workload import Profile
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.executions import Execution
+from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo, Mailroom, Threads
 from traces.runs.executor.worker import RankStep, Worker
@@ -123,12 +122,12 @@ def combined(ranks: Sequence[Sequence[RankStep]]) -> Execution:
     steps = list(zip(*ranks, strict=True))
     timelines = [_timeline(step) for step in steps]
     seconds = [timeline.step_s for timeline in timelines]
-    middle = min(range(len(steps)), key=lambda i: (abs(seconds[i] - statistics.median(seconds)), i))
+    median = nearest_to_median(seconds)
     return Execution(
         steps_s=tuple(seconds),
         losses=tuple(sum(rank.loss for rank in step) for step in steps),
-        sent_bytes=np.max([rank.sent_bytes for rank in steps[middle]], axis=0),
-        timeline=timelines[middle],
+        sent_bytes=np.max([rank.sent_bytes for rank in steps[median]], axis=0),
+        timeline=timelines[median],
     )
 
 

@@ -16,6 +16,7 @@ from simulator.collectives import UPDATES_ON_SERVER, Step
 from simulator.lowering.crossings import replicas_of
 from simulator.lowering.gradients import Bucket
 from simulator.taskgraph import Kind
+from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.run_setup import Script
 
@@ -29,9 +30,9 @@ class Updates:
         self._pushed: dict[int, dict[int, Tensor]] = {}
         self._rows: dict[int, Tensor] = {}
         self._served: dict[int, tuple[Tensor, Tensor]] = {}
-        mine = [tensor for key in self._local_slots() for tensor in shards.slot(*key).values() if tensor.requires_grad]
-        rate, momentum = script.learning_rate, script.momentum
-        self._optimizer = torch.optim.SGD(mine, lr=rate, momentum=momentum) if mine else None
+        slots = [shards.slot(*key) for key in self._local_slots()]
+        trained = [tensor for slot in slots for tensor in slot.values() if tensor.requires_grad]
+        self._optimizer = optimizer(trained, script.learning_rate, script.momentum)
 
     def begin(self) -> None:
         """Start a step: forget the gradients of the one before."""
@@ -76,8 +77,7 @@ class Updates:
     def update(self, task: int) -> None:
         """Run the optimizer: this device's own, or that of one bucket on a server."""
         if task not in self._roles:
-            if self._optimizer:
-                self._optimizer.step()
+            self._optimizer.step()
             return
         number, step = self._roles[task]
         part = self._part(number, step.device)
@@ -88,8 +88,7 @@ class Updates:
         if number not in self._served:
             self._served[number] = self._flat(number)[part].clone(), torch.zeros_like(total)
         values, momentum = self._served[number]
-        momentum.mul_(self._script.momentum).add_(total)
-        values.sub_(momentum, alpha=self._script.learning_rate)
+        descend([values], [total], [momentum], self._script.learning_rate, self._script.momentum)
         if self._rank in self._bucket(number).group:
             self._set_parameters(number, part, values)
 

@@ -26,7 +26,7 @@ from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
 
 COLLECTIVES = ("ring", "ps", "ps-workers")

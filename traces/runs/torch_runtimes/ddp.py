@@ -16,7 +16,7 @@ from simulator.plan import Plan
 from simulator.taskgraph import Kind
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
@@ -91,7 +91,7 @@ def train_rank(
         broadcast_buffers=False,
         gradient_as_bucket_view=True,
     )
-    optimizer = torch.optim.SGD(trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    descent = optimizer(trained.parameters())
     torch.manual_seed(1 + rank.number)
     data = torch.randn(shares[rank.number], *network.input_shape)
     slow_down(rank, stragglers)
@@ -100,13 +100,13 @@ def train_rank(
     weight = shares[rank.number] * len(shares) / sum(shares)
 
     def step() -> None:
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss = trained(data) * weight
         watch.begin(Kind.BACKWARD)
         loss.backward()
         watch.end()
         with watch.update():
-            optimizer.step()
+            descent.step()
 
     def open_up() -> None:
         """From now on the network's steps run one by one, and its all-reduce is ours."""

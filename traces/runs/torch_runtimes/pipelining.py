@@ -21,7 +21,7 @@ from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
@@ -108,16 +108,16 @@ def train_rank(
     loss = partial(watch.call, stages[-1][-1], nn.functional.cross_entropy)
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
     parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM) if parameters else None
+    descent = optimizer(parameters)
     data, target = torch.randn(batch_size, *network.input_shape), torch.randint(10, (batch_size,))
     first = (data,) if homes[0] == rank.number else ()
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 
     def step() -> None:
         runtime.step(*first, **last)
-        if optimizer is not None:
+        if parameters:  # a rank without has no update in the task graph either
             with watch.update():
-                optimizer.step()
-            optimizer.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
+                descent.step()
+            descent.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
 
     return measure_steps(rank, step, steps, watch)
