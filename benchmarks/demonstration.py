@@ -49,7 +49,7 @@ def main() -> None:
     rate = curves.by_regime[regime][0].learning_rate
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     found = []
-    with machine_settings.settings(1, "float32", 0, machine_settings.place_of("cpu")):
+    with machine_settings.settings(1, "float32", 0, machine_settings.torch_device_of("cpu")):
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             alone = trial(recipe, regime, rate, seed)
             print(f"seed {seed}: {alone.samples_to(TARGET):,.0f} samples in one process", flush=True)
@@ -58,7 +58,7 @@ def main() -> None:
         model=MODEL,
         dataset="digits",
         target=TARGET,
-        machine=machine_settings.device_name(machine_settings.place_of("cpu"), 1) + " per rank, 2 cores",
+        machine=machine_settings.device_name(machine_settings.torch_device_of("cpu"), 1) + " per rank, 2 cores",
         shown=tuple(found),
     )
     files.write_text_atomic(STORED, files.to_json(done))

@@ -214,7 +214,7 @@ def test_narrowing_a_layer_leaves_the_gradients_alone_and_times_only_narrow_laye
     rounds = Rounds(TINY, CPU, 4, torch.float32, [Fraction(1, 2)])
     variants = rounds.variants(Fraction(1, 2))
     times = rounds.passes.narrowed(rounds.inputs, variants)
-    layers = [layer.name for layer in rounds.found]
+    layers = [layer.name for layer in rounds.surveyed]
     assert [layers[i] for i in times.forward_s] == [name for name in layers if name != "loss"]
     assert list(times.backward_s) == list(reversed(times.forward_s))
     shapes = [tuple(p.shape) for narrowed in variants.values() if (m := narrowed.step.module) for p in m.parameters()]

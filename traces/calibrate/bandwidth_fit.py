@@ -116,10 +116,10 @@ def read_measured(path: str | Path) -> list[MeasuredStep]:
         missing = [name for name in COLUMNS if name not in names]
         if missing:
             raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")
-        found = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
-    if not found:
+        steps = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+    if not steps:
         raise InputError(f"{path}: it has no line but the header; give at least one measured step")
-    return found
+    return steps
 
 
 def _measured(row: dict[str, str], where: str) -> MeasuredStep:
@@ -132,9 +132,11 @@ def _measured(row: dict[str, str], where: str) -> MeasuredStep:
     overlap = (row.get("overlap") or "yes").strip().lower()
     if overlap not in ("yes", "no"):
         raise InputError(f"{where}: overlap is {overlap!r}: it is yes or no")
-    chosen = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
+    synchronisation = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
     profile = files.read_profile(row["profile"].strip())
-    return MeasuredStep(profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=chosen)
+    return MeasuredStep(
+        profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=synchronisation
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,21 +149,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the cluster with the efficiency found")
     args = parser.parse_args(argv)
     measured = read_measured(args.csv)
-    found = fit(measured, args.cluster, args.tier)
-    for step, alone, step_s in zip(measured, found.alone, found.steps_s, strict=True):
+    fitted = fit(measured, args.cluster, args.tier)
+    for step, alone, step_s in zip(measured, fitted.alone, fitted.steps_s, strict=True):
         print(
             f"{step.profile.model} on {step.devices}: measured {step.step_s:.4g} s; alone it says {alone:.3f}; "
-            f"with {found.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
+            f"with {fitted.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
         )
-    print(f"{args.tier} links give training {found.efficiency:.3f} of their bandwidth")
+    print(f"{args.tier} links give training {fitted.efficiency:.3f} of their bandwidth")
     if args.output:
-        write_cluster(_calibrated(args, measured, found), args.output)
+        write_cluster(_calibrated(args, measured, fitted), args.output)
         print(f"cluster: {args.output}")
     return 0
 
 
-def _calibrated(args: argparse.Namespace, measured: Sequence[MeasuredStep], found: Fit) -> Cluster:
+def _calibrated(args: argparse.Namespace, measured: Sequence[MeasuredStep], fitted: Fit) -> Cluster:
     """The cluster with as many devices as the largest measured step had."""
     cluster = read_cluster(args.cluster, devices=max(step.devices for step in measured))
     steps = "one measured step" if len(measured) == 1 else f"{len(measured)} measured steps"
-    return cluster.with_efficiency(args.tier, found.efficiency, f"fitted to {steps} of {Path(args.csv).name}")
+    return cluster.with_efficiency(args.tier, fitted.efficiency, f"fitted to {steps} of {Path(args.csv).name}")

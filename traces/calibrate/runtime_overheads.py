@@ -41,16 +41,16 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
 
     It uses the default process group, of one rank. Raises UnknownNameError when the network is not in the zoo.
     """
-    network, place = load(profile.model), torch.device("cpu")
+    network, cpu = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
     watch = TaskObserver(0, names)
-    with machine_settings.settings(1, profile.dtype, 0, place):
+    with machine_settings.settings(1, profile.dtype, 0, cpu):
         parts = cut(trace(Trained(network.build())), [names], watch)
         loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)
         stage = Stage(parts, 0, [0], watch)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
         data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
-        found = []
+        overheads_s = []
         for _ in range(warmup + repeats):
             start_s = time.monotonic()
             runtime.step(data, target=target)
@@ -59,8 +59,8 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
             runtime.step(data, target=target)
             watch.on = False
             layers_s = sum(seen.end_s - seen.start_s for seen in watch.take(0.0))
-            found.append((taken_s - layers_s) / (2 * MICROBATCHES))
-    return max(0.0, statistics.median(found[warmup:]))
+            overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
+    return max(0.0, statistics.median(overheads_s[warmup:]))
 
 
 def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, threads: int = 1) -> float:
@@ -68,7 +68,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
 
     Raises UnknownNameError when the network is not in the zoo.
     """
-    network, place = load(profile.model), torch.device("cpu")
+    network, cpu = load(profile.model), torch.device("cpu")
     plan = replicated(profile, 1, profile.batch_size, Synchronisation())
     script = Script(
         profile=profile,
@@ -76,14 +76,14 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
         plan=plan,
         network=network,
     )
-    found = []
-    with machine_settings.settings(threads, profile.dtype, 0, place):
-        rounds = Rounds(network, place, profile.batch_size, torch.float32, ())
+    overheads_s = []
+    with machine_settings.settings(threads, profile.dtype, 0, cpu):
+        rounds = Rounds(network, cpu, profile.batch_size, torch.float32, ())
         worker = Worker(script, 0, Threads(Mailroom(1), 0))
         batch = random_batch(script)
         for _ in range(warmup + repeats):
             layers_s = rounds.passes.step(rounds.inputs).total_s
             step = worker.step(*batch)
-            found.append((float(np.nanmax(step.end_s)) - layers_s) / len(script.graph))
+            overheads_s.append((float(np.nanmax(step.end_s)) - layers_s) / len(script.graph))
         worker.close()
-    return max(0.0, statistics.median(found[warmup:]))
+    return max(0.0, statistics.median(overheads_s[warmup:]))

@@ -42,12 +42,12 @@ def trace(trained: Trained) -> list[TracedStep]:
 def by_stage(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]]) -> list[list[TracedStep]]:
     """The steps of each stage; those that are no layer stay with the one before."""
     stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    found: list[list[TracedStep]] = [[] for _ in stages]
+    by_stage: list[list[TracedStep]] = [[] for _ in stages]
     current = 0
     for step in steps:
         current = stage_of.get(step.name, current)
-        found[current].append(step)
-    return found
+        by_stage[current].append(step)
+    return by_stage
 
 
 def channel_axis(tensor: Tensor) -> int:
@@ -111,8 +111,8 @@ def aside(step: TracedStep, environment: Environment) -> Any:
     """The value of a step that is no layer: an alias, or a number such as a size."""
     value = alias(step, environment)
     if value is None:
-        given = ready(step, environment)
-        value = step.call(*given.args, **given.kwargs)
+        arguments = ready(step, environment)
+        value = step.call(*arguments.args, **arguments.kwargs)
     release(step, environment)
     return value
 
@@ -130,26 +130,26 @@ def ready(
 
     A boundary shares its storage with the value but is no leaf, so that in-place layers may overwrite it.
     """
-    found = Ready(args=(), kwargs={})
+    arguments = Ready(args=(), kwargs={})
     if step.module is not None:
-        found.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
+        arguments.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
 
     def opened(item: Any) -> Any:
         if isinstance(item, nn.Parameter):
-            found.parameters.append(item)
+            arguments.parameters.append(item)
         if not isinstance(item, Value):
             return item
         value = change(item) if change else item
         if not value.needs_grad:
             return value.tensor
         boundary = _Boundary.apply(_token(value.tensor), value.tensor)  # type: ignore[no-untyped-call]
-        found.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
-        found.origins.append((value.layer, value.position))
+        arguments.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
+        arguments.origins.append((value.layer, value.position))
         return boundary
 
     values = map_arg((step.node.args, step.node.kwargs), environment.__getitem__)
-    found.args, found.kwargs = map_aggregate(values, opened)
-    return found
+    arguments.args, arguments.kwargs = map_aggregate(values, opened)
+    return arguments
 
 
 def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
@@ -171,9 +171,9 @@ def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
 
 def tensors(result: Any) -> Iterator[Tensor]:
     """The tensors in a step's result or arguments."""
-    found: list[Tensor] = []
-    map_aggregate(result, lambda item: found.append(item) if isinstance(item, Tensor) else None)
-    return iter(found)
+    listed: list[Tensor] = []
+    map_aggregate(result, lambda item: listed.append(item) if isinstance(item, Tensor) else None)
+    return iter(listed)
 
 
 class Trained(nn.Module):

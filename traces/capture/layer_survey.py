@@ -53,26 +53,26 @@ def survey(
 
     `persistent` are the parameters and buffers of the model, whose storage no layer saves.
     """
-    found: list[SurveyedLayer] = []
+    layers: list[SurveyedLayer] = []
     layer_of: dict[fx.Node, int] = {}
     environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
     saved, owned = _SavedStorage(persistent), set[nn.Parameter]()
     for step in steps:
         value = alias(step, environment)
         if value is None:
-            given = ready(step, environment)
+            arguments = ready(step, environment)
             with saved, FlopCounterMode(display=False) as counter:
-                result = step.call(*given.args, **given.kwargs)
+                result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
-                kind, geometry = describe(step, given.args, given.kwargs, result)
-                parameters = set(given.parameters) - owned
+                kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
+                parameters = set(arguments.parameters) - owned
                 owned |= parameters
-                layer_of[step.node] = len(found)
-                found.append(
+                layer_of[step.node] = len(layers)
+                layers.append(
                     SurveyedLayer(
                         name=step.name,
                         kind=kind,
-                        inputs=_producers(step, environment, found),
+                        inputs=_producers(step, environment, layers),
                         output_shape=shape_of(next(tensors(result))),
                         output_bytes=sum(map(_bytes, tensors(result))),
                         parameter_bytes=sum(map(_bytes, parameters)),
@@ -82,10 +82,10 @@ def survey(
                         narrowed=_narrowed(step, geometry, environment, fractions, result),
                     )
                 )
-            value, _ = outputs(result, len(found) - 1)
+            value, _ = outputs(result, len(layers) - 1)
         environment[step.node] = value
         release(step, environment)
-    return found, layer_of
+    return layers, layer_of
 
 
 def shape_of(tensor: Tensor) -> tuple[int, int, int]:
@@ -97,13 +97,13 @@ def shape_of(tensor: Tensor) -> tuple[int, int, int]:
     return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
 
 
-def _producers(step: TracedStep, environment: Environment, found: Sequence[SurveyedLayer]) -> tuple[str, ...]:
+def _producers(step: TracedStep, environment: Environment, layers: Sequence[SurveyedLayer]) -> tuple[str, ...]:
     """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
     read: dict[str, None] = {}
 
     def visit(item: Any) -> None:
         if isinstance(item, Value) and item.layer >= 0:
-            read[found[item.layer].name] = None
+            read[layers[item.layer].name] = None
 
     for node in step.node.all_input_nodes:
         map_aggregate(environment[node], visit)

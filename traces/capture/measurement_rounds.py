@@ -29,15 +29,20 @@ class Rounds:
     """A network on a device with data of `batch_size` samples, ready to be measured."""
 
     def __init__(
-        self, network: Network, place: torch.device, batch_size: int, dtype: torch.dtype, fractions: Sequence[Fraction]
+        self,
+        network: Network,
+        torch_device: torch.device,
+        batch_size: int,
+        dtype: torch.dtype,
+        fractions: Sequence[Fraction],
     ) -> None:
-        self.trained = trained_on(network, place, dtype)
-        self._clock = clock_of(place)
-        self.inputs = draw(network, batch_size, place, dtype)
+        self.trained = trained_on(network, torch_device, dtype)
+        self._clock = clock_of(torch_device)
+        self.inputs = draw(network, batch_size, torch_device, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
         steps = trace(self.trained)
         persistent = [*self.trained.parameters(), *self.trained.buffers()]
-        self.found, layer_of = survey(steps, self.inputs, persistent, fractions)
+        self.surveyed, layer_of = survey(steps, self.inputs, persistent, fractions)
         self.passes = TimedPasses(steps, layer_of, self._clock)
         self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []
@@ -55,29 +60,31 @@ class Rounds:
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds."""
-        for i, found in enumerate(self.found):
+        for i, surveyed in enumerate(self.surveyed):
             forward, backward, update = _column(self._full, i)
             yield Layer(
-                name=found.name,
-                kind=found.kind,
-                inputs=found.inputs,
-                output_shape=found.output_shape,
+                name=surveyed.name,
+                kind=surveyed.kind,
+                inputs=surveyed.inputs,
+                output_shape=surveyed.output_shape,
                 forward_s=median(forward),
                 backward_s=median(backward),
                 update_s=median(update),
                 forward_spread_s=spread(forward),
                 backward_spread_s=spread(backward),
-                parameter_bytes=found.parameter_bytes,
-                output_bytes=found.output_bytes,
-                saved_bytes=found.saved_bytes,
-                flops=found.flops,
-                geometry=found.geometry,
+                parameter_bytes=surveyed.parameter_bytes,
+                output_bytes=surveyed.output_bytes,
+                saved_bytes=surveyed.saved_bytes,
+                flops=surveyed.flops,
+                geometry=surveyed.geometry,
                 scaling=(*self._batch_points(i), *self._channel_points(i)),
             )
 
     def variants(self, fraction: Fraction) -> dict[int, Narrowed]:
         """The narrow form of every layer that has one at `fraction` of its channels, by position."""
-        return {i: found.narrowed[fraction] for i, found in enumerate(self.found) if fraction in found.narrowed}
+        return {
+            i: surveyed.narrowed[fraction] for i, surveyed in enumerate(self.surveyed) if fraction in surveyed.narrowed
+        }
 
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
@@ -86,7 +93,7 @@ class Rounds:
 
     def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
         for fraction, times in self._narrow.items():
-            if fraction in self.found[layer].narrowed:
+            if fraction in self.surveyed[layer].narrowed:
                 forward, backward, _ = _column(times, layer)
                 yield ScalingPoint(
                     batch_size=len(self.inputs),
@@ -150,16 +157,16 @@ def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float
     return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
 
 
-def trained_on(network: Network, place: torch.device, dtype: torch.dtype) -> Trained:
+def trained_on(network: Network, torch_device: torch.device, dtype: torch.dtype) -> Trained:
     """A network with its loss, ready for training; its parameters are drawn on the device, which a GPU does at once."""
-    with place:
+    with torch_device:
         model = network.build()
-    return Trained(model.to(place, dtype).train())
+    return Trained(model.to(torch_device, dtype).train())
 
 
-def draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:
+def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
     """Random data, as nothing is timed on zeros."""
     shape = (batch_size, *network.input_shape)
     if network.vocabulary is not None:
-        return torch.randint(network.vocabulary, shape, device=place)
-    return torch.randn(shape, device=place, dtype=dtype)
+        return torch.randint(network.vocabulary, shape, device=torch_device)
+    return torch.randn(shape, device=torch_device, dtype=dtype)

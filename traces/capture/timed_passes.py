@@ -50,8 +50,8 @@ class TimedPasses:
     def gradients(self, data: Tensor) -> tuple[Times, dict[nn.Parameter, Tensor]]:
         """Forward and backward over `data`, every layer timed; the times and the parameters' gradients."""
         marks = _Marks(self._clock)
-        found = self._forward_backward(data, marks)
-        return marks.read(), {parameter: gradient for parameter, (_, gradient) in found.items()}
+        gradients = self._forward_backward(data, marks)
+        return marks.read(), {parameter: gradient for parameter, (_, gradient) in gradients.items()}
 
     def narrowed(self, data: Tensor, variants: Mapping[int, Narrowed]) -> Times:
         """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
@@ -78,8 +78,8 @@ class TimedPasses:
                 environment[step.node] = aside(step, environment)
                 continue
             if layer in variants:
-                given = ready(variants[layer].step, environment, variants[layer].value)
-                narrow[layer], _ = _run(variants[layer].step, given, layer, {}, narrow_marks)
+                arguments = ready(variants[layer].step, environment, variants[layer].value)
+                narrow[layer], _ = _run(variants[layer].step, arguments, layer, {}, narrow_marks)
             runs[layer], value = _run(step, ready(step, environment), layer, environment, marks)
             environment[step.node] = value
         received: _Received = {max(runs): {0: [(torch.ones_like(value.tensor), True)]}}
@@ -94,7 +94,7 @@ class TimedPasses:
         variants: Mapping[int, Narrowed],
         narrow_marks: _Marks | None,
     ) -> Gradients:
-        found: Gradients = {}
+        parameter_gradients: Gradients = {}
         for count, layer in enumerate(sorted(runs, reverse=True)):
             self._lead(count)
             gradients = received.pop(layer, {})
@@ -102,8 +102,8 @@ class TimedPasses:
                 part = {0: [(variants[layer].gradient(gradient), True) for gradient, _ in gradients[0]]}
                 _differentiate(narrow.pop(layer), part, layer, narrow_marks)
             run = runs.pop(layer)
-            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, found)
-        return found
+            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, parameter_gradients)
+        return parameter_gradients
 
     def _update(self, gradients: Gradients, marks: _Marks) -> None:
         self._clock.lead()
@@ -177,17 +177,19 @@ class _ForwardRecord:
 
 
 def _run(
-    step: TracedStep, given: Ready, layer: int, environment: Environment, marks: _Marks | None
+    step: TracedStep, arguments: Ready, layer: int, environment: Environment, marks: _Marks | None
 ) -> tuple[_ForwardRecord, Any]:
     """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
     start = marks.clock.mark() if marks else None
-    result = step.call(*given.args, **given.kwargs)
-    given.args = given.kwargs = None
+    result = step.call(*arguments.args, **arguments.kwargs)
+    arguments.args = arguments.kwargs = None
     release(step, environment)
     if marks:
         marks.note("forward_s", layer, start)
     value, edges = outputs(result, layer)
-    return _ForwardRecord(outputs=edges, inputs=given.edges, origins=given.origins, parameters=given.parameters), value
+    return _ForwardRecord(
+        outputs=edges, inputs=arguments.edges, origins=arguments.origins, parameters=arguments.parameters
+    ), value
 
 
 def _differentiate(
@@ -201,24 +203,28 @@ def _differentiate(
     start = marks.clock.mark() if marks else None
     edges = [edge for position, edge in run.outputs if position in gradients]
     slopes = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
-    found: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, slopes, allow_unused=True)
+    results: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, slopes, allow_unused=True)
     run.outputs.clear()
     edges.clear()
     slopes.clear()
     if marks:
         marks.note("backward_s", layer, start)
-    shared += [_memory(gradient) for gradient in found if gradient is not None]
-    return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in found]
+    shared += [_memory(gradient) for gradient in results if gradient is not None]
+    return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in results]
 
 
 def _deliver(
-    run: _ForwardRecord, found: list[tuple[Tensor | None, bool]], layer: int, received: _Received, gradients: Gradients
+    run: _ForwardRecord,
+    differentiated: list[tuple[Tensor | None, bool]],
+    layer: int,
+    received: _Received,
+    gradients: Gradients,
 ) -> None:
     """Hand gradients of inputs to the layers that made them, and add those of a shared parameter."""
-    for (producer, position), (gradient, alone) in zip(run.origins, found, strict=False):
+    for (producer, position), (gradient, alone) in zip(run.origins, differentiated, strict=False):
         if gradient is not None:
             received.setdefault(producer, {}).setdefault(position, []).append((gradient, alone))
-    for parameter, (gradient, _) in zip(run.parameters, found[len(run.origins) :], strict=True):
+    for parameter, (gradient, _) in zip(run.parameters, differentiated[len(run.origins) :], strict=True):
         if gradient is not None:
             earlier = gradients.pop(parameter, None)
             gradients[parameter] = (layer, gradient if earlier is None else gradient + earlier[1])

@@ -34,8 +34,8 @@ class Dataset:
         while True:
             while len(left) < batch_size:
                 left = torch.cat([left, torch.randperm(len(self.classes), generator=source)])
-            chosen, left = left[:batch_size], left[batch_size:]
-            yield self.samples[chosen], self.classes[chosen]
+            batch, left = left[:batch_size], left[batch_size:]
+            yield self.samples[batch], self.classes[batch]
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module) -> float:
@@ -58,9 +58,9 @@ def digits() -> Dataset:
         raise MissingExtraError(
             "the digits come with scikit-learn; install it with: pip install scikit-learn"
         ) from None
-    found = load_digits()
-    order = torch.randperm(len(found.target), generator=torch.Generator().manual_seed(0))
-    samples, classes = torch.tensor(found.images).unsqueeze(1)[order], torch.tensor(found.target)[order]
+    bundle = load_digits()
+    order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
+    samples, classes = torch.tensor(bundle.images).unsqueeze(1)[order], torch.tensor(bundle.target)[order]
     trained = samples[:-HELD_OUT]
     samples = ((samples - trained.mean()) / trained.std()).float()
     return Dataset(

@@ -3,9 +3,8 @@
     once        profile of the network, the executor's overhead, calibration of every lab       folder
     each plan   simulated from those; then trained for real with seeds that no curve has, until the accuracy is there
 
-How many updates that takes is not told to the prediction, only to the run: one process trains first with the same seed,
-and the run makes as many updates and a few more. What one process reached on its way is kept, to hold the plan's
-accuracy against it.
+The number of updates of a run does not enter its prediction: one process trains first with the same seed, and the run
+makes as many updates and a few more. The accuracies of that process are stored, to compare the plan's with.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import datetime
 import os
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -24,25 +22,23 @@ from simulator.convergence.curves import Trial
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan
 from simulator.workload import Profile
-from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import task_overhead_s
-from traces.capture.command import capture
 from traces.convergence.plan_training import PlanTraining, train_plan
-from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import LabNetwork, pinning
-from traces.validation.validate import CALIBRATED_BYTES
+from traces.validation.validate import calibrated_lab, capture_on_all_cores, on_all_cores
 
 MARGIN = 2
-"""Looks at the accuracy after that at which one process had reached the target."""
+"""How often more the accuracy is taken, after one process had reached the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemonstratedPlan:
-    """A plan's training. predicted_step_s, predicted_samples: from profile, calibration and curves alone.
+    """A plan's training beside its prediction.
 
-    alone: the same seed in one process. load: of the machine as the run began, in processes.
+    predicted_step_s, predicted_samples (median, low, high): from profile, calibration and curves alone. alone: the same
+    seed in one process. load: of the machine as the run began, in processes.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -101,44 +97,22 @@ def conditions(folder: Path, model: str, batch_size: int, network: LabNetwork) -
     profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     if not profile.exists():
-        arguments = {"model": model, "batch_size": batch_size, "path": str(profile)}
-        _on_all_cores("profile_rank", cores, arguments)
+        command = "python -m benchmarks.convergence --demonstrate"
+        capture_on_all_cores(profile, model, batch_size, cores, command=command)
     overhead = folder / "overhead.json"
     if not overhead.exists():
-        found = _on_all_cores("overhead_rank", cores, {"path": str(profile)})
-        files.write_text_atomic(overhead, str(statistics.fmean(found)))
+        arguments: dict[str, object] = {"path": str(profile)}
+        target = "traces.convergence.demonstration:overhead_rank"
+        overheads_s = on_all_cores(target, cores, arguments, timeout_s=600)
+        files.write_text_atomic(overhead, str(statistics.fmean(overheads_s)))
     if not cluster.exists():
-        nominal = network.cluster(cores)
-        pinned = pinning(len(nominal.devices), cores)
-        with Lab(nominal) as lab:
-            measured = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
-        write_cluster(measured, cluster)
+        write_cluster(calibrated_lab(network, cores), cluster)
     calibrated = replace(read_cluster(cluster), task_overhead_s=float(overhead.read_text()))
     return files.read_profile(profile), calibrated
 
 
-def _on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:
-    """Measure on all cores at once, as in the runs all of them compute."""
-    pinned = pinning(len(cores), cores)
-    return launch(
-        f"traces.convergence.demonstration:{target}",
-        len(cores),
-        arguments=arguments,
-        cores=pinned,
-        backend="",
-        timeout_s=600,
-    )
-
-
-def profile_rank(rank: Rank, model: str, batch_size: int, path: str) -> None:
-    """Capture the network; rank 0 keeps the profile."""
-    rank.doing(f"capture of {model}")
-    found = capture(model, batch_size, repeats=25, command="python -m benchmarks.convergence --demonstrate")
-    if rank.number == 0:
-        files.write_profile(found, path)
-
-
 def overhead_rank(rank: Rank, path: str) -> float:
+    """What each of those processes does: seconds that our executor adds to a task."""
     rank.doing("a step of the executor alone")
     return task_overhead_s(files.read_profile(path))
 

@@ -1,4 +1,4 @@
-"""Train a plan for real until an accuracy: every rank a process, real data, parameters looked at on the way.
+"""Train a plan for real until an accuracy: every rank a process, real data, parameters copied on the way.
 
 ranks    step, step, look at the parameters, step, ...        the clock stands while they are copied
 here     join what the ranks hold into one network, take its accuracy on held-out samples
@@ -15,17 +15,15 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, from_numpy, nn
 
-from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
-from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.convergence import datasets
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.executor.execute import all_reduce_groups, whole_parameters
+from traces.runs.executor.execute import all_reduce_groups, read_script, whole_parameters, write_inputs
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
@@ -36,9 +34,10 @@ Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTraining:
-    """One real training under a plan: seconds of each step, of all with their common starts; accuracy on the way.
+    """One real training under a plan.
 
-    A step lasts from the common start of all ranks to the end of its last task. points: (samples, accuracy).
+    steps_s: seconds of each step, from the common start of all ranks to the end of its last task. wall_s: seconds of
+    all steps with what ranks wait for each other between them. points: (samples trained on, accuracy from 0 to 1).
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -68,15 +67,13 @@ def train_plan(
     """
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
-        files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml")
-        files.write_plan(plan, folder / "plan.json")
+        write_inputs(folder, profile, cluster, plan)
         arguments = {
-            "folder": name, "dataset": dataset, "seed": like.seed, "learning_rate": like.learning_rate,
-            "momentum": like.momentum, "updates": updates, "every": every,
+            "folder": name, "model": profile.model, "dataset": dataset, "seed": like.seed,
+            "learning_rate": like.learning_rate, "momentum": like.momentum, "updates": updates, "every": every,
         }  # fmt: skip
         count = len(cluster.devices)
-        found = launch(
+        results = launch(
             "traces.convergence.plan_training:run_rank",
             count,
             lab=lab,
@@ -91,10 +88,10 @@ def train_plan(
     for looked in range(updates // every):
         accuracy = held.accuracy(_joined(script, model, [rank.get(looked, {}) for rank in ranks]))
         points.append(((looked + 1) * every * plan.batch_size, accuracy))
-    steps = zip(*(rank["steps_s"] for rank in found), strict=True)
+    steps = zip(*(rank["steps_s"] for rank in results), strict=True)
     return PlanTraining(
         steps_s=tuple(max(step) for step in steps),
-        wall_s=max(rank["wall_s"] for rank in found),
+        wall_s=max(rank["wall_s"] for rank in results),
         points=tuple(points),
     )
 
@@ -102,6 +99,7 @@ def train_plan(
 def run_rank(
     rank: Rank,
     folder: str,
+    model: str,
     dataset: str,
     seed: int,
     learning_rate: float,
@@ -110,21 +108,11 @@ def run_rank(
     every: int,
 ) -> dict[str, object]:
     """What each process of `train_plan` does; it leaves the parameters that it held in `folder`."""
-    place = Path(folder)
-    profile = files.read_profile(place / "profile.json")
-    plan = files.read_plan(place / "plan.json")
-    script = Script(
-        profile=profile,
-        cluster=read_cluster(place / "cluster.yaml"),
-        plan=plan,
-        network=networks.load(profile.model),
-        seed=seed,
-        learning_rate=learning_rate,
-        momentum=momentum,
-    )
+    network = networks.load(model)
+    script = read_script(Path(folder), network, seed=seed, learning_rate=learning_rate, momentum=momentum)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
-    batches = datasets.load(dataset).batches(plan.batch_size, seed)
+    batches = datasets.load(dataset).batches(script.plan.batch_size, seed)
     steps_s, looked, wall_s = [], dict[str, np.ndarray](), 0.0
     for update in range(1, updates + 1):
         samples, classes = next(batches)
@@ -135,7 +123,7 @@ def run_rank(
         if update % every == 0:
             looked |= _named(worker.shards.parameters, update // every - 1)
     worker.close()
-    np.savez(place / f"{rank.number}.npz", **looked)  # type: ignore[arg-type]
+    np.savez(Path(folder) / f"{rank.number}.npz", **looked)  # type: ignore[arg-type]
     return {"steps_s": steps_s, "wall_s": wall_s}
 
 
@@ -150,13 +138,13 @@ def _named(parameters: Slots, looked: int) -> dict[str, np.ndarray]:
 
 def _read(path: Path) -> dict[int, dict[tuple[int, int], dict[str, Tensor]]]:
     """What a rank held, look by look."""
-    found: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
+    looks: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key, array in archive.items():
             looked, layer, slot, name = key.split("/")
-            held = found.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
+            held = looks.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
             held[name] = from_numpy(array)
-    return found
+    return looks
 
 
 def _joined(script: Script, model: nn.Module, ranks: Sequence[Slots]) -> nn.Module:

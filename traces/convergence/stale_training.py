@@ -108,8 +108,8 @@ class Versions:
 def delays(model: nn.Module, regime: Regime) -> Iterator[tuple[nn.Parameter, int]]:
     """Each parameter with its delay in updates; a pipeline's stages are equal numbers of operators, in order."""
     operators = [module for module in model.modules() if not list(module.children())]
-    for place, operator in enumerate(operators):
-        stage = (regime.staleness + 1) * place // len(operators)
+    for position, operator in enumerate(operators):
+        stage = (regime.staleness + 1) * position // len(operators)
         delay = regime.staleness - (stage if regime.method == "stashing" else 0)
         for parameter in operator.parameters():
             yield parameter, delay
@@ -118,14 +118,14 @@ def delays(model: nn.Module, regime: Regime) -> Iterator[tuple[nn.Parameter, int
 def noises(recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int) -> tuple[GradientNoise, ...]:
     """The gradient noise along one training, each time that its accuracy is taken; of samples of another order."""
     batches = recipe.dataset.batches(LOCAL_SIZE, seed + 1)
-    found = []
+    estimates = []
     for seen, _, model in train_stale(recipe, regime, learning_rate=learning_rate, seed=seed):
         local = [_gradient(model, *batch) for batch in islice(batches, LOCAL_BATCHES)]
-        squares = [float(one @ one) for one in local]
+        squares = [float(gradient @ gradient) for gradient in local]
         whole = torch.stack(local).mean(0)
         squared_norm, variance = estimated([LOCAL_SIZE] * LOCAL_BATCHES, squares, float(whole @ whole))
-        found.append(GradientNoise(samples=seen, squared_norm=squared_norm, variance=variance))
-    return tuple(found)
+        estimates.append(GradientNoise(samples=seen, squared_norm=squared_norm, variance=variance))
+    return tuple(estimates)
 
 
 def _gradient(model: nn.Module, samples: Tensor, classes: Tensor) -> Tensor:

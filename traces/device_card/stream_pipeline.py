@@ -30,7 +30,7 @@ class SharedPipeline:
         steps = trace(whole.trained)
         self._placeholder = steps[0].node.graph.find_nodes(op="placeholder")[0]
         self._stages = [_Stage(part) for part in by_stage(steps, stages)]
-        self._streams = _streams(len(stages)) if whole.place.type == "cuda" else []
+        self._streams = _streams(len(stages)) if whole.torch_device.type == "cuda" else []
 
     def step(self) -> None:
         """One training step, joined to the current stream at both ends."""
@@ -96,10 +96,10 @@ class _Stage:
         roots, slopes = [], []
         for node in self._gives:
             value = run.values[node]
-            found = [leaf.grad for leaf in run.leaves.get(node, []) if leaf.grad is not None]
-            if isinstance(value, Tensor) and value.requires_grad and (found or value.dim() == 0):
+            gradients = [leaf.grad for leaf in run.leaves.get(node, []) if leaf.grad is not None]
+            if isinstance(value, Tensor) and value.requires_grad and (gradients or value.dim() == 0):
                 roots.append(value)
-                slopes.append(sum(found[1:], found[0]) if found else torch.full_like(value, share))
+                slopes.append(sum(gradients[1:], gradients[0]) if gradients else torch.full_like(value, share))
         if roots:
             torch.autograd.backward(roots, slopes)
 

@@ -59,16 +59,16 @@ def execution(
 
 def _keys(graph: TaskGraph) -> dict[Key, int]:
     """Every task by what ranks call it."""
-    found: dict[Key, int] = {}
+    tasks: dict[Key, int] = {}
     for task in range(len(graph)):
         route, device = int(graph.route[task]), int(graph.device[task])
         pairs = graph.routes[route].pairs if route >= 0 else ((device, device),)
         kind, layer, number = (int(column[task]) for column in (graph.kind, graph.layer, graph.microbatch))
         if len(pairs) > 1:
-            found[kind, "", int(graph.shard[task]), -1, -1] = task
+            tasks[kind, "", int(graph.shard[task]), -1, -1] = task
         else:
-            found[kind, graph.layer_names[layer] if layer >= 0 else "", number, *pairs[0]] = task
-    return found
+            tasks[kind, graph.layer_names[layer] if layer >= 0 else "", number, *pairs[0]] = task
+    return tasks
 
 
 def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[ObservedTask]) -> Timeline:

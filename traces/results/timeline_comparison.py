@@ -80,21 +80,21 @@ class Comparison:
     def causes(self) -> Ints:
         """For each task the one it actually waited for last, -1 where it waited for none."""
         graph, end_s = self.graph, self.actual.end_s
-        found = np.full(len(graph), -1, dtype=np.int64)
+        causes = np.full(len(graph), -1, dtype=np.int64)
         before = self._before_on_device()
         for task in range(len(graph)):
             candidates = [other for other in (*graph.predecessors(task).tolist(), int(before[task])) if other >= 0]
             if candidates:
-                found[task] = max(candidates, key=lambda other: (end_s[other], -other))
-        return found
+                causes[task] = max(candidates, key=lambda other: (end_s[other], -other))
+        return causes
 
     @cached_property
     def path(self) -> Ints:
         """From the first task to the last, each the cause of the next."""
-        found = [int(np.argmax(self.actual.end_s))] if len(self.graph) else []
-        while found and self.causes[found[-1]] >= 0:
-            found.append(int(self.causes[found[-1]]))
-        return np.array(found[::-1], dtype=np.int64)
+        path = [int(np.argmax(self.actual.end_s))] if len(self.graph) else []
+        while path and self.causes[path[-1]] >= 0:
+            path.append(int(self.causes[path[-1]]))
+        return np.array(path[::-1], dtype=np.int64)
 
     @property
     def waits_s(self) -> float:
@@ -105,13 +105,13 @@ class Comparison:
     def totals(self, only: Ints | None = None) -> dict[Kind, Total]:
         """Sums by kind, of all tasks or `only` of some."""
         tasks = np.arange(len(self.graph)) if only is None else only
-        found = {}
+        totals = {}
         for kind in Kind:
-            mine = tasks[self.graph.kind[tasks] == kind]
-            if len(mine):
-                lasted = [float((t.end_s - t.start_s)[mine].sum()) for t in (self.predicted, self.actual)]
-                found[kind] = Total(tasks=len(mine), predicted_s=lasted[0], actual_s=lasted[1])
-        return found
+            of_kind = tasks[self.graph.kind[tasks] == kind]
+            if len(of_kind):
+                lasted = [float((t.end_s - t.start_s)[of_kind].sum()) for t in (self.predicted, self.actual)]
+                totals[kind] = Total(tasks=len(of_kind), predicted_s=lasted[0], actual_s=lasted[1])
+        return totals
 
     def longest(self, count: int) -> list[Difference]:
         """The tasks that last longer than predicted by most, the worst first."""

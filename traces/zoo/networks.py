@@ -40,15 +40,15 @@ def load(
 
 
 def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | None, vocabulary: int | None) -> Network:
-    place, _, attribute = model.partition(":")
+    module, _, attribute = model.partition(":")
     try:
-        made = getattr(importlib.import_module(place), attribute)
+        constructor = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"model {model!r}: {error}; write package.module:callable of an installed package") from None
     if input_shape is None:
         raise InputError(f"model {model!r}: its input is unknown; say it, e.g. --input-shape 3x224x224")
     arguments = {} if classes is None else {"num_classes": classes}
-    return Network(build=lambda: made(**arguments), input_shape=input_shape, vocabulary=vocabulary)
+    return Network(build=lambda: constructor(**arguments), input_shape=input_shape, vocabulary=vocabulary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

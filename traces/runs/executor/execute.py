@@ -4,8 +4,8 @@
     threads     `in_threads`: ranks of one process, for tests and small data sets
 
 A compute task lasts from the assembly of its inputs to the end of its operator, a message from when its sender has
-it to its arrival, a collective from its last member's readiness to its last member's end. Ranks run on one machine,
-where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignment. Steps begin together.
+it to its arrival, a collective from when its last rank is ready to when its last rank has ended. Ranks run on one
+machine, where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignment. Steps begin together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,10 +35,12 @@ from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo, Mailroom, Threads
 from traces.runs.executor.worker import RankStep, Worker
-from traces.zoo.networks import load
+from traces.zoo.networks import Network, load
 
 T = TypeVar("T")
 WARMUP = 2
+COLUMNS = ("start_s", "end_s", "sent_bytes")
+"""What a rank stores of its steps, beside their losses: by step and task."""
 
 
 def execute(
@@ -63,9 +65,7 @@ def execute(
     load(model or profile.model)
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
-        files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml")
-        files.write_plan(plan, folder / "plan.json")
+        write_inputs(folder, profile, cluster, plan)
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
         launch(
             "traces.runs.executor.execute:run_rank", len(cluster.devices),
@@ -77,25 +77,37 @@ def execute(
 
 def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
     """What each process of `execute` does; it leaves its steps in `folder`."""
-    place = Path(folder)
-    script = Script(
-        profile=files.read_profile(place / "profile.json"),
-        cluster=read_cluster(place / "cluster.yaml"),
-        plan=files.read_plan(place / "plan.json"),
-        network=load(model),
-        seed=seed,
-    )
+    script = read_script(Path(folder), load(model), seed=seed)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
     batch = random_batch(script)
     for _ in range(WARMUP):
         worker.step(*batch)
     gc.disable()
-    found = [worker.step(*batch) for _ in range(steps)]
+    measured = [worker.step(*batch) for _ in range(steps)]
     gc.enable()
     worker.close()
-    columns = {name: np.stack([getattr(step, name) for step in found]) for name in ("start_s", "end_s", "sent_bytes")}
-    np.savez(place / f"{rank.number}.npz", loss=np.array([step.loss for step in found]), **columns)  # type: ignore[arg-type]
+    columns = {name: np.stack([getattr(step, name) for step in measured]) for name in COLUMNS}  # (steps, tasks)
+    losses = np.array([step.loss for step in measured])
+    np.savez(Path(folder) / f"{rank.number}.npz", loss=losses, **columns)  # type: ignore[arg-type]
+
+
+def write_inputs(folder: Path, profile: Profile, cluster: Cluster, plan: Plan) -> None:
+    """Leave in `folder` what `read_script` reads in every rank's process."""
+    files.write_profile(profile, folder / "profile.json")
+    write_cluster(cluster, folder / "cluster.yaml")
+    files.write_plan(plan, folder / "plan.json")
+
+
+def read_script(folder: Path, network: Network, **options: Any) -> Script:
+    """The script of the profile, cluster and plan in `folder`. options: the other fields of a Script."""
+    return Script(
+        profile=files.read_profile(folder / "profile.json"),
+        cluster=read_cluster(folder / "cluster.yaml"),
+        plan=files.read_plan(folder / "plan.json"),
+        network=network,
+        **options,
+    )
 
 
 def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
@@ -154,13 +166,13 @@ def whole_parameters(
 ) -> dict[str, Tensor]:
     """The network's parameters as "layer.name", joined from the slots (layer, channel slot) that ranks hold."""
     slots = {key: slot for held in ranks for key, slot in held.items()}
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     for position, layer in enumerate(script.profile.layers):
         parts = [slots[key] for key in sorted(slots) if key[0] == position]
         for name in parts[0] if parts else ():
             axis = 1 if layer.kind == "embedding" else 0
-            found[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
-    return found
+            parameters[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
+    return parameters
 
 
 def _timeline(ranks: Sequence[RankStep]) -> Timeline:
@@ -173,10 +185,8 @@ def _timeline(ranks: Sequence[RankStep]) -> Timeline:
 
 def _read_steps(path: Path) -> list[RankStep]:
     with np.load(path, allow_pickle=False) as archive:
-        columns = dict(archive)
+        columns, losses = [archive[name] for name in COLUMNS], archive["loss"]  # (steps, tasks) each, and (steps,)
     return [
         RankStep(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
-        for start, end, sent, loss in zip(
-            columns["start_s"], columns["end_s"], columns["sent_bytes"], columns["loss"], strict=True
-        )
+        for start, end, sent, loss in zip(*columns, losses, strict=True)
     ]

@@ -98,14 +98,14 @@ class Updates:
     def _tensors(self, number: int) -> list[Tensor]:
         """The parameters of a bucket, in the order in which they travel."""
         pieces = self._bucket(number).pieces
-        found = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
-        return [tensor for tensor in found if tensor.requires_grad]
+        tensors = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
+        return [tensor for tensor in tensors if tensor.requires_grad]
 
     def _gradients(self, number: int) -> Tensor:
         """A bucket's gradients in one row, made once per step; zeros where a parameter has none."""
         if number not in self._rows:
-            found = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
-            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in found])
+            gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
+            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return self._rows[number]
 
     def _flat(self, number: int) -> Tensor:
@@ -131,15 +131,15 @@ class Updates:
     def _part(self, number: int, server: int) -> slice:
         """The elements of a bucket that `server` serves."""
         servers = list(dict.fromkeys(step.device for n, step in self._roles.values() if n == number and not step.route))
-        size, place = sum(tensor.numel() for tensor in self._tensors(number)), servers.index(server)
-        return slice(size * place // len(servers), size * (place + 1) // len(servers))
+        size, index = sum(tensor.numel() for tensor in self._tensors(number)), servers.index(server)
+        return slice(size * index // len(servers), size * (index + 1) // len(servers))
 
     def _local_slots(self) -> list[tuple[int, int]]:
         """The parameter pieces that this device updates itself."""
         served = self._script.plan.synchronisation.collective in UPDATES_ON_SERVER
         pieces = replicas_of(self._script.profile, self._script.plan)
-        mine = [piece for piece in pieces if self._rank in piece.devices]
-        return [(piece.layer, piece.slot) for piece in mine if not (served and len(piece.devices) > 1)]
+        held = [piece for piece in pieces if self._rank in piece.devices]
+        return [(piece.layer, piece.slot) for piece in held if not (served and len(piece.devices) > 1)]
 
     def _all_parameters(self) -> Iterator[Tensor]:
         for slot in self._shards.parameters.values():

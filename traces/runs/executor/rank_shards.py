@@ -124,11 +124,11 @@ class Shards:
         parameters = [] if apart else self._trained(layer, part)
         if tape.result.requires_grad and (tape.leaves or parameters):
             targets = [*(leaf for _, leaf in tape.leaves), *parameters]
-            found = torch.autograd.grad(tape.result, targets, slope, retain_graph=apart, allow_unused=True)
-            for (wanted, _), gradient in zip(tape.leaves, found, strict=False):
+            gradients = torch.autograd.grad(tape.result, targets, slope, retain_graph=apart, allow_unused=True)
+            for (wanted, _), gradient in zip(tape.leaves, gradients, strict=False):
                 if gradient is not None:
                     self._hand_on(wanted, microbatch, (layer, shard), gradient)
-            _accumulate(parameters, found[len(tape.leaves) :])
+            _accumulate(parameters, gradients[len(tape.leaves) :])
         if apart:
             self._slopes_kept[output] = tape.result, slope
 
@@ -224,13 +224,13 @@ class Shards:
 
     def _find_reads(self, position: int, rank: int, sources: _Sources) -> None:
         """Note what this rank reads of a layer and sends of it."""
-        found, source, target = self._script.reads_of(position)
+        reads, source, target = self._script.reads_of(position)
         for entry in np.flatnonzero(target == rank).tolist():
-            region = Region(_place(found.low[entry]), _place(found.high[entry]))
-            producer = int(found.producer[entry])
-            sources[position, int(found.consumer[entry]), int(found.shard[entry])].append((producer, region))
+            region = Region(_place(reads.low[entry]), _place(reads.high[entry]))
+            producer = int(reads.producer[entry])
+            sources[position, int(reads.consumer[entry]), int(reads.shard[entry])].append((producer, region))
             self._uses[position, producer] += 1
-        for shard, device, parcel in parcels(found, source, target, rank):
+        for shard, device, parcel in parcels(reads, source, target, rank):
             self.parcels[position, shard, device] = parcel
             if device != rank:
                 self._uses[position, shard] += 1

@@ -55,9 +55,9 @@ class Script:
     momentum: float = MOMENTUM
 
     def __post_init__(self) -> None:
-        chosen = self.plan.synchronisation
-        require(chosen.collective in COLLECTIVES, "sync", chosen.collective, f"one of {', '.join(COLLECTIVES)} can run")
-        plain = not chosen.half_precision and chosen.compression_ratio == 1 and not chosen.compression_s_per_byte
+        sync = self.plan.synchronisation
+        require(sync.collective in COLLECTIVES, "sync", sync.collective, f"one of {', '.join(COLLECTIVES)} can run")
+        plain = not sync.half_precision and sync.compression_ratio == 1 and not sync.compression_s_per_byte
         require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
 
     @cached_property
@@ -82,21 +82,22 @@ class Script:
     @cached_property
     def needs_gradient(self) -> list[bool]:
         """Whether the gradient of a layer's output is needed: it, or a layer before it, has parameters."""
-        found: dict[str, bool] = {}
+        needed: dict[str, bool] = {}
         for layer in self.profile.layers:
-            found[layer.name] = layer.parameter_bytes > 0 or any(found[name] for name in layer.inputs)
-        return list(found.values())
+            needed[layer.name] = layer.parameter_bytes > 0 or any(needed[name] for name in layer.inputs)
+        return list(needed.values())
 
     def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
         """Who reads the layer, with the devices of producer and reader of each."""
         layers, placements = self.profile.layers, self.plan.placements
-        found = reads_of(self.profile, placements, self.plan.microbatch_size, position)
-        source = np.array(placements[layers[position].name].devices, dtype=np.int64)[found.producer]
+        reads = reads_of(self.profile, placements, self.plan.microbatch_size, position)
+        source = np.array(placements[layers[position].name].devices, dtype=np.int64)[reads.producer]
         target = np.zeros(len(source), dtype=np.int64)
         for consumer in self.profile.consumers[position]:
-            mine = found.consumer == consumer
-            target[mine] = np.array(placements[layers[consumer].name].devices, dtype=np.int64)[found.shard[mine]]
-        return found, source, target
+            devices = np.array(placements[layers[consumer].name].devices, dtype=np.int64)  # (consumer's shards,)
+            by_consumer = reads.consumer == consumer
+            target[by_consumer] = devices[reads.shard[by_consumer]]  # (reads by that consumer,)
+        return reads, source, target
 
     def own(self, position: int) -> list[list[tuple[int, int]]]:
         """The intervals whose product are the layer's shards."""
@@ -147,24 +148,24 @@ class Script:
         """How many dimensions each layer's output has, from one sample; shapes are held against the profile's."""
         trained.eval()
         values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
-        found: dict[str, int] = {}
+        dimensions: dict[str, int] = {}
         for step in steps:
             if isinstance(step.module, Loss):
-                found[step.name] = 0
+                dimensions[step.name] = 0
                 continue
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = result = step.call(*args, **kwargs)
             if step.name in self.profile.index and isinstance(result, Tensor):
                 shape, expected = shape_of(result), self.producer(step.name).output_shape
                 require(shape == expected, f"layer {step.name!r}", shape, f"the profile says {expected}; capture again")
-                found[step.name] = result.dim()
-        missing = [name for name in self.profile.index if name not in found]
+                dimensions[step.name] = result.dim()
+        missing = [name for name in self.profile.index if name not in dimensions]
         if missing:
             raise InputError(
                 f"profile {self.profile.model!r}: the network has no layer {missing[0]!r}; capture it again"
             )
         trained.train()
-        return found
+        return dimensions
 
     def _sample(self) -> Tensor:
         shape = (1, *self.network.input_shape)

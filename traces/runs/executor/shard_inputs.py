@@ -91,19 +91,19 @@ def added(region: Region, parts: Sequence[tuple[Region, Tensor]], like: Tensor) 
     return total
 
 
-def parcels(found: Reads, source: Ints, target: Ints, rank: int) -> Iterator[tuple[int, int, Parcel]]:
+def parcels(reads: Reads, source: Ints, target: Ints, rank: int) -> Iterator[tuple[int, int, Parcel]]:
     """(producing shard, reading device, parcel) of one layer's crossings that begin or end at device `rank`.
 
     source, target: the devices of each read's producer and reader.
     """
-    crossing = crossings_of(found, source, target)
-    mine = (crossing.entry >= 0) & ((source == rank) | (target == rank))
-    for number in np.unique(crossing.entry[mine]).tolist():
+    crossing = crossings_of(reads, source, target)
+    of_rank = (crossing.entry >= 0) & ((source == rank) | (target == rank))
+    for number in np.unique(crossing.entry[of_rank]).tolist():
         entries = crossing.entry == number
         yield (
             int(crossing.shard[number]),
             int(crossing.device[number]),
-            _parcel(found.low[entries], found.high[entries]),
+            _parcel(reads.low[entries], reads.high[entries]),
         )
 
 

@@ -107,12 +107,12 @@ def _as_it_stands(step: TracedStep) -> Operator:
     plain = not step.node.kwargs and len(nodes) == len(step.node.args)
 
     def run(parameters: Parameters, values: Values) -> Tensor:
-        given: Any
+        arguments: Any
         if plain:  # map_arg takes as long as a small layer
-            given = tuple(_value(step, node, values) for node in nodes), {}
+            arguments = tuple(_value(step, node, values) for node in nodes), {}
         else:
-            given = map_arg((step.node.args, step.node.kwargs), lambda node: _value(step, node, values))
-        args, kwargs = given
+            arguments = map_arg((step.node.args, step.node.kwargs), lambda node: _value(step, node, values))
+        args, kwargs = arguments
         if "inplace" in kwargs:
             kwargs = {**kwargs, "inplace": False}
         if overwrites:

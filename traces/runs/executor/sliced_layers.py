@@ -53,14 +53,14 @@ class Shard:
 
     def padding(self) -> list[int]:
         """What the window lacks at the plane's borders, as torch's pad wants it: left, right, top, bottom."""
-        found: list[int] = []
+        sides: list[int] = []
         geometry = self.layer.geometry
         for axis in (1, 0):
             kernel, stride, padding = ((geometry.kernel or (1, 1))[axis], geometry.stride[axis], geometry.padding[axis])
             (first, last), (low, high) = self.own[2 + axis], self.read[2 + axis]
             reach = geometry.dilation[axis] * (kernel - 1) + 1
-            found += [low - (first * stride - padding), (last - 1) * stride - padding + reach - high]
-        return found
+            sides += [low - (first * stride - padding), (last - 1) * stride - padding + reach - high]
+        return sides
 
 
 def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str, Tensor]:
@@ -71,9 +71,9 @@ def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str
     module = step.module
     if module is None:
         return {}
-    given: dict[str, Tensor] = dict(module.named_parameters())
-    if channels == (0, of) or not given:
-        return given
+    parameters: dict[str, Tensor] = dict(module.named_parameters())
+    if channels == (0, of) or not parameters:
+        return parameters
     if not isinstance(module, _BY_CHANNEL):
         raise InputError(
             f"placements: layer {step.name!r} is split by channel, but the parameters of a {type(module).__name__} "
@@ -84,7 +84,7 @@ def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str
         name: value.detach().narrow(axis, channels[0], channels[1] - channels[0]).clone().requires_grad_(
             value.requires_grad
         )
-        for name, value in given.items()
+        for name, value in parameters.items()
     }  # fmt: skip
 
 
@@ -141,10 +141,10 @@ def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
 
 def _counts(step: TracedStep, shard: Shard) -> Tensor:
     """By what an average pooling divides, for each of the shard's positions; shape (rows, columns)."""
-    given = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
+    arguments = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
 
     def source(name: str, default: Any) -> Any:
-        return given.get(name, default) if step.module is None else getattr(step.module, name, default)
+        return arguments.get(name, default) if step.module is None else getattr(step.module, name, default)
 
     divisor = source("divisor_override", None)
     if divisor:

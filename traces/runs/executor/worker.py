@@ -227,8 +227,8 @@ class Worker:
         self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
         start, successors = graph.successors()
         self._successors = [[x for x in after.tolist() if self._mine[x]] for after in np.split(successors, start[1:-1])]
-        place = np.empty(len(graph), dtype=np.int64)
-        place[in_order(graph, self._script.predicted)] = np.arange(len(graph))
-        self._expected = sorted(received, key=place.__getitem__)
+        position = np.empty(len(graph), dtype=np.int64)
+        position[in_order(graph, self._script.predicted)] = np.arange(len(graph))
+        self._expected = sorted(received, key=position.__getitem__)
         computed = np.flatnonzero(self._mine & ~graph.is_transfer).tolist()
         self._descriptions = {task: graph.describe(task) for task in computed}

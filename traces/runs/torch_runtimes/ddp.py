@@ -55,7 +55,7 @@ def run_ddp(
         "steps": steps,
         "stragglers": list(stragglers),
     }
-    found = launch(
+    results = launch(
         "traces.runs.torch_runtimes.ddp:train_rank",
         len(plan.devices),
         lab=lab,
@@ -63,7 +63,7 @@ def run_ddp(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(profile, cluster, plan), found)
+    return combined(lower(profile, cluster, plan), results)
 
 
 def _shares(plan: Plan) -> list[int]:

@@ -50,14 +50,14 @@ class Stage(pipelining.PipelineStage):
         return super().get_bwd_recv_ops(bwd_chunk_id)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        found: list[dist.P2POp] = super().get_fwd_send_ops(fwd_chunk_id)
-        self._watch.asks(Kind.ACTIVATION, self._gives, fwd_chunk_id, (self._own, self._after), _sizes(found))
-        return found
+        messages: list[dist.P2POp] = super().get_fwd_send_ops(fwd_chunk_id)
+        self._watch.asks(Kind.ACTIVATION, self._gives, fwd_chunk_id, (self._own, self._after), _sizes(messages))
+        return messages
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        found: list[dist.P2POp] = super().get_bwd_send_ops(bwd_chunk_id)
-        self._watch.asks(Kind.GRADIENT, self._takes, bwd_chunk_id, (self._own, self._before), _sizes(found))
-        return found
+        messages: list[dist.P2POp] = super().get_bwd_send_ops(bwd_chunk_id)
+        self._watch.asks(Kind.GRADIENT, self._takes, bwd_chunk_id, (self._own, self._before), _sizes(messages))
+        return messages
 
 
 def _sizes(messages: Sequence[dist.P2POp]) -> list[int]:

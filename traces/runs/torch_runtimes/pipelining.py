@@ -59,15 +59,15 @@ def run_pipeline(
     """
     if plan.schedule not in SCHEDULES:
         raise InputError(f"schedule {plan.schedule!r} is none of torch's: {', '.join(SCHEDULES)}")
-    found = stages(profile, plan)
-    homes = [plan.placements[profile.layers[layers[0]].name].devices for layers in found]
+    cut_layers = stages(profile, plan)
+    homes = [plan.placements[profile.layers[layers[0]].name].devices for layers in cut_layers]
     if any(len(home) > 1 for home in homes):
         raise InputError(
             f"stage on devices {next(home for home in homes if len(home) > 1)}: torch's stages have one each"
         )
     arguments = {
         "model": model or plan.model,
-        "stages": [[profile.layers[layer].name for layer in layers] for layers in found],
+        "stages": [[profile.layers[layer].name for layer in layers] for layers in cut_layers],
         "homes": [home[0] for home in homes],
         "schedule": SCHEDULES[plan.schedule],
         "batch_size": plan.batch_size,

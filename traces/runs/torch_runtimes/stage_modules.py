@@ -56,11 +56,11 @@ class Part(nn.Module):
                 # what was received is a leaf, which autograd lets nobody overwrite
                 step.module.inplace = False  # type: ignore[assignment]
 
-    def forward(self, *given: Tensor) -> Any:
+    def forward(self, *received: Tensor) -> Any:
         """The outputs of the stage, a tensor when there is one only."""
-        values: dict[fx.Node, Any] = dict(zip(self._inputs, given, strict=True))
+        values: dict[fx.Node, Any] = dict(zip(self._inputs, received, strict=True))
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = self._watch.call(step.name, step.call, *args, **kwargs)
-        found = tuple(values[node] for node in self._outputs)
-        return found if len(found) > 1 else found[0]
+        outputs = tuple(values[node] for node in self._outputs)
+        return outputs if len(outputs) > 1 else outputs[0]

@@ -40,9 +40,9 @@ class TaskObserver:
 
     def take(self, began_s: float) -> list[ObservedTask]:
         """What was seen since the last call, in seconds after `began_s`."""
-        found = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
+        observed = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
         self._seen.clear()
-        return found
+        return observed
 
     def call(self, layer: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What `function` returns for a layer's forward pass, which is noted, as its backward pass will be."""
