@@ -22,7 +22,7 @@ from simulator.errors import InputError, UnknownNameError
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import converge
 from traces.convergence.datasets import Dataset
-from traces.convergence.stale_training import MOMENTUM, Recipe, delays, noises, train_stale
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe, delays, noises, train_stale
 from traces.zoo.networks import Network, load
 
 torch.set_num_threads(1)  # operators this small only wait for each other's threads
@@ -83,7 +83,7 @@ def test_an_update_uses_the_gradient_of_the_weight_so_many_updates_ago(
     trained = train_stale(line, regime, learning_rate=0.4, seed=3)
     found = [next(model.parameters()).item() for *_, model in trained]
     assert found[0] == 0.5 and len(found) == 7
-    assert found[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM[regime.method], 6)), rel=1e-5)
+    assert found[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM_OF[regime.method], 6)), rel=1e-5)
 
 
 def test_a_pipeline_delays_its_stages_one_less_each_and_servers_all_alike() -> None:

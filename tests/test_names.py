@@ -33,7 +33,7 @@ def classes_of(package: str) -> dict[str, set[Path]]:
 
 
 def assigned(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """(name, line) of every variable that is assigned, of loops, comprehensions and unpacking too, and of parameters."""
+    """(name, line) of every parameter and every variable that is assigned, in loops and comprehensions too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno

@@ -23,7 +23,7 @@ from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
 from traces.convergence.demonstration import DemonstratedPlan
 from traces.convergence.plan_training import PlanTraining, train_plan
-from traces.convergence.stale_training import MOMENTUM, Recipe
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe
 from traces.results.validation_cases import LabNetwork
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
@@ -100,7 +100,7 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     plan = partitioners.load("data")(profile, cluster, batch_size=64)
     found = train_plan(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
     assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
-    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]
+    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM_OF["synchronous"]
     for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
         assert accuracy == pytest.approx(alone, abs=0.02)
 

@@ -19,7 +19,7 @@ from simulator.cluster import Cluster
 from simulator.plan import Placement, Plan
 from traces.capture.fx_steps import Trained
 from traces.runs.executor.execute import (
-    combined,
+    execution_of_ranks,
     in_threads,
     random_batch,
     whole_parameters,
@@ -48,7 +48,7 @@ def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tens
         return seen, {key: dict(slot) for key, slot in worker.shards.parameters.items()}
 
     ranks = in_threads(script, work, timeout_s=20)
-    losses = list(combined([seen for seen, _ in ranks]).losses)
+    losses = list(execution_of_ranks([seen for seen, _ in ranks]).losses)
     return losses, whole_parameters(script, [held for _, held in ranks]), [seen for seen, _ in ranks]
 
 

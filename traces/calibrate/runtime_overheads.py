@@ -26,7 +26,7 @@ from traces.capture.fx_steps import Trained, trace
 from traces.capture.measurement_rounds import Rounds
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Mailroom, Threads
+from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import Worker
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
@@ -43,11 +43,11 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
     """
     network, cpu = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
-    watch = TaskObserver(0, names)
+    observer = TaskObserver(0, names)
     with machine_settings.settings(1, profile.dtype, 0, cpu):
-        parts = cut(trace(Trained(network.build())), [names], watch)
-        loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)
-        stage = Stage(parts, 0, [0], watch)
+        parts = cut(trace(Trained(network.build())), [names], observer)
+        loss = partial(observer.call, names[-1], torch.nn.functional.cross_entropy)
+        stage = Stage(parts, 0, [0], observer)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
         data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
         overheads_s = []
@@ -55,10 +55,10 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
             start_s = time.monotonic()
             runtime.step(data, target=target)
             taken_s = time.monotonic() - start_s
-            watch.on = True
+            observer.on = True
             runtime.step(data, target=target)
-            watch.on = False
-            layers_s = sum(seen.end_s - seen.start_s for seen in watch.take(0.0))
+            observer.on = False
+            layers_s = sum(seen.end_s - seen.start_s for seen in observer.take(0.0))
             overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
     return max(0.0, statistics.median(overheads_s[warmup:]))
 
@@ -79,7 +79,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
     overheads_s = []
     with machine_settings.settings(threads, profile.dtype, 0, cpu):
         rounds = Rounds(network, cpu, profile.batch_size, torch.float32, ())
-        worker = Worker(script, 0, Threads(Mailroom(1), 0))
+        worker = Worker(script, 0, Threads(ThreadGroup(1), 0))
         batch = random_batch(script)
         for _ in range(warmup + repeats):
             layers_s = rounds.passes.step(rounds.inputs).total_s

@@ -136,10 +136,10 @@ class Times:
         return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
 
 
-_Slopes = dict[int, list[tuple[Tensor, bool]]]
+_OutputGradients = dict[int, list[tuple[Tensor, bool]]]
 """For each output of a layer, the gradients that its consumers sent, and whether nobody else holds their memory."""
 
-_Received = dict[int, _Slopes]
+_Received = dict[int, _OutputGradients]
 
 
 class _Marks:
@@ -193,7 +193,7 @@ def _run(
 
 
 def _differentiate(
-    run: _ForwardRecord, gradients: _Slopes, layer: int, marks: _Marks | None
+    run: _ForwardRecord, gradients: _OutputGradients, layer: int, marks: _Marks | None
 ) -> list[tuple[Tensor | None, bool]]:
     """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
     targets = [*run.inputs, *run.parameters]
@@ -202,11 +202,11 @@ def _differentiate(
     shared = [_memory(gradient) for sent in gradients.values() for gradient, _ in sent]
     start = marks.clock.mark() if marks else None
     edges = [edge for position, edge in run.outputs if position in gradients]
-    slopes = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
-    results: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, slopes, allow_unused=True)
+    output_gradients = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
+    results: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, output_gradients, allow_unused=True)
     run.outputs.clear()
     edges.clear()
-    slopes.clear()
+    output_gradients.clear()
     if marks:
         marks.note("backward_s", layer, start)
     shared += [_memory(gradient) for gradient in results if gradient is not None]

@@ -16,10 +16,10 @@ from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
 from traces.capture import machine_settings
 from traces.convergence import datasets
-from traces.convergence.stale_training import MOMENTUM, Recipe, noises, train_stale
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe, noises, train_stale
 from traces.zoo.networks import load
 
-LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
+FIRST_LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
 """Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""
 TUNING_SEED = 1000
 """No trial has it, so that no learning rate was chosen for the luck of a trial."""
@@ -56,7 +56,7 @@ def converge(
         for method in ("asynchronous", "stashing")
         for age in sorted(set(staleness))
     ]
-    cpu, trials, rates = torch.device("cpu"), list[Trial](), dict(LEARNING_RATE)
+    cpu, trials, rates = torch.device("cpu"), list[Trial](), dict(FIRST_LEARNING_RATE)
     with machine_settings.settings(threads, "float32", 0, cpu):
         for regime in regimes:
             rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
@@ -97,7 +97,7 @@ def trial(recipe: Recipe, regime: Regime, learning_rate: float, seed: int, most_
     """One training, as far as `train_stale` goes."""
     course = train_stale(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
     points = tuple((seen, accuracy) for seen, accuracy, _ in course)
-    momentum = MOMENTUM[regime.method]
+    momentum = MOMENTUM_OF[regime.method]
     return Trial(regime=regime, learning_rate=learning_rate, momentum=momentum, seed=seed, points=points)
 
 

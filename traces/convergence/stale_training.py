@@ -30,7 +30,7 @@ LOCAL_BATCHES = 16
 LOCAL_SIZE = 16
 
 
-MOMENTUM: dict[Method, float] = {"synchronous": 0.9, "asynchronous": 0.0, "stashing": 0.0}
+MOMENTUM_OF: dict[Method, float] = {"synchronous": 0.9, "asynchronous": 0.0, "stashing": 0.0}
 """Old gradients are a momentum of their own (Mitliagkas et al., arXiv 1605.09774), and diverge with more of it."""
 
 
@@ -60,7 +60,7 @@ def train_stale(
     """Samples trained on, accuracy and the network itself, from before the first update until the target is reached,
     or `most_samples` (by default the recipe's), or a loss that is no number."""
     model = recipe.build(seed)
-    descent = optimizer(model.parameters(), learning_rate, MOMENTUM[regime.method])
+    descent = optimizer(model.parameters(), learning_rate, MOMENTUM_OF[regime.method])
     versions = Versions(model, regime)
     accuracy, seen, asked = recipe.dataset.accuracy(model), 0, recipe.every
     yield seen, accuracy, model

@@ -93,15 +93,17 @@ class _Stage:
 
     def backward(self, run: _Microbatch, share: float) -> None:
         """Gradients of what this stage handed on, or of the loss, whose weight is `share`."""
-        roots, slopes = [], []
+        roots, output_gradients = [], []
         for node in self._gives:
             value = run.values[node]
             gradients = [leaf.grad for leaf in run.leaves.get(node, []) if leaf.grad is not None]
             if isinstance(value, Tensor) and value.requires_grad and (gradients or value.dim() == 0):
                 roots.append(value)
-                slopes.append(sum(gradients[1:], gradients[0]) if gradients else torch.full_like(value, share))
+                output_gradients.append(
+                    sum(gradients[1:], gradients[0]) if gradients else torch.full_like(value, share)
+                )
         if roots:
-            torch.autograd.backward(roots, slopes)
+            torch.autograd.backward(roots, output_gradients)
 
     def _received(self, node: fx.Node, run: _Microbatch) -> Any:
         value = run.values[node]

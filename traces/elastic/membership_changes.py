@@ -9,11 +9,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
 from simulator.errors import RunError
-from traces.elastic.process_group import ElasticProcessGroup
+from traces.elastic.process_group import ElasticProcessGroup, Line
 
 PARTS = {
     "live": (LEAVE, GROUPS, MOVE),
@@ -21,8 +20,6 @@ PARTS = {
     "recover": (DETECT, LEAVE, GROUPS, MOVE),
     "restart": (WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ),
 }
-
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ WAIT_S = 120.0
 """How long anything may take before a run is given up."""
 
 Line = Mapping[str, Any]
+"""What a rank logged: what ended in which generation at_s seconds of CLOCK_MONOTONIC, and of a step its loss, ..."""
 
 
 class ElasticProcessGroup:

@@ -13,7 +13,7 @@
                       inputs
     sliced_layers     layers of which a shard makes some output channels, rows or columns: weight slices and padded
                       windows
-    transport         how ranks talk: between processes through torch.distributed (gloo), or between threads of one
+    transport         messages and all-reduces between ranks: processes by torch.distributed (gloo), or threads of one
                       process
     worker            one rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it
 

@@ -33,7 +33,7 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Gloo, Mailroom, Threads
+from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network, load
 
@@ -72,7 +72,7 @@ def execute(
             lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
         )  # fmt: skip
         ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]
-    return combined(ranks)
+    return execution_of_ranks(ranks)
 
 
 def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
@@ -111,13 +111,13 @@ def read_script(folder: Path, network: Network, **options: Any) -> Script:
 
 
 def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
-    """What `work` returns for each rank's worker; ranks are threads of this process and talk through memory.
+    """What `work` returns for each rank's worker; ranks are threads of this process and communicate in memory.
 
     Meanwhile torch's operators use one thread each.
     """
     count, threads = len(script.cluster.devices), torch.get_num_threads()
-    room = Mailroom(count, timeout_s)
-    workers = [Worker(script, rank, Threads(room, rank)) for rank in range(count)]
+    group = ThreadGroup(count, timeout_s)
+    workers = [Worker(script, rank, Threads(group, rank)) for rank in range(count)]
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(count) as pool:
@@ -129,7 +129,7 @@ def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 6
             worker.close()
 
 
-def combined(ranks: Sequence[Sequence[RankStep]]) -> Execution:
+def execution_of_ranks(ranks: Sequence[Sequence[RankStep]]) -> Execution:
     """One execution out of what each rank saw of each step."""
     steps = list(zip(*ranks, strict=True))
     timelines = [_timeline(step) for step in steps]

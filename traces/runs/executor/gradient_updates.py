@@ -50,7 +50,7 @@ class Updates:
         for tensor, part in self._views(self._roles[task][0], row):
             tensor.grad = part
 
-    def room(self, task: int) -> int:
+    def message_elements(self, task: int) -> int:
         """Elements of a push or a pull."""
         number, step = self._roles[task]
         part = self._part(number, _server(step))

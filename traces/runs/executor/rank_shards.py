@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, fx
 
 from simulator.lowering.shard_regions import split
-from simulator.taskgraph import Ints
 from traces.capture.fx_steps import Loss, TracedStep
 from traces.runs.executor.run_setup import DATA, Script
-from traces.runs.executor.shard_inputs import Parcel, Place, Region, added, assembled, parcels
+from traces.runs.executor.shard_inputs import Coordinates, Parcel, Region, added, assembled, coordinates, parcels
 from traces.runs.executor.shard_operators import cut_to_own, loss_share, operator, to_canonical, to_native
 from traces.runs.executor.sliced_layers import Box, Operator, Shard, sliced_parameters
 
@@ -88,11 +87,11 @@ class Shards:
     def begin(self, data: Tensor, targets: Tensor) -> None:
         """Start a step over a batch: its samples and the classes to predict."""
         self._data, self._targets = data, targets
-        self._held: dict[Output, tuple[Tensor, Place]] = {}
+        self._held: dict[Output, tuple[Tensor, Coordinates]] = {}
         self._left: Counter[Output] = Counter()
         self._tapes: dict[Output, _Tape] = {}
-        self._slopes_kept: dict[Output, tuple[Tensor, Tensor]] = {}
-        self._slopes: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
+        self._kept_gradients: dict[Output, tuple[Tensor, Tensor]] = {}
+        self._reader_gradients: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
         self.loss = 0.0
 
     def slot(self, position: int, slot: int) -> Mapping[str, Tensor]:
@@ -119,25 +118,27 @@ class Shards:
         """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
         part, output = self._parts[layer, shard], Output(layer, microbatch, shard)
         tape = self._tapes.pop(output)
-        slope = self._slope(output, part, tape.result)
+        output_gradient = self._output_gradient(output, part, tape.result)
         apart = layer in self._script.weights_apart
         parameters = [] if apart else self._trained(layer, part)
         if tape.result.requires_grad and (tape.leaves or parameters):
             targets = [*(leaf for _, leaf in tape.leaves), *parameters]
-            gradients = torch.autograd.grad(tape.result, targets, slope, retain_graph=apart, allow_unused=True)
+            gradients = torch.autograd.grad(
+                tape.result, targets, output_gradient, retain_graph=apart, allow_unused=True
+            )
             for (wanted, _), gradient in zip(tape.leaves, gradients, strict=False):
                 if gradient is not None:
                     self._hand_on(wanted, microbatch, (layer, shard), gradient)
             _accumulate(parameters, gradients[len(tape.leaves) :])
         if apart:
-            self._slopes_kept[output] = tape.result, slope
+            self._kept_gradients[output] = tape.result, output_gradient
 
     def weight(self, layer: int, microbatch: int, shard: int) -> None:
         """The gradients of the parameters, if any, of a shard whose backward pass has run."""
         parameters = self._trained(layer, self._parts[layer, shard])
-        result, slope = self._slopes_kept.pop(Output(layer, microbatch, shard))
+        result, output_gradient = self._kept_gradients.pop(Output(layer, microbatch, shard))
         if parameters:
-            _accumulate(parameters, torch.autograd.grad(result, parameters, slope, allow_unused=True))
+            _accumulate(parameters, torch.autograd.grad(result, parameters, output_gradient, allow_unused=True))
 
     def activation(self, output: Output, device: int) -> Tensor:
         """The elements of a shard's output that `device` reads, in one row."""
@@ -156,7 +157,7 @@ class Shards:
     def receive_gradient(self, output: Output, device: int, row: Tensor) -> None:
         """Add the gradient that came from a reading device."""
         parcel = self.parcels[output.layer, output.shard, device]
-        self._slopes[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
+        self._reader_gradients[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
 
     def _trained(self, layer: int, part: _Part) -> list[Tensor]:
         return [p for p in self.parameters[layer, part.slot].values() if p.requires_grad]
@@ -190,7 +191,7 @@ class Shards:
         self.loss += float(share.detach())
         return share.reshape(1, 1, 1, 1)
 
-    def _hold(self, output: Output, tensor: Tensor, origin: Place) -> None:
+    def _hold(self, output: Output, tensor: Tensor, origin: Coordinates) -> None:
         uses = self._uses[output.layer, output.shard]
         if uses:
             self._held[output], self._left[output] = (tensor, origin), uses
@@ -206,7 +207,7 @@ class Shards:
         if not self._left[output]:
             del self._held[output]
 
-    def _slope(self, output: Output, part: _Part, result: Tensor) -> Tensor:
+    def _output_gradient(self, output: Output, part: _Part, result: Tensor) -> Tensor:
         """The gradient of a shard's output; the loss's own is 1."""
         if isinstance(part.step.module, Loss):
             return torch.ones_like(result)
@@ -214,19 +215,19 @@ class Shards:
 
     def _sum(self, output: Output, region: Region, like: Tensor) -> Tensor:
         """What the readers of an output said, added in an order that does not depend on who was first."""
-        said = sorted(self._slopes.pop(output, []), key=lambda entry: (entry[0], entry[1].low))
+        said = sorted(self._reader_gradients.pop(output, []), key=lambda entry: (entry[0], entry[1].low))
         return added(region, [(part, tensor) for _, part, tensor in said], like.detach())
 
     def _hand_on(self, wanted: _Input, microbatch: int, reader: tuple[int, int], gradient: Tensor) -> None:
         for shard, region in wanted.parts:
             piece = region.of(gradient, wanted.region.low)
-            self._slopes[Output(wanted.producer, microbatch, shard)].append((reader, region, piece))
+            self._reader_gradients[Output(wanted.producer, microbatch, shard)].append((reader, region, piece))
 
     def _find_reads(self, position: int, rank: int, sources: _Sources) -> None:
         """Note what this rank reads of a layer and sends of it."""
         reads, source, target = self._script.reads_of(position)
         for entry in np.flatnonzero(target == rank).tolist():
-            region = Region(_place(reads.low[entry]), _place(reads.high[entry]))
+            region = Region(coordinates(reads.low[entry]), coordinates(reads.high[entry]))
             producer = int(reads.producer[entry])
             sources[position, int(reads.consumer[entry]), int(reads.shard[entry])].append((producer, region))
             self._uses[position, producer] += 1
@@ -284,8 +285,3 @@ def _box(intervals: list[list[tuple[int, int]]], at: tuple[np.intp, ...]) -> Box
 def _region(box: Box) -> Region:
     (a, b), (c, d), (e, f), (g, h) = box
     return Region((a, c, e, g), (b, d, f, h))
-
-
-def _place(numbers: Ints) -> Place:
-    a, b, c, d = (int(x) for x in numbers)
-    return a, b, c, d

@@ -84,7 +84,7 @@ class Worker:
         began = self._transport.start()
         for task in self._expected:
             self._receivers.submit(self._caught, task, partial(self._receive, task))
-        for task in np.flatnonzero(self._mine & (self._waits == 0)).tolist():
+        for task in np.flatnonzero(self._own_tasks & (self._waits == 0)).tolist():
             self._begin(task)
         self._run()
         return RankStep(
@@ -96,7 +96,7 @@ class Worker:
 
     def _run(self) -> None:
         """Compute what is ready and take what comes, until all of this rank's tasks have ended."""
-        left = int(self._mine.sum()) + len(self._expected)
+        left = int(self._own_tasks.sum()) + len(self._expected)
         while left:
             while not self._ready or not self._events.empty():
                 event = self._events.get()
@@ -161,7 +161,7 @@ class Worker:
         self._transport.send(row, target, task)
 
     def _receive(self, task: int) -> Tensor:
-        row = torch.empty(self._room(task), dtype=self._dtype)
+        row = torch.empty(self._message_elements(task), dtype=self._dtype)
         self._transport.receive(row, self._graph.routes[self._graph.route[task]].pairs[0][0], task)
         self._end_s[task] = time.monotonic()
         return row
@@ -173,10 +173,10 @@ class Worker:
         self._end_s[task] = time.monotonic()
         return row
 
-    def _room(self, task: int) -> int:
+    def _message_elements(self, task: int) -> int:
         """Elements of the message that is to come."""
         if self._graph.kind[task] == Kind.SYNCHRONISATION:
-            return self._updates.room(task)
+            return self._updates.message_elements(task)
         output = self._output(task)
         return self.shards.parcels[output.layer, output.shard, self._reader(task)].elements
 
@@ -219,16 +219,18 @@ class Worker:
         self._sends = {task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][0] == rank}
         received = [task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][1] == rank]
         self._collectives = {task for task, route in ends.items() if len(route.pairs) > 1 and rank in route.devices}
-        self._mine = (graph.device == rank) & ~graph.is_transfer
-        self._mine[[*self._sends, *self._collectives]] = True
-        seen = self._mine.copy()
+        self._own_tasks = (graph.device == rank) & ~graph.is_transfer
+        self._own_tasks[[*self._sends, *self._collectives]] = True
+        seen = self._own_tasks.copy()
         seen[received] = True
         owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
         self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
         start, successors = graph.successors()
-        self._successors = [[x for x in after.tolist() if self._mine[x]] for after in np.split(successors, start[1:-1])]
+        self._successors = [
+            [x for x in after.tolist() if self._own_tasks[x]] for after in np.split(successors, start[1:-1])
+        ]
         position = np.empty(len(graph), dtype=np.int64)
         position[in_order(graph, self._script.predicted)] = np.arange(len(graph))
         self._expected = sorted(received, key=position.__getitem__)
-        computed = np.flatnonzero(self._mine & ~graph.is_transfer).tolist()
+        computed = np.flatnonzero(self._own_tasks & ~graph.is_transfer).tolist()
         self._descriptions = {task: graph.describe(task) for task in computed}

@@ -20,7 +20,7 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, combined, measure_steps, slow_down
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, slow_down
 from traces.runs.torch_runtimes.stage_modules import whole
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
@@ -63,7 +63,7 @@ def run_ddp(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(profile, cluster, plan), results)
+    return run_of_ranks(lower(profile, cluster, plan), results)
 
 
 def _shares(plan: Plan) -> list[int]:
@@ -102,17 +102,17 @@ def train_rank(
     def step() -> None:
         descent.zero_grad()
         loss = trained(data) * weight
-        watch.begin(Kind.BACKWARD)
+        observer.begin(Kind.BACKWARD)
         loss.backward()
-        watch.end()
-        with watch.update():
+        observer.end()
+        with observer.update():
             descent.step()
 
     def open_up() -> None:
         """From now on the network's steps run one by one, and its all-reduce is ours."""
-        plain.forward = whole(trace(plain), watch).forward  # type: ignore[method-assign, assignment]
-        trained.register_comm_hook(None, watch.all_reduce())
-        watch.touch_with(plain)
+        plain.forward = whole(trace(plain), observer).forward  # type: ignore[method-assign, assignment]
+        trained.register_comm_hook(None, observer.all_reduce())
+        observer.last_until_parameters_of(plain)
 
-    watch = TaskObserver(rank.number, layers)
-    return measure_steps(rank, step, steps, watch, open_up)
+    observer = TaskObserver(rank.number, layers)
+    return measure_steps(rank, step, steps, observer, open_up)

@@ -65,7 +65,7 @@ class MeasuredRun:
         return upper - lower
 
 
-def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
     """One run of `graph` out of what each rank returned from `measure_steps`.
 
     A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
@@ -82,9 +82,9 @@ def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRu
 
 
 def measure_steps(
-    rank: Rank, step: Callable[[], None], count: int, watch: TaskObserver, open_up: Callable[[], None] = lambda: None
+    rank: Rank, step: Callable[[], None], count: int, observer: TaskObserver, open_up: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Run `step` and measure it; what `combined` reads. open_up: called before the steps that are watched."""
+    """Run `step` and measure it; what `run_of_ranks` reads. open_up: called before the steps that are watched."""
     rank.doing("warming up")
     for _ in range(WARMUP):
         step()
@@ -105,16 +105,16 @@ def measure_steps(
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
         "peak_bytes": peak_bytes,
-        "watched": [_watched(rank, step, watch) for _ in range(WATCHED)],
+        "watched": [_watched(rank, step, observer) for _ in range(WATCHED)],
     }
 
 
-def _watched(rank: Rank, step: Callable[[], None], watch: TaskObserver) -> list[ObservedTask]:
+def _watched(rank: Rank, step: Callable[[], None], observer: TaskObserver) -> list[ObservedTask]:
     rank.doing("a step that is watched")
-    began_s, watch.on = together(), True
+    began_s, observer.on = together(), True
     step()
-    watch.on = False
-    return watch.take(began_s)
+    observer.on = False
+    return observer.take(began_s)
 
 
 def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, combined, measure_steps
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
@@ -83,7 +83,7 @@ def run_pipeline(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(profile, replace(cluster, rendezvous=True), plan), results)
+    return run_of_ranks(lower(profile, replace(cluster, rendezvous=True), plan), results)
 
 
 def train_rank(
@@ -99,13 +99,13 @@ def train_rank(
     """What each process of `run_pipeline` does."""
     torch.manual_seed(0)
     network = load(model)
-    watch = TaskObserver(rank.number, [name for names in stages for name in names])
-    parts = cut(trace(Trained(network.build())), stages, watch)
-    own = [Stage(parts, number, homes, watch) for number, home in enumerate(homes) if home == rank.number]
+    observer = TaskObserver(rank.number, [name for names in stages for name in names])
+    parts = cut(trace(Trained(network.build())), stages, observer)
+    own = [Stage(parts, number, homes, observer) for number, home in enumerate(homes) if home == rank.number]
     del parts  # the stages of other ranks take no memory here
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
-    loss = partial(watch.call, stages[-1][-1], nn.functional.cross_entropy)
+    loss = partial(observer.call, stages[-1][-1], nn.functional.cross_entropy)
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
     parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
     descent = optimizer(parameters)
@@ -116,8 +116,8 @@ def train_rank(
     def step() -> None:
         runtime.step(*first, **last)
         if parameters:  # a rank without has no update in the task graph either
-            with watch.update():
+            with observer.update():
                 descent.step()
             descent.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
 
-    return measure_steps(rank, step, steps, watch)
+    return measure_steps(rank, step, steps, observer)

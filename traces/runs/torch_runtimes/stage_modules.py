@@ -13,12 +13,12 @@ from traces.capture.fx_steps import TracedStep, by_stage
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 
-def whole(steps: Sequence[TracedStep], watch: TaskObserver) -> Part:
+def whole(steps: Sequence[TracedStep], observer: TaskObserver) -> Part:
     """All steps as one stage."""
-    return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], watch)
+    return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], observer)
 
 
-def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], watch: TaskObserver) -> list[Part]:
+def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], observer: TaskObserver) -> list[Part]:
     """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
 
     Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
@@ -37,17 +37,17 @@ def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], watch: Tas
     crossing[-1] = [steps[-2].node]
     placeholder = steps[0].node.graph.find_nodes(op="placeholder")
     inputs = [placeholder, *crossing[:-1]]
-    return [Part(part, reads, gives, watch) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
+    return [Part(part, reads, gives, observer) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
 
 
 class Part(nn.Module):
     """Consecutive steps of a traced network as one module, watched. gives: names of the steps whose values leave it."""
 
     def __init__(
-        self, steps: Sequence[TracedStep], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], watch: TaskObserver
+        self, steps: Sequence[TracedStep], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], observer: TaskObserver
     ) -> None:
         super().__init__()
-        self._steps, self._inputs, self._outputs, self._watch = steps, inputs, outputs, watch
+        self._steps, self._inputs, self._outputs, self._observer = steps, inputs, outputs, observer
         names = {step.node: step.name for step in steps}
         self.gives = [names[node] for node in outputs if node in names]
         self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
@@ -61,6 +61,6 @@ class Part(nn.Module):
         values: dict[fx.Node, Any] = dict(zip(self._inputs, received, strict=True))
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
-            values[step.node] = self._watch.call(step.name, step.call, *args, **kwargs)
+            values[step.node] = self._observer.call(step.name, step.call, *args, **kwargs)
         outputs = tuple(values[node] for node in self._outputs)
         return outputs if len(outputs) > 1 else outputs[0]

@@ -76,7 +76,7 @@ class TaskObserver:
         if self.on:
             self._seen.append(ObservedTask(Kind.UPDATE, "", -1, self._rank, self._rank, start_s, time.monotonic()))
 
-    def asks(
+    def posted(
         self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int], sent: Sequence[int] = ()
     ) -> None:
         """This rank asks for messages between two ranks; sent: bytes of each where it is the sender."""
@@ -84,12 +84,12 @@ class TaskObserver:
             for layer, size in zip(layers, sent or [0] * len(layers), strict=True):
                 self._seen.append(ObservedTask(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
 
-    def has(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
+    def arrived(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
         """Messages have come."""
         if self.on:
             self._seen += [ObservedTask(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
 
-    def touch_with(self, network: nn.Module) -> None:
+    def last_until_parameters_of(self, network: nn.Module) -> None:
         """Let a backward pass last until its last parameter's gradient has been added."""
         for parameter in network.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self._touch())  # type: ignore[no-untyped-call]
