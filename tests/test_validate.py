@@ -24,10 +24,10 @@ from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
 from traces.results import validation_cases
 from traces.results.validations import Round, ValidatedRun, summarised
-from traces.runs.torch_runtimes.measured_steps import combined
+from traces.runs.torch_runtimes.measured_steps import run_of_ranks
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.validation import validate
 from traces.zoo.networks import load
 
@@ -104,9 +104,9 @@ def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_step_is_the_median_of_the_ranks() -> None:
     steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
-    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "watched": [[]]} for each in steps]
+    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "observed": [[]]} for each in steps]
     profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
-    found = combined(lower(profile, cluster, make_plan(CASE, profile, cluster)), ranks)
+    found = run_of_ranks(lower(profile, cluster, make_plan(CASE, profile, cluster)), ranks)
     assert (found.steps_s, found.sent_bytes, found.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
 
 
@@ -120,7 +120,7 @@ def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str
     names = [[profile.layers[layer].name for layer in layers] for layers in stages(profile, plan)]
     value = data = torch.randn(2, *load(model).input_shape)
     whole = trained.model(data)
-    for part in cut(trace(trained), names, Watch(0, [])):
+    for part in cut(trace(trained), names, TaskObserver(0, [])):
         value = part(*(value if isinstance(value, tuple) else (value,)))
     assert len(names) == (4 if schedule == "interleaved" else 2)
     assert torch.equal(value, whole)

@@ -34,7 +34,7 @@ from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
 LEAST, MOST = 1e-3, 1.0
-"""Efficiencies that are looked at; beyond line rate there is none."""
+"""The range of efficiencies, as shares of the nominal bandwidth; none is beyond line rate."""
 COLUMNS, OPTIONAL = ("profile", "devices", "batch_size", "step_s"), ("sync", "overlap")
 
 
@@ -49,7 +49,8 @@ class MeasuredStep:
     synchronisation: Synchronisation = Synchronisation()
 
     def step_s_at(self, source: str, tier: str, efficiency: float) -> float:
-        """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
+        """Simulated seconds of the step on the cluster `source` when links of `tier` give this share of their
+        bandwidth."""
         servers = 1 if self.synchronisation.collective == "ps" else 0
         cluster = read_cluster(source, devices=self.devices, servers=servers)
         plan = replicated(self.profile, self.devices, self.batch_size, self.synchronisation)

@@ -51,7 +51,7 @@ Points = Sequence[tuple[float, float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured: by device pair and by number of devices, and the CPU seconds per byte of each side.
+    """A measurement of links: by device pair and by number of devices, and the CPU seconds per byte of each side.
 
     busy_latency_s: by how much each round takes longer where its ranks compute. spread: the largest interquartile
     range over median at the largest size.
@@ -185,7 +185,7 @@ def _curve(points: Points) -> Curve:
 
 
 def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[tuple[Any, ...], Link]) -> None:
-    """Add what a pair's measurement says of the kinds of link on its route that are not known yet."""
+    """Add the kinds of link on a pair's route that no shorter route had, with bandwidth, latency and curve measured."""
     route = [cluster.links[i] for i in cluster.route(*pair)]
     new = [link for link in route if _kind(link) not in kinds]
     known_s = sum(kinds[_kind(link)].latency_s for link in route if _kind(link) in kinds)

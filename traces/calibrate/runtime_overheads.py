@@ -1,10 +1,10 @@
 """What runtimes add to the layers' own work, each measured on one rank without a network.
 
-Our executor adds to every task: assembling inputs, handing on gradients and memory that no layer may overwrite cost
+Our executor adds to every task: assembling inputs, passing gradients on and memory that no layer may overwrite cost
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
 batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is watched.
+step that is observed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
             observer.on = True
             runtime.step(data, target=target)
             observer.on = False
-            layers_s = sum(seen.end_s - seen.start_s for seen in observer.take(0.0))
+            layers_s = sum(task.end_s - task.start_s for task in observer.take(0.0))
             overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
     return max(0.0, statistics.median(overheads_s[warmup:]))
 

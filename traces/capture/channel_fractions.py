@@ -39,7 +39,7 @@ def narrow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """A step that makes a fraction of the channels; `slices` says whether it also reads only that fraction."""
+    """A step that makes a fraction of the channels; slices: whether it also reads only that fraction."""
 
     step: TracedStep
     fraction: Fraction

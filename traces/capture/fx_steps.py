@@ -57,7 +57,7 @@ def channel_axis(tensor: Tensor) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedStep:
-    """One node of the traced graph; `dies` are the nodes whose values nobody reads after it."""
+    """One node of the traced graph; `dies` are the nodes whose values no later step reads."""
 
     node: fx.Node
     name: str
@@ -71,7 +71,7 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor between two steps, cut off from autograd; `layer` and `position` say whose which output it is.
+    """A tensor between two steps, detached from autograd: output number `position` of layer `layer`.
 
     `layer` is -1 for the training data.
     """
@@ -118,7 +118,7 @@ def aside(step: TracedStep, environment: Environment) -> Any:
 
 
 def release(step: TracedStep, environment: Environment) -> None:
-    """Drop the values that nobody reads after `step`."""
+    """Drop the values that no step reads after `step`."""
     for node in step.dies:
         environment.pop(node, None)
 
@@ -196,7 +196,7 @@ class Loss(nn.Module):
 
     def forward(self, output: Any) -> Tensor:
         scores = output if isinstance(output, Tensor) else next(tensors(output))
-        scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)
+        scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)  # (predictions, classes)
         count, classes = scores.shape
         if count not in self._targets:
             self._targets[count] = torch.randint(classes, (count,), device=scores.device)

@@ -14,7 +14,7 @@ from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 Pair = tuple[int, int]
 
 EVERYTHING = Geometry(kernel=None, mixes_channels=True)
-"""The safe answer for a layer that nobody has described: each output needs the whole input."""
+"""The safe geometry of an unknown layer: each output needs the whole input."""
 
 _ELEMENTWISE_MODULES = (
     Add,
@@ -52,6 +52,7 @@ def describe(step: TracedStep, args: Any, kwargs: Mapping[str, Any], result: Any
 
 
 def _joins_channels(inputs: list[Tensor], output: Tensor) -> bool:
+    """Whether the output has as many channels as all inputs together."""
     axis = channel_axis(output)
     return output.dim() > 1 and output.shape[axis] == sum(tensor.shape[axis] for tensor in inputs)
 
@@ -130,7 +131,7 @@ def _adaptive(value: Tensor, output: Tensor) -> Geometry:
 
 
 def _pair(value: Any) -> Pair:
-    """(height, width) of a number that stands for both, or of two."""
+    """(height, width) from one number for both, or from two."""
     if isinstance(value, int):
         return value, value
     height, width = value if len(value) == 2 else (value[0], value[0])

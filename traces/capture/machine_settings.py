@@ -73,7 +73,7 @@ def memory_errors(batch_size: int, device: str) -> Iterator[None]:
 
 
 def device_name(torch_device: torch.device, threads: int) -> str:
-    """What a person calls the device; a CPU's name says how many threads were used."""
+    """The device's common name; a CPU's with the number of threads that were used."""
     if torch_device.type == "cuda":
         return torch.cuda.get_device_name(torch_device)
     described = Path("/proc/cpuinfo")

@@ -26,7 +26,10 @@ from traces.zoo.networks import Network
 
 
 class Rounds:
-    """A network on a device with data of `batch_size` samples, ready to be measured."""
+    """A network on a device with data of `batch_size` samples, ready to be measured.
+
+    inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class Rounds:
         self._optimizer.zero_grad()
 
     def remark(self) -> str:
-        """What is to be said of the clock."""
+        """How well the host kept ahead of the device, for a profile's notes."""
         return self._clock.remark()
 
     def _forget(self) -> None:
@@ -165,7 +168,7 @@ def trained_on(network: Network, torch_device: torch.device, dtype: torch.dtype)
 
 
 def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Random data, as nothing is timed on zeros."""
+    """Random data of shape (batch_size, *input shape), as zeros may be faster than real data."""
     shape = (batch_size, *network.input_shape)
     if network.vocabulary is not None:
         return torch.randint(network.vocabulary, shape, device=torch_device)

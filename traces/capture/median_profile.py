@@ -11,7 +11,7 @@ from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def median_profile(captures: Sequence[Profile]) -> Profile:
-    """The first of `captures` with the median of all for every time, the spreads and what was told left as they are.
+    """The first of `captures` with the median of all for every time; spreads and notes stay the first's.
 
     Raises InputError when they are not of the same network at the same points.
     """

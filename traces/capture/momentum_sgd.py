@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum, as torch.optim.SGD does it by default, for whoever trains here.
+"""Stochastic gradient descent with momentum, as torch.optim.SGD does it by default.
 
 momentum  <-  MOMENTUM x momentum + gradient
 parameter <-  parameter - learning rate x momentum          (Sutskever et al., ICML 2013, without Nesterov's step)
@@ -31,10 +31,10 @@ def descend(
     learning_rate: float = LEARNING_RATE,
     momentum: float = MOMENTUM,
 ) -> None:
-    """One step in place, of tensors that are nobody's `.grad`; momenta: of the parameters' shapes, zero at first.
+    """One step in place; gradients and momenta have their parameters' shapes, momenta are zero at first.
 
-    For layers whose update is timed one by one, and for flat rows that several parameters lie in. The kernels are those
-    of the optimizer; on a GPU one of them updates all that are given together.
+    For layers whose update is timed one by one, and for flat rows of many parameters. The kernels are those of the
+    optimizer; on a GPU one of them updates all parameters together.
     """
     sgd(
         list(parameters),

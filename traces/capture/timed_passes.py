@@ -35,7 +35,10 @@ Gradients = dict[nn.Parameter, tuple[int, Tensor]]
 
 
 class TimedPasses:
-    """Runs the steps of one network; `layer_of` says which of them are layers, the others compute sizes."""
+    """Runs the steps of one network; layer_of: the position of those that are layers, the others compute sizes.
+
+    Data is of shape (samples, *input shape), times are in seconds.
+    """
 
     def __init__(self, steps: Sequence[TracedStep], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
         self._steps, self._layer_of, self._clock = steps, layer_of, clock
@@ -137,7 +140,7 @@ class Times:
 
 
 _OutputGradients = dict[int, list[tuple[Tensor, bool]]]
-"""For each output of a layer, the gradients that its consumers sent, and whether nobody else holds their memory."""
+"""For each output of a layer, the gradients from its consumers, each with whether its memory is not shared."""
 
 _Received = dict[int, _OutputGradients]
 
@@ -220,7 +223,7 @@ def _deliver(
     received: _Received,
     gradients: Gradients,
 ) -> None:
-    """Hand gradients of inputs to the layers that made them, and add those of a shared parameter."""
+    """Pass gradients of inputs to the layers that made them, and add those of a shared parameter."""
     for (producer, position), (gradient, alone) in zip(run.origins, differentiated, strict=False):
         if gradient is not None:
             received.setdefault(producer, {}).setdefault(position, []).append((gradient, alone))
@@ -235,7 +238,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _sum(sent: list[tuple[Tensor, bool]]) -> Tensor:
-    """The sum, in the memory of a gradient that nobody else holds, as autograd does it."""
+    """The sum, in the memory of a gradient that is not shared, as autograd does it."""
     sent.sort(key=lambda each: not each[1])
     total, alone = sent[0]
     for gradient, _ in sent[1:]:

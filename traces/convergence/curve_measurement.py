@@ -94,7 +94,7 @@ def tuned(recipe: Recipe, regime: Regime, near: float) -> float:
 
 
 def trial(recipe: Recipe, regime: Regime, learning_rate: float, seed: int, most_samples: int | None = None) -> Trial:
-    """One training, as far as `train_stale` goes."""
+    """One training until the target or `most_samples`, as `train_stale` makes it."""
     course = train_stale(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
     points = tuple((seen, accuracy) for seen, accuracy, _ in course)
     momentum = MOMENTUM_OF[regime.method]

@@ -16,7 +16,7 @@ HELD_OUT = 517
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Samples to train on and samples held out, each with its class."""
+    """Samples to train on and samples held out, of shape (samples, channels, height, width), each with its class."""
 
     name: str
     samples: Tensor
@@ -27,8 +27,8 @@ class Dataset:
     def batches(
         self, batch_size: int, seed: int, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches without end. One seed gives one order of samples, whatever the batch size: epoch after epoch,
-        each drawn anew, and cut where batches end."""
+        """Batches without end: (batch_size, channels, height, width) and (batch_size,). One seed gives one order of
+        samples for every batch size: epoch after epoch, each drawn anew, and cut where batches end."""
         source = torch.Generator().manual_seed(seed)
         left = torch.empty(0, dtype=torch.int64)
         while True:
@@ -60,7 +60,8 @@ def digits() -> Dataset:
         ) from None
     bundle = load_digits()
     order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
-    samples, classes = torch.tensor(bundle.images).unsqueeze(1)[order], torch.tensor(bundle.target)[order]
+    samples = torch.tensor(bundle.images).unsqueeze(1)[order]  # (samples, channels, height, width)
+    classes = torch.tensor(bundle.target)[order]  # (samples,)
     trained = samples[:-HELD_OUT]
     samples = ((samples - trained.mean()) / trained.std()).float()
     return Dataset(

@@ -116,19 +116,22 @@ def delays(model: nn.Module, regime: Regime) -> Iterator[tuple[nn.Parameter, int
 
 
 def noises(recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int) -> tuple[GradientNoise, ...]:
-    """The gradient noise along one training, each time that its accuracy is taken; of samples of another order."""
+    """The gradient noise along one training, each time that its accuracy is taken; of samples in another order.
+
+    Two-batch estimator of McCandlish et al., arXiv 1812.06162, appendix A.1.
+    """
     batches = recipe.dataset.batches(LOCAL_SIZE, seed + 1)
     estimates = []
     for seen, _, model in train_stale(recipe, regime, learning_rate=learning_rate, seed=seed):
         local = [_gradient(model, *batch) for batch in islice(batches, LOCAL_BATCHES)]
         squares = [float(gradient @ gradient) for gradient in local]
-        whole = torch.stack(local).mean(0)
+        whole = torch.stack(local).mean(0)  # (batches, elements) -> (elements,)
         squared_norm, variance = estimated([LOCAL_SIZE] * LOCAL_BATCHES, squares, float(whole @ whole))
         estimates.append(GradientNoise(samples=seen, squared_norm=squared_norm, variance=variance))
     return tuple(estimates)
 
 
 def _gradient(model: nn.Module, samples: Tensor, classes: Tensor) -> Tensor:
-    """All parameters' gradients of the mean loss, in one row."""
+    """All parameters' gradients of the mean loss, as one row of shape (elements,)."""
     loss = nn.functional.cross_entropy(model(samples), classes)
-    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])
+    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])  # (elements,)

@@ -64,7 +64,7 @@ class SharedPipeline:
 
 
 class _Microbatch:
-    """What one micro-batch left behind: values that stages handed on, and the leaves that others made of them."""
+    """A micro-batch on its way: values that stages passed on, and the leaves that later stages made of them."""
 
     def __init__(self, values: dict[fx.Node, Any]) -> None:
         self.values = values
@@ -92,7 +92,7 @@ class _Stage:
         run.values.update({node: values[node] for node in self._gives})
 
     def backward(self, run: _Microbatch, share: float) -> None:
-        """Gradients of what this stage handed on, or of the loss, whose weight is `share`."""
+        """Gradients of what this stage passed on, or of the loss, whose weight is `share`."""
         roots, output_gradients = [], []
         for node in self._gives:
             value = run.values[node]

@@ -1,8 +1,8 @@
 """Membership changes of a training's process group, for real.
 
     balanced_shares        even and balanced shares of a batch on devices of unequal speed, for real
-    elastic_worker         data-parallel training whose group can change between two steps: one flat state that moves,
-                           saves and goes on
+    elastic_worker         data-parallel training whose process group can change between two steps: one flat state to
+                           send and to store
     group_rank             the life of one rank of an elastic process group
     membership_changes     what a membership change took: the parts of the pause, from the ranks' logs
     process_group          an elastic process group: processes that train one network together in a lab, more or fewer

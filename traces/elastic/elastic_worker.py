@@ -1,4 +1,4 @@
-"""Data-parallel training whose group can change between two steps: one flat state that moves, saves and goes on.
+"""Data-parallel training whose process group can change between two steps: one flat state to send and to store.
 
     state   parameters | momentum | step          (2 P + 1,)   the network's P parameters are views of it
     sums    gradients | loss | membership flag    (P + 2,)     what one all-reduce adds up over the ranks

@@ -4,7 +4,7 @@
     cpu_throttle    processes held to a share of a core by the kernel's control groups, so that one machine has devices
                     of unequal speed
     launch          run one process per rank, in the network lab or over loopback, and bring back what each returned
-    namespaces      Linux network namespaces that a process owns: made, listed, and removed with whatever runs in them
+    namespaces      Linux network namespaces that a process owns: made, listed, and removed with the processes in them
     rank            the life of one rank that `traces.lab.launch` started
     shaped_network  A small shaped network on one Linux machine: every device of a Cluster gets a network namespace of
                     its own

@@ -1,4 +1,4 @@
-"""Linux network namespaces that a process owns: made, listed, and removed with whatever runs in them.
+"""Linux network namespaces that a process owns: made, listed, and removed with the processes in them.
 
 A name is shardscope-PROCESS-START-..., where START is when the process started, in the kernel's ticks: it tells
 the owner from a later process of the same number, so that what a killed owner left can be known and removed.

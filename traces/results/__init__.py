@@ -1,10 +1,10 @@
-"""What actual runs left behind, and its comparison with predictions. No torch here.
+"""Stored results of actual runs, and their comparison with predictions. No torch here.
 
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
-observed_timeline    from what ranks saw of a step to the Timeline of its task graph. No torch here
+observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 task_order           the order of a timeline's tasks
-timeline_comparison  A timeline held against another of the same task graph, task by task: where the simulator was
+timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was
                      wrong, and why
 validation_cases     the runs of a validation: which network, on which lab, split how, and run by what
 validations          what a validation holds: real runs beside their predictions. No torch here, so that anything

@@ -1,7 +1,7 @@
-"""From what ranks saw of a step to the Timeline of its task graph. No torch here.
+"""From the tasks that ranks observed to the Timeline of a step's task graph. No torch here.
 
-A rank that runs a plan by a runtime of torch's notes what it sees (`runs/torch_runtimes`); of a message each end sees
-a part. A task began when the last of those that saw it begin did, and ended when the last that saw it end did.
+Ranks under torch's runtimes record their tasks (`runs/torch_runtimes`); of a message each end records a part. A task
+lasts from the last of its recorded starts to the last of its recorded ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = tuple[int, str, int, int, int]
 
 
 class ObservedTask(NamedTuple):
-    """A task as one rank saw it; NaN for the end of it that it did not see.
+    """A task as one rank observed it, in seconds; NaN for a start or an end that it did not observe.
 
     source, target: a message's, twice the own device for compute, -1 for a collective. layer: "" for the update and
     for a collective. microbatch: -1 for the update, the number of a collective's bucket. sent_bytes: by the rank.
@@ -43,9 +43,9 @@ class ObservedTask(NamedTuple):
 def execution(
     graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[ObservedTask]]]
 ) -> Execution:
-    """The execution of `graph` whose steps took `steps_s`, with the timeline of the median of the steps watched.
+    """The execution of `graph` whose steps took `steps_s`, with the timeline of the median observed step.
 
-    ranks: of each rank, what it saw of each of those. Raises RunError when that is another graph's.
+    ranks: of each rank, its tasks in each observed step. Raises RunError when they are another graph's.
     """
     tasks = _keys(graph)
     steps = [[seen for rank in step for seen in rank] for step in zip(*ranks, strict=True)]
@@ -83,7 +83,7 @@ def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[Observe
 
 
 def _fill(graph: TaskGraph, start_s: np.ndarray, end_s: np.ndarray) -> None:
-    """What nobody saw, such as half a backward pass that has nothing to do, takes no time after what it waits for."""
+    """Tasks that no rank observed, such as half a backward pass without work, take no time after what they wait for."""
     missing = np.flatnonzero(np.isnan(start_s) | np.isnan(end_s)).tolist()
     while missing:
         ready = [task for task in missing if not np.isnan(end_s[graph.predecessors(task)]).any()]

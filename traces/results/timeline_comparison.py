@@ -1,4 +1,4 @@
-"""A timeline held against another of the same task graph, task by task: where the simulator was wrong, and why.
+"""A timeline compared with another of the same task graph, task by task: where the simulator was wrong, and why.
 
 A task can be wrong in two ways. It lasts longer than predicted; or it starts late, and then because of the task
 that it waited for last: a predecessor, or the task that its device ran before it. That task is its `cause`.
@@ -98,7 +98,7 @@ class Comparison:
 
     @property
     def waits_s(self) -> float:
-        """Seconds on the path in which no task of it ran: from each cause's end to the start of what it let go."""
+        """Seconds on the path in which no task of it ran: from each cause's end to the start of what waited for it."""
         seconds = self.actual.end_s - self.actual.start_s
         return self.actual.step_s - float(seconds[self.path].sum())
 
@@ -123,7 +123,7 @@ class Comparison:
         return list(self._differences(self.late_s - released, count))
 
     def difference(self, task: int) -> Difference:
-        """What is to be said of one task."""
+        """One task's seconds, delay and cause."""
         return Difference(
             task=task,
             predicted_s=float(self.predicted.end_s[task] - self.predicted.start_s[task]),

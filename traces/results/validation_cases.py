@@ -16,7 +16,7 @@ Runner = Literal["ddp", "pipelining", "execute"]
 class LabNetwork:
     """The lab of a run: `ranks` hosts on one switch at `mbit` Mbit/s each way.
 
-    With `trunk_mbit` they stand in nodes of two, whose trunks have that rate. `servers` are further hosts, for
+    With `trunk_mbit` they are in nodes of two, whose trunks have that rate. `servers` are further hosts, for
     parameter servers.
     """
 

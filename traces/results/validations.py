@@ -47,7 +47,7 @@ def profile_and_cluster(folder: Path, case: Case) -> tuple[Profile, Cluster]:
 
 
 def explained(folder: Path, case: Case) -> Comparison | None:
-    """A run held against its prediction task by task; None where the folder has no timeline of it.
+    """A run compared with its prediction task by task; None where the folder has no timeline of it.
 
     Raises InputError where plan and timeline are not of each other, OSError where a file cannot be read.
     """
@@ -102,7 +102,7 @@ class Round:
 class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
-    What is said of the run is the median over the rounds, as a shared machine's speed drifts from minute to minute.
+    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -172,7 +172,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """Outcomes, worst first, and the machine and software that they were found with."""
+    """Runs with their predictions, worst first, and the machine and software that they ran on."""
 
     __pydantic_config__ = {"extra": "forbid"}
 

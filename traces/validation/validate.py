@@ -8,7 +8,7 @@
                              plan, and when each task ran   folder/plans, folder/timelines
     in the end               all runs, machine, software    folder/validation.json
 
-A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
+A file that exists is not made again, so that a validation which was interrupted continues. All ranks run
 on this machine, each pinned to one core. A shared machine's speed drifts by a fifth from minute to minute; therefore
 captures are spread over the calibration, and the suite is run through in rounds.
 """
@@ -234,7 +234,7 @@ def calibrated_lab(network: LabNetwork, cores: Sequence[int]) -> Cluster:
 
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
-    """The case's plan and what the simulator says of it, from the stored profile and calibration alone."""
+    """The case's plan and the simulator's report of it, from the stored profile and calibration alone."""
     profile, cluster = profile_and_cluster(folder, case)
     plan = make_plan(case, profile, cluster)
     return profile, cluster, plan, simulate(profile, case.conditions(cluster), plan).report

@@ -67,9 +67,9 @@ class Attention(nn.Module):
         self.heads, self.causal = heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        split = x.view(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)
+        split = x.view(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)  # (q k v, samples, heads, positions, d)
         mixed = nn.functional.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=self.causal)
-        return mixed.transpose(1, 2).flatten(2)
+        return mixed.transpose(1, 2).flatten(2)  # (samples, heads, positions, d) -> (samples, positions, heads x d)
 
 
 class Tokens(nn.Module):
@@ -81,8 +81,9 @@ class Tokens(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = x.flatten(2).transpose(1, 2)
-        return torch.cat((self.first.expand(len(x), -1, -1), patches), 1) + self.positions
+        patches = x.flatten(2).transpose(1, 2)  # (samples, height x width, channels)
+        tokens = torch.cat((self.first.expand(len(x), -1, -1), patches), 1)  # (samples, 1 + height x width, channels)
+        return tokens + self.positions
 
 
 class Positions(nn.Module):
@@ -100,4 +101,4 @@ class First(nn.Module):
     """The first position of a sequence."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[:, 0]
+        return x[:, 0]  # (samples, positions, channels) -> (samples, channels)

@@ -76,7 +76,7 @@ def execute(
 
 
 def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
-    """What each process of `execute` does; it leaves its steps in `folder`."""
+    """What each process of `execute` does; it stores its steps in `folder`."""
     script = read_script(Path(folder), load(model), seed=seed)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
@@ -130,7 +130,7 @@ def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 6
 
 
 def execution_of_ranks(ranks: Sequence[Sequence[RankStep]]) -> Execution:
-    """One execution out of what each rank saw of each step."""
+    """One execution out of what each rank observed of each step; its timeline is that of the median step."""
     steps = list(zip(*ranks, strict=True))
     timelines = [_timeline(step) for step in steps]
     seconds = [timeline.step_s for timeline in timelines]
@@ -138,13 +138,13 @@ def execution_of_ranks(ranks: Sequence[Sequence[RankStep]]) -> Execution:
     return Execution(
         steps_s=tuple(seconds),
         losses=tuple(sum(rank.loss for rank in step) for step in steps),
-        sent_bytes=np.max([rank.sent_bytes for rank in steps[median]], axis=0),
+        sent_bytes=np.max([rank.sent_bytes for rank in steps[median]], axis=0),  # (ranks, tasks) -> (tasks,)
         timeline=timelines[median],
     )
 
 
 def random_batch(script: Script) -> tuple[Tensor, Tensor]:
-    """A batch for the plan, alike on all ranks: random samples and classes."""
+    """A batch for the plan, alike on all ranks: random data (samples, *input shape) and classes (samples, ...)."""
     source = torch.Generator().manual_seed(script.seed)
     network, batch = script.network, script.plan.batch_size
     shape = (batch, *network.input_shape)
@@ -176,9 +176,9 @@ def whole_parameters(
 
 
 def _timeline(ranks: Sequence[RankStep]) -> Timeline:
-    """When each task began, by the last of those that saw it begin, and ended, by the last that saw it end."""
+    """Each task from the last of the starts to the last of the ends that its ranks observed."""
     return Timeline(
-        start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),
+        start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),  # (ranks, tasks) -> (tasks,)
         end_s=np.nanmax([rank.end_s for rank in ranks], axis=0),
     )
 

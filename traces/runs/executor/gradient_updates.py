@@ -1,7 +1,8 @@
 """From gradients to new parameters on one rank: all-reduce, or push to servers and pull back; SGD with momentum.
 
-A bucket's gradients travel in one row, piece after piece. With K servers each serves the k-th of K equal parts of
-it: it adds what was pushed to what it has itself, updates its part of the parameters and sends that back.
+A bucket's gradients are sent as one row of shape (elements,), piece after piece. With K servers each serves the k-th
+of K equal parts of it: it adds what was pushed to its own gradients, updates its part of the parameters and sends
+that back.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ class Updates:
         self._optimizer = optimizer(trained, script.learning_rate, script.momentum)
 
     def begin(self) -> None:
-        """Start a step: forget the gradients of the one before."""
+        """Start a step: drop the gradients of the one before."""
         self._rows.clear()
         self._pushed.clear()
         for tensor in self._all_parameters():
             tensor.grad = None
 
     def all_reduced(self, task: int) -> Tensor:
-        """The row that an all-reduce task sums."""
+        """The row of gradients, (elements,), that an all-reduce task sums."""
         return self._gradients(self._roles[task][0])
 
     def take_all_reduced(self, task: int, row: Tensor) -> None:
-        """The sum, which becomes the gradients."""
+        """Let the sum, (elements,), be the gradients."""
         for tensor, part in self._views(self._roles[task][0], row):
             tensor.grad = part
 
@@ -57,7 +58,7 @@ class Updates:
         return int(part.stop - part.start)
 
     def message(self, task: int) -> Tensor:
-        """The part of the gradients to push, or of the parameters that a server sends back."""
+        """The part of the gradients to push, or of the parameters that a server sends back: (elements,)."""
         number, step = self._roles[task]
         part = self._part(number, _server(step))
         if step.after:
@@ -65,7 +66,7 @@ class Updates:
         return self._gradients(number)[part]
 
     def take_message(self, task: int, row: Tensor) -> None:
-        """What was pushed, or new parameters."""
+        """Keep pushed gradients, or overwrite parameters with pulled ones: (elements,)."""
         number, step = self._roles[task]
         (source, _), *_ = step.route.pairs if step.route else ()
         if step.after:
@@ -84,7 +85,7 @@ class Updates:
         rows = self._pushed.pop(number, {})
         if self._rank in self._bucket(number).group:
             rows[self._rank] = self._gradients(number)[part]
-        total = torch.stack([rows[source] for source in sorted(rows)]).sum(0)
+        total = torch.stack([rows[source] for source in sorted(rows)]).sum(0)  # (sources, elements) -> (elements,)
         if number not in self._served:
             self._served[number] = self._flat(number)[part].clone(), torch.zeros_like(total)
         values, momentum = self._served[number]
@@ -96,7 +97,7 @@ class Updates:
         return self._script.buckets[number]
 
     def _tensors(self, number: int) -> list[Tensor]:
-        """The parameters of a bucket, in the order in which they travel."""
+        """The parameters of a bucket, in the order in which they are sent."""
         pieces = self._bucket(number).pieces
         tensors = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
         return [tensor for tensor in tensors if tensor.requires_grad]
@@ -105,17 +106,17 @@ class Updates:
         """A bucket's gradients in one row, made once per step; zeros where a parameter has none."""
         if number not in self._rows:
             gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
-            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in gradients])  # (elements,)
         return self._rows[number]
 
     def _flat(self, number: int) -> Tensor:
-        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors(number)])
+        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors(number)])  # (elements,)
 
     def _views(self, number: int, row: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter of a bucket with its part of `row`, in its shape."""
         first = 0
         for tensor in self._tensors(number):
-            yield tensor, row[first : first + tensor.numel()].view_as(tensor)
+            yield tensor, row[first : first + tensor.numel()].view_as(tensor)  # the parameter's shape
             first += tensor.numel()
 
     @torch.no_grad()
@@ -147,7 +148,7 @@ class Updates:
 
 
 def _roles(script: Script) -> Iterator[tuple[int, tuple[int, Step]]]:
-    """Which bucket's which step each task of the synchronisation is; a bucket's steps stand in order."""
+    """(task, (number of its bucket, step of that)) of the synchronisation; a bucket's tasks are in its steps' order."""
     graph = script.graph
     shared = (graph.kind == Kind.SYNCHRONISATION) | ((graph.kind == Kind.UPDATE) & (graph.layer >= 0))
     for number, bucket in enumerate(script.buckets):

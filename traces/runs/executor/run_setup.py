@@ -39,9 +39,10 @@ DATA = "the training data"
 class Script:
     """A plan to run for real: `network` of `profile` on `cluster`, updated by SGD with momentum.
 
-    steady: batch norm keeps its running statistics and dropout is off, so that the result does not depend on how
-    the batch is split; otherwise batch norm takes the statistics of each shard, as under DDP. Parameters are drawn
-    from `seed`, alike on all ranks. Raises InputError when the plan cannot run for real.
+    dtype: of parameters and data, as torch names it. steady: batch norm keeps its running statistics and dropout is
+    off, so that the result does not depend on how the batch is split; otherwise batch norm takes the statistics of each
+    shard, as under DDP. Parameters are drawn from `seed`, alike on all ranks. Raises InputError when the plan cannot
+    run for real.
     """
 
     profile: Profile
@@ -88,7 +89,7 @@ class Script:
         return list(needed.values())
 
     def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
-        """Who reads the layer, with the devices of producer and reader of each."""
+        """Which shards read the layer's, with the devices of producer and reader, both of shape (reads,)."""
         layers, placements = self.profile.layers, self.plan.placements
         reads = reads_of(self.profile, placements, self.plan.microbatch_size, position)
         source = np.array(placements[layers[position].name].devices, dtype=np.int64)[reads.producer]
@@ -111,7 +112,7 @@ class Script:
         return reads(self.profile, layer, self.producer(producer), self.own(position))
 
     def producer(self, name: str) -> Layer:
-        """A layer by name, or the training data dressed as one."""
+        """A layer by name, or the training data as if a layer had made it."""
         return self._data_layer if name == DATA else self.profile.layers[self.profile.index[name]]
 
     @cached_property
@@ -145,7 +146,8 @@ class Script:
 
     @torch.no_grad()
     def _dimensions(self, trained: Trained, steps: Sequence[TracedStep]) -> dict[str, int]:
-        """How many dimensions each layer's output has, from one sample; shapes are held against the profile's."""
+        """How many dimensions each layer's output has, from one sample. Raises InputError where shapes differ from the
+        profile's."""
         trained.eval()
         values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
         dimensions: dict[str, int] = {}
@@ -175,7 +177,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedLayers:
-    """A network's layers ready to be run: steps by name, what stands for the data, dimensions of each output."""
+    """A network's layers ready to be run: steps by name, the graph's node of the data, dimensions of each output."""
 
     by_name: Mapping[str, TracedStep]
     placeholder: fx.Node

@@ -1,6 +1,6 @@
 """What a layer does on one shard: its operator with a slice of its parameters, on a slice of its inputs.
 
-A shard that has all channels and the whole plane of its samples runs the layer as it stands. Otherwise
+A shard that has all channels and the whole plane of its samples runs the layer unchanged. Otherwise
 
     by output channel  the layer runs with the rows of its weights that make those channels; a grouped convolution
                        runs the groups that they touch
@@ -29,15 +29,15 @@ from traces.runs.executor.sliced_layers import Operator, Parameters, Shard, Valu
 
 
 def to_canonical(tensor: Tensor) -> Tensor:
-    """A layer's output as (sample, channel, height, width); a sequence's length is its height."""
+    """A layer's output as (samples, channels, height, width); a sequence's length is its height."""
     match tensor.dim():
         case 4:
             return tensor
         case 3:
-            return tensor.transpose(1, 2).unsqueeze(3)
+            return tensor.transpose(1, 2).unsqueeze(3)  # from (samples, positions, channels)
         case 2:
-            return tensor[:, :, None, None]
-    return tensor.reshape(-1, 1, 1, 1)
+            return tensor[:, :, None, None]  # (samples, channels, 1, 1)
+    return tensor.reshape(-1, 1, 1, 1)  # (samples, 1, 1, 1)
 
 
 def to_native(tensor: Tensor, dimensions: int) -> Tensor:
@@ -46,10 +46,10 @@ def to_native(tensor: Tensor, dimensions: int) -> Tensor:
         case 4:
             return tensor
         case 3:
-            return tensor.squeeze(3).transpose(1, 2)
+            return tensor.squeeze(3).transpose(1, 2)  # (samples, positions, channels)
         case 2:
-            return tensor[:, :, 0, 0]
-    return tensor.reshape(-1)
+            return tensor[:, :, 0, 0]  # (samples, channels)
+    return tensor.reshape(-1)  # (samples,)
 
 
 def operator(step: TracedStep, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
@@ -61,7 +61,7 @@ def operator(step: TracedStep, shard: Shard, joined: Mapping[fx.Node, Interval])
     kind, module = shard.layer.kind, step.module
     if kind == "concat":
         nodes = [node for node in step.node.all_input_nodes if joined[node][0] < joined[node][1]]
-        return lambda parameters, values: torch.cat([values[node] for node in nodes], 1)
+        return lambda parameters, values: torch.cat([values[node] for node in nodes], 1)  # along channels
     if kind == "flatten":
         return _flatten(step, shard)
     if not shard.whole_plane and shard.layer.geometry.kernel not in (None, (1, 1)):
@@ -91,13 +91,16 @@ def cut_to_own(result: Tensor, shard: Shard) -> Tensor:
 
 
 def loss_share(scores: Tensor, targets: Tensor, total: int) -> Tensor:
-    """What the predictions of a shard add to the cross entropy averaged over `total` predictions."""
-    flat = scores if scores.dim() == 2 else scores.flatten(0, -2)
+    """What the predictions of a shard add to the cross entropy averaged over `total` predictions.
+
+    scores: (samples, classes) or (samples, positions, classes). targets: (samples,) or (samples, positions).
+    """
+    flat = scores if scores.dim() == 2 else scores.flatten(0, -2)  # (predictions, classes)
     return functional.cross_entropy(flat, targets.reshape(-1), reduction="sum") / total
 
 
 def _as_it_stands(step: TracedStep) -> Operator:
-    """The step's own call; a parameter is used where it stands, in the module."""
+    """The step's own call, with the module's own parameters."""
     call: Any = step.call
     if getattr(call, "inplace", False):
         call = copy.copy(call)
@@ -151,4 +154,4 @@ def _flatten(step: TracedStep, shard: Shard) -> Operator:
     first = shard.read[1][0] * shard.extents[1] * shard.extents[2]
     start, length = shard.own[1][0] - first, shard.own[1][1] - shard.own[1][0]
     node = step.node.all_input_nodes[0]
-    return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)
+    return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)  # (samples, own channels)

@@ -66,7 +66,7 @@ class Shard:
 def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str, Tensor]:
     """The step's parameters that make the output `channels` (of `of`), as leaves of their own unless they are all.
 
-    Raises InputError for a layer whose parameters cannot be told apart by channel.
+    Raises InputError for a layer whose parameters do not belong to channels.
     """
     module = step.module
     if module is None:
@@ -89,7 +89,10 @@ def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str
 
 
 def windowed(step: TracedStep, shard: Shard) -> Operator:
-    """A convolution or pooling of some rows or columns, over a window padded by hand."""
+    """A convolution or pooling of some rows or columns, over a window that is padded explicitly.
+
+    Raises InputError for layers of other kinds.
+    """
     kind, geometry, module = shard.layer.kind, shard.layer.geometry, step.module
     node, padding = step.node.all_input_nodes[0], shard.padding()
     kernel, stride, dilation = geometry.kernel or (1, 1), geometry.stride, geometry.dilation
@@ -118,7 +121,7 @@ def windowed(step: TracedStep, shard: Shard) -> Operator:
 
 
 def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
-    """A layer with parameters, for some of its output channels and the whole plane."""
+    """A layer with parameters, for some of its output channels and the whole plane. Raises InputError for others."""
     node = step.node.all_input_nodes[0]
     match module:
         case nn.Conv2d() if module.padding_mode == "zeros":
@@ -156,7 +159,7 @@ def _counts(step: TracedStep, shard: Shard) -> Tensor:
         first = torch.arange(*shard.own[2 + axis]) * stride - padding
         last = (first + kernel).clamp(max=shard.extents[1 + axis] + margin)
         sides.append((last - first.clamp(min=-margin)).double())
-    return torch.outer(*sides)
+    return torch.outer(*sides)  # (rows,) x (columns,) -> (rows, columns)
 
 
 def _convolution(module: nn.Conv2d, shard: Shard, padding: Any) -> Callable[[Parameters, Tensor], Tensor]:
@@ -175,11 +178,11 @@ def _convolution(module: nn.Conv2d, shard: Shard, padding: Any) -> Callable[[Par
         parts = []
         for a, b in pairwise(edges):
             inner = (a // wide - low, -(-b // wide) - low)
-            part = window[:, inner[0] * narrow : inner[1] * narrow]
-            rows = slice(a - first, b - first)
+            part = window[:, inner[0] * narrow : inner[1] * narrow]  # (samples, input channels of groups, h, w)
+            rows = slice(a - first, b - first)  # of weight (own channels, input channels per group, kh, kw)
             shift = None if bias is None else bias[rows]
             parts.append(functional.conv2d(part, weight[rows], shift, *settings, inner[1] - inner[0]))
-        return torch.cat(parts, 1)
+        return torch.cat(parts, 1)  # (samples, own channels, height, width)
 
     return run
 
@@ -198,7 +201,7 @@ def _group_norm(module: nn.GroupNorm, shard: Shard, node: fx.Node) -> Operator:
 def _scaled(normed: Tensor, parameters: Parameters, axis: int) -> Tensor:
     """A normalised tensor by the weight and plus the bias of its channels, where there are any."""
     shape = [1] * normed.dim()
-    shape[axis] = -1
+    shape[axis] = -1  # channels lie along `axis`, all else is broadcast
     if "weight" in parameters:
         normed = normed * parameters["weight"].view(shape)
     return normed + parameters["bias"].view(shape) if "bias" in parameters else normed

@@ -1,4 +1,4 @@
-"""A stage of torch's pipelines that is watched: its passes, and the messages before and after them."""
+"""A stage of torch's pipelines that is observed: its passes, and the messages before and after them."""
 
 from __future__ import annotations
 

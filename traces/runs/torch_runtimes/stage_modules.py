@@ -41,7 +41,7 @@ def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], observer: 
 
 
 class Part(nn.Module):
-    """Consecutive steps of a traced network as one module, watched. gives: names of the steps whose values leave it."""
+    """Consecutive steps of a traced network as one module, observed. gives: names of steps whose values leave it."""
 
     def __init__(
         self, steps: Sequence[TracedStep], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], observer: TaskObserver
@@ -50,10 +50,10 @@ class Part(nn.Module):
         self._steps, self._inputs, self._outputs, self._observer = steps, inputs, outputs, observer
         names = {step.node: step.name for step in steps}
         self.gives = [names[node] for node in outputs if node in names]
-        self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
+        self.modules_of_steps = nn.ModuleList(step.module for step in steps if step.module is not None)
         for step in steps:
             if step.module is not None and set(step.node.all_input_nodes) & set(inputs):
-                # what was received is a leaf, which autograd lets nobody overwrite
+                # what was received is a leaf, which autograd does not let layers overwrite
                 step.module.inplace = False  # type: ignore[assignment]
 
     def forward(self, *received: Tensor) -> Any:

@@ -1,12 +1,12 @@
-"""Watches a rank that a runtime of torch's drives: when its layers' passes and its messages begin and end.
+"""Observes the tasks of a rank that one of torch's runtimes drives: when layers' passes and messages begin and end.
 
     forward     around the call of each layer
     backward    from when autograd has the gradient of a layer's output until it has that of the next layer
-    message     from when both ends have asked for it until the pass that needs it begins
+    message     from when send and receive are posted until the pass that needs it begins
     all-reduce  from when the last rank has its bucket until the last rank has the sum
 
 Autograd runs one node at a time, so that what lies between two gradients is the earlier layer's: those of its inputs
-and of its parameters, and adding these to what other micro-batches left. Only the steps that are watched pay for it.
+and of its parameters, and adding these to those of other micro-batches. Only observed steps are slowed down by it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from traces.results.observed_timeline import ObservedTask
 
 
 class TaskObserver:
-    """What one rank does in a step, while `on`. layers: their names; other calls are part of theirs."""
+    """Records what one rank does in a step, while `on`. layers: their names; other calls are part of theirs."""
 
     def __init__(self, rank: int, layers: Iterable[str]) -> None:
         self.on = False
@@ -39,13 +39,13 @@ class TaskObserver:
         self._touched_s = 0.0
 
     def take(self, began_s: float) -> list[ObservedTask]:
-        """What was seen since the last call, in seconds after `began_s`."""
+        """The tasks since the last call, in seconds after `began_s`, a moment of CLOCK_MONOTONIC."""
         observed = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
         self._seen.clear()
         return observed
 
     def call(self, layer: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What `function` returns for a layer's forward pass, which is noted, as its backward pass will be."""
+        """What `function` returns for a layer's forward pass, which is recorded, as its backward pass will be."""
         if not self.on or layer not in self._layers:
             return function(*args, **kwargs)
         start_s = time.monotonic()
@@ -62,7 +62,7 @@ class TaskObserver:
         self._kind, self._microbatch = kind, microbatch
 
     def end(self, at_s: float | None = None) -> None:
-        """The pass has ended, by default when its last layer's gradients were there."""
+        """The pass has ended, by default when its last layer's gradients were computed."""
         if self._open is not None:
             layer, start_s = self._open
             self._note(self._kind, layer, start_s, at_s or self._touched_s)
@@ -79,13 +79,13 @@ class TaskObserver:
     def posted(
         self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int], sent: Sequence[int] = ()
     ) -> None:
-        """This rank asks for messages between two ranks; sent: bytes of each where it is the sender."""
+        """This rank has posted sends or receives of messages between two ranks; sent: bytes of each if it sends."""
         if self.on:
             for layer, size in zip(layers, sent or [0] * len(layers), strict=True):
                 self._seen.append(ObservedTask(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
 
     def arrived(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
-        """Messages have come."""
+        """Messages have arrived."""
         if self.on:
             self._seen += [ObservedTask(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
 
@@ -95,10 +95,10 @@ class TaskObserver:
             parameter.register_post_accumulate_grad_hook(lambda _: self._touch())  # type: ignore[no-untyped-call]
 
     def all_reduce(self) -> Callable[[None, GradBucket], Future[Tensor]]:
-        """A communication hook for DistributedDataParallel: its all-reduce, watched."""
+        """A communication hook for DistributedDataParallel: the mean over all ranks, recorded."""
 
         def reduce(bucket: GradBucket) -> Future[Tensor]:
-            start_s, row = time.monotonic(), bucket.buffer().div_(dist.get_world_size())
+            start_s, row = time.monotonic(), bucket.buffer().div_(dist.get_world_size())  # (elements,)
 
             def done(future: Future[list[Tensor]]) -> Tensor:
                 span = start_s, time.monotonic()
