@@ -48,18 +48,18 @@ def main() -> None:
     regime = Regime(batch_size=BATCH_SIZE)
     rate = curves.by_regime[regime][0].learning_rate
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    found = []
+    demonstrated = []
     with machine_settings.settings(1, "float32", 0, machine_settings.torch_device_of("cpu")):
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             alone = trial(recipe, regime, rate, seed)
             print(f"seed {seed}: {alone.samples_to(TARGET):,.0f} samples in one process", flush=True)
-            found += [made(folder, curves, alone, name, mbit) for mbit, name in product(RATES_MBIT, PLANS)]
+            demonstrated += [made(folder, curves, alone, name, mbit) for mbit, name in product(RATES_MBIT, PLANS)]
     done = Demonstration(
         model=MODEL,
         dataset="digits",
         target=TARGET,
         machine=machine_settings.device_name(machine_settings.torch_device_of("cpu"), 1) + " per rank, 2 cores",
-        shown=tuple(found),
+        shown=tuple(demonstrated),
     )
     files.write_text_atomic(STORED, files.to_json(done))
 
@@ -88,14 +88,14 @@ def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> De
         )  # fmt: skip
         files.write_text_atomic(path, files.to_json(done))
     expected = (samples.median, samples.low, samples.high)
-    found = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
-    predicted_s = found.predicted_samples[0] / BATCH_SIZE * found.predicted_step_s
+    real = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
+    predicted_s = real.predicted_samples[0] / BATCH_SIZE * real.predicted_step_s
     print(
-        f"{path.stem}: step {found.step_s * 1e3:.1f} ms, predicted {found.predicted_step_s * 1e3:.1f}; to the target "
-        f"{found.seconds_to(TARGET):.2f} s, predicted {predicted_s:.2f}; accuracy within {found.difference:.4f}",
+        f"{path.stem}: step {real.step_s * 1e3:.1f} ms, predicted {real.predicted_step_s * 1e3:.1f}; to the target "
+        f"{real.seconds_to(TARGET):.2f} s, predicted {predicted_s:.2f}; accuracy within {real.difference:.4f}",
         flush=True,
     )
-    return found
+    return real
 
 
 def planned(name: str, profile: Profile, cluster: Cluster) -> Plan:
@@ -103,8 +103,8 @@ def planned(name: str, profile: Profile, cluster: Cluster) -> Plan:
     served = "server" in name
     synchronisation = Synchronisation(collective="ps" if served else "ring", bucket_bytes=1 << 18)
     strategy = name.split(",")[0]
-    given = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
-    plan = partitioners.load(strategy)(profile, cluster, **given)
+    options = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
+    plan = partitioners.load(strategy)(profile, cluster, **options)
     return replace(plan, strategy=name)
 
 
