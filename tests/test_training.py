@@ -15,6 +15,7 @@ import torch
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor
+from training import descend
 
 import partitioners
 from simulator.convergence.curves import Regime, Trial
@@ -53,15 +54,8 @@ def alone(dataset: datasets.Dataset) -> list[float]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model = NETWORK.build().double()
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    found = []
-    for update, (samples, classes) in enumerate(islice(dataset.batches(BATCH, SEED), UPDATES), 1):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(samples), classes).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if update % 8 == 0:
-            found.append(dataset.accuracy(model))
-    return found
+    losses = descend(model, islice(dataset.batches(BATCH, SEED), UPDATES), RATE)
+    return [dataset.accuracy(model) for update, _ in enumerate(losses, 1) if update % 8 == 0]
 
 
 @pytest.mark.parametrize("name", PLANS)

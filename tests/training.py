@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -59,18 +59,24 @@ def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor
     for module in Trained(model).train().modules():
         if isinstance(module, (nn.BatchNorm2d, nn.Dropout)):
             module.eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=script.learning_rate, momentum=script.momentum)
-    data, targets = random_batch(script)
     losses, gradients = [], {}
-    for _ in range(steps):
-        optimizer.zero_grad()
-        scores = model(data)
-        loss = nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten())
-        loss.backward()
-        losses.append(float(loss.detach()))
+    for loss in descend(model, [random_batch(script)] * steps, script.learning_rate, script.momentum):
+        losses.append(loss)
         gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
-        optimizer.step()
     return losses, {name: p.detach() for name, p in model.named_parameters()}, gradients
+
+
+def descend(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], learning_rate: float, momentum: float = 0.9
+) -> Iterator[float]:
+    """Ordinary training in one process by torch's own SGD; the loss of each batch, once parameters are updated."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
+    for data, targets in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(data).flatten(0, -2), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        yield float(loss.detach())
 
 
 def assert_equal_training(script: Script, steps: int = 1) -> None:

@@ -23,7 +23,7 @@ from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.measurement_rounds import Rounds
+from traces.capture.measurement_rounds import MeasurementRounds
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import ThreadGroup, Threads
@@ -78,7 +78,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
     )
     overheads_s = []
     with machine_settings.settings(threads, profile.dtype, 0, cpu):
-        rounds = Rounds(network, cpu, profile.batch_size, torch.float32, ())
+        rounds = MeasurementRounds(network, cpu, profile.batch_size, torch.float32, ())
         worker = Worker(script, 0, Threads(ThreadGroup(1), 0))
         batch = random_batch(script)
         for _ in range(warmup + repeats):

@@ -20,7 +20,7 @@ from traces.capture.command import FRACTIONS, capture, main, summary
 from traces.capture.device_clocks import Clock, clock_of
 from traces.capture.fx_steps import Loss, TracedStep, Trained, by_stage, tensors, trace
 from traces.capture.layer_survey import shape_of
-from traces.capture.measurement_rounds import Rounds, draw, median, spread, trained_on
+from traces.capture.measurement_rounds import MeasurementRounds, draw, median, spread, trained_on
 from traces.capture.median_profile import median_profile
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 
@@ -30,7 +30,7 @@ __all__ = [
     "MOMENTUM",
     "Clock",
     "Loss",
-    "Rounds",
+    "MeasurementRounds",
     "TracedStep",
     "Trained",
     "by_stage",

@@ -37,7 +37,7 @@ from simulator.files import write_profile
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
-from traces.capture.measurement_rounds import Rounds, median, spread
+from traces.capture.measurement_rounds import MeasurementRounds, median, spread
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import ZOO, Network, load
 
@@ -91,7 +91,7 @@ def capture(
         machine_settings.settings(threads, dtype, seed, torch_device),
         machine_settings.memory_errors(batch_size, device),
     ):
-        rounds = Rounds(network, torch_device, batch_size, machine_settings.torch_dtype_of(dtype), fractions)
+        rounds = MeasurementRounds(network, torch_device, batch_size, machine_settings.torch_dtype_of(dtype), fractions)
         rounds.measure(repeats, warmup)
     layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
     return Profile(

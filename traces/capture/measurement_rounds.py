@@ -25,7 +25,7 @@ from traces.capture.timed_passes import TimedPasses, Times
 from traces.zoo.networks import Network
 
 
-class Rounds:
+class MeasurementRounds:
     """A network on a device with data of `batch_size` samples, ready to be measured.
 
     inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far.

@@ -10,7 +10,7 @@ import torch
 
 from simulator.errors import InputError
 from traces.capture import machine_settings
-from traces.capture.measurement_rounds import Rounds, median, spread
+from traces.capture.measurement_rounds import MeasurementRounds, median, spread
 from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
 from traces.device_card.stream_pipeline import SharedPipeline
 from traces.device_card.whole_steps import WholeSteps
@@ -60,7 +60,7 @@ def _as_graph(check: Check, whole: WholeSteps, repeats: int) -> Check:
 
 def _channels(check: Check, network: Network, torch_device: torch.device, dtype: torch.dtype, repeats: int) -> Check:
     fraction = Fraction(check.fraction)
-    rounds = Rounds(network, torch_device, check.batch_size, dtype, [fraction])
+    rounds = MeasurementRounds(network, torch_device, check.batch_size, dtype, [fraction])
     names = [layer.name for layer in rounds.surveyed]
     only = {i: narrow for i, narrow in rounds.variants(fraction).items() if names[i] == check.layer}
     if not only:
