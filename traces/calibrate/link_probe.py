@@ -1,6 +1,7 @@
 """What each rank does to measure the links: messages between pairs, all-reduces among the first N, a stream.
 
-Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next.
+Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next. Sizes
+are in bytes, rates in bytes per second, results in seconds.
 """
 
 from __future__ import annotations

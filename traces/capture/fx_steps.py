@@ -66,6 +66,7 @@ class TracedStep:
 
     @property
     def module(self) -> nn.Module | None:
+        """The module that the step calls; None for functions and methods."""
         return self.call if isinstance(self.call, nn.Module) else None
 
 

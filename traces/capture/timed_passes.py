@@ -136,6 +136,7 @@ class Times:
 
     @property
     def total_s(self) -> float:
+        """Seconds of all timed layers together."""
         return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
 
 

@@ -42,11 +42,12 @@ class MembershipChange:
 
     @property
     def pause_s(self) -> float:
+        """Seconds without training: the sum of the parts."""
         return sum(self.parts_s.values())
 
     @property
     def lost_s(self) -> float:
-        """The pause, and what steps around it took longer than steady ones."""
+        """Seconds of the pause, and those that steps around it took longer than steady ones."""
         return self.pause_s + self.slowed_s + self.first_s
 
 

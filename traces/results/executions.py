@@ -73,7 +73,7 @@ def _check(execution: Execution, path: str | Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step.
+    """A plan that ran: seconds and loss of each counted step, bytes sent by task (tasks,), timeline of the median step.
 
     By torch's own runtimes, which keep the losses to themselves, the timeline is that of steps watched afterwards.
     """

@@ -50,12 +50,13 @@ class Difference:
 
     @property
     def longer_s(self) -> float:
+        """Seconds by which the task lasted longer than predicted."""
         return self.actual_s - self.predicted_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two timelines of one graph; columns are by task."""
+    """Two timelines of one graph; columns are by task, of shape (tasks,)."""
 
     graph: TaskGraph
     predicted: Timeline
@@ -68,17 +69,17 @@ class Comparison:
 
     @cached_property
     def longer_s(self) -> Floats:
-        """How much longer each task lasted than predicted."""
+        """Seconds by which each task lasted longer than predicted; (tasks,)."""
         return (self.actual.end_s - self.actual.start_s) - (self.predicted.end_s - self.predicted.start_s)
 
     @cached_property
     def late_s(self) -> Floats:
-        """How much later each task started than predicted."""
+        """Seconds by which each task started later than predicted; (tasks,)."""
         return self.actual.start_s - self.predicted.start_s
 
     @cached_property
     def causes(self) -> Ints:
-        """For each task the one it actually waited for last, -1 where it waited for none."""
+        """For each task the one it actually waited for last, -1 where it waited for none; (tasks,)."""
         graph, end_s = self.graph, self.actual.end_s
         causes = np.full(len(graph), -1, dtype=np.int64)
         before = self._before_on_device()

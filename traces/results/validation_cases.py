@@ -29,6 +29,7 @@ class LabNetwork:
 
     @property
     def name(self) -> str:
+        """Ranks x Mbit/s, of trunks too where there are some, and the servers: "4x1000-200", "2x200-1ps"."""
         tiers = f"{self.mbit}" if self.trunk_mbit is None else f"{self.mbit}-{self.trunk_mbit}"
         return f"{self.ranks}x{tiers}" + (f"-{self.servers}ps" if self.servers else "")
 

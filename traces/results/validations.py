@@ -59,10 +59,12 @@ def explained(folder: Path, case: Case) -> Comparison | None:
 
 
 def plan_path(folder: Path, case: Case) -> Path:
+    """Where a validation stores the case's plan (JSON)."""
     return folder / "plans" / f"{case.name}.json"
 
 
 def timeline_path(folder: Path, case: Case) -> Path:
+    """Where a validation stores the timeline of the case's last run (an execution, .npz)."""
     return folder / "timelines" / f"{case.name}.npz"
 
 
@@ -122,24 +124,27 @@ class ValidatedRun:
 
     @property
     def actual_s(self) -> float:
+        """Measured seconds of a step: the median of the rounds' median steps."""
         return statistics.median(each.step_s for each in self.rounds)
 
     @property
     def actual_spread_s(self) -> float:
-        """Interquartile range of the steps of a round."""
+        """Interquartile range of the steps of a round, in seconds."""
         return statistics.median(each.spread_s for each in self.rounds)
 
     @property
     def drift_s(self) -> float:
-        """Between the fastest and the slowest round."""
+        """Seconds of a step between the fastest and the slowest round."""
         return max(each.step_s for each in self.rounds) - min(each.step_s for each in self.rounds)
 
     @property
     def counted_bytes(self) -> float:
+        """Payload that all ranks sent in a step, counted at their interfaces."""
         return statistics.median(each.sent_bytes for each in self.rounds)
 
     @property
     def actual_memory_bytes(self) -> int | None:
+        """Measured peak of the fullest rank in any round; None where no round measured it."""
         return max((each.peak_bytes for each in self.rounds if each.peak_bytes is not None), default=None)
 
     @property

@@ -43,14 +43,14 @@ def initialised(model: nn.Module) -> nn.Module:
 
 
 class Add(nn.Module):
-    """The sum of its inputs: the join of a residual block."""
+    """The sum of its inputs, which are of one shape: the join of a residual block."""
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         return left + right
 
 
 class Concat(nn.Module):
-    """Its inputs joined along channels."""
+    """Its inputs (samples, channels, height, width) joined along channels."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, 1)
@@ -59,7 +59,7 @@ class Concat(nn.Module):
 class Attention(nn.Module):
     """Scaled dot-product attention of queries, keys and values that lie side by side, head by head.
 
-    (sample, position, heads x 3 x d) -> (sample, position, heads x d); each head sees its own channels only.
+    (samples, positions, heads x 3 x d) -> (samples, positions, heads x d); each head sees its own channels only.
     """
 
     def __init__(self, heads: int, causal: bool) -> None:
@@ -73,7 +73,10 @@ class Attention(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Patches (sample, channel, height, width) as a sequence behind a class token, with learned positions added."""
+    """Patches as a sequence behind a class token, with learned positions added.
+
+    (samples, channels, height, width) -> (samples, 1 + height x width, channels)
+    """
 
     def __init__(self, width: int, patches: int) -> None:
         super().__init__()
@@ -87,7 +90,7 @@ class Tokens(nn.Module):
 
 
 class Positions(nn.Module):
-    """A sequence (sample, position, channel) with learned positions added."""
+    """A sequence (samples, positions, channels) with learned positions added."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
@@ -98,7 +101,7 @@ class Positions(nn.Module):
 
 
 class First(nn.Module):
-    """The first position of a sequence."""
+    """The first position of a sequence: (samples, positions, channels) -> (samples, channels)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, 0]  # (samples, positions, channels) -> (samples, channels)

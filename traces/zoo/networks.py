@@ -55,7 +55,8 @@ def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | Non
 class Network:
     """How to build a network, and what it reads.
 
-    input_shape is that of one sample; with a vocabulary the input is integers below it, otherwise real numbers.
+    input_shape: of one sample, (channels, height, width) or (positions,). With a vocabulary the input is integers below
+    it, otherwise real numbers.
     """
 
     build: Callable[[], nn.Module]
@@ -116,10 +117,12 @@ def vgg_digits() -> nn.Module:
 
 
 def resnet18() -> nn.Module:
+    """ResNet-18 for 224x224 images and 1000 classes."""
     return _resnet(_Basic, (2, 2, 2, 2))
 
 
 def resnet50() -> nn.Module:
+    """ResNet-50 for 224x224 images and 1000 classes."""
     return _resnet(_Bottleneck, (3, 4, 6, 3))
 
 

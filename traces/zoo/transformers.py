@@ -39,7 +39,7 @@ def vision_transformer(*, side: int, patch: int, width: int, depth: int, heads: 
 
 
 class Decoder(nn.Module):
-    """Predicts the next token at every position: (sample, position) -> (sample, position, vocabulary)."""
+    """Predicts the next token at every position: (samples, positions) -> (samples, positions, vocabulary)."""
 
     def __init__(self, *, vocabulary: int, context: int, width: int, depth: int, heads: int) -> None:
         super().__init__()
@@ -54,7 +54,10 @@ class Decoder(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and with a way around it."""
+    """Attention and a two-layer perceptron, each behind a norm and with a residual connection.
+
+    (samples, positions, channels) -> the same shape
+    """
 
     def __init__(self, width: int, heads: int, causal: bool) -> None:
         super().__init__()

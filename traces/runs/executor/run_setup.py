@@ -73,6 +73,7 @@ class Script:
 
     @cached_property
     def buckets(self) -> list[Bucket]:
+        """The gradient buckets of the plan, in the order of their numbers."""
         return buckets(self.profile, self.plan)
 
     @cached_property

@@ -35,6 +35,7 @@ class Region:
 
     @property
     def shape(self) -> Coordinates:
+        """(samples, channels, height, width)."""
         return coordinates(b - a for a, b in zip(self.low, self.high, strict=True))
 
     def of(self, tensor: Tensor, origin: Coordinates) -> Tensor:
@@ -54,6 +55,7 @@ class Parcel:
 
     @property
     def elements(self) -> int:
+        """How many numbers are sent."""
         return int(np.prod(self.region.shape)) if self.mask is None else int(self.mask.sum())
 
     def packed(self, tensor: Tensor, origin: Coordinates) -> Tensor:

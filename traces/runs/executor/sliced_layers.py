@@ -36,14 +36,17 @@ class Shard:
 
     @property
     def all_channels(self) -> bool:
+        """Whether it makes every channel of the layer's output."""
         return self.own[1] == (0, self.layer.channels)
 
     @property
     def whole_plane(self) -> bool:
+        """Whether it makes every row and column of them."""
         return all(x == (0, extent) for x, extent in zip(self.own[2:], self.layer.output_shape[1:], strict=True))
 
     @property
     def channels(self) -> slice:
+        """The output channels that it makes."""
         return slice(*self.own[1])
 
     def groups(self, groups: int) -> Interval:

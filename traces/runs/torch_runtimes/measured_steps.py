@@ -56,11 +56,12 @@ class MeasuredRun:
 
     @property
     def step_s(self) -> float:
+        """Median seconds of a step."""
         return statistics.median(self.steps_s)
 
     @property
     def spread_s(self) -> float:
-        """Interquartile range."""
+        """Interquartile range of the steps, in seconds."""
         lower, _, upper = statistics.quantiles(self.steps_s, n=4, method="inclusive")
         return upper - lower
 
