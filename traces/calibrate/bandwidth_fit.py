@@ -79,7 +79,10 @@ def fit(measured: Sequence[MeasuredStep], source: str, tier: str) -> Fit:
 
 
 def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
-    """The efficiency with which the simulated step lasts as long as the measured one, to 1e-9."""
+    """The share of the bandwidth, from LEAST to MOST, with which the simulated step lasts as long as the measured one.
+
+    Bisection of its logarithm to 1e-9. Raises InputError where no share within them does.
+    """
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
     if not fastest_s <= measured.step_s <= slowest_s:

@@ -46,11 +46,14 @@ class Narrowed:
     slices: bool
 
     def value(self, value: Value) -> Value:
-        """What it reads of one of the full step's inputs."""
+        """What it reads of one of the full step's inputs: all of it, or the same fraction of its channels."""
         return dataclasses.replace(value, tensor=self.gradient(value.tensor)) if self.slices else value
 
     def gradient(self, tensor: Tensor) -> Tensor:
-        """The first channels of a tensor, in memory of their own; a tensor of one channel is broadcast, so stays."""
+        """The first channels of a tensor, (samples, part of the channels, ...), in memory of their own.
+
+        A tensor of one channel is broadcast, so stays.
+        """
         axis = channel_axis(tensor)
         if tensor.dim() <= axis or tensor.shape[axis] == 1:
             return tensor.clone()

@@ -49,9 +49,9 @@ class SurveyedLayer:
 def survey(
     steps: Sequence[TracedStep], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
 ) -> tuple[list[SurveyedLayer], dict[fx.Node, int]]:
-    """The layers, and which node is which layer, found by running the steps once over `data`.
+    """The layers, and the position of each node that is a layer, from running the steps once over `data`.
 
-    `persistent` are the parameters and buffers of the model, whose storage no layer saves.
+    data: (samples, *input shape). persistent: the parameters and buffers of the model, whose storage no layer saves.
     """
     layers: list[SurveyedLayer] = []
     layer_of: dict[fx.Node, int] = {}

@@ -114,7 +114,7 @@ class MeasurementRounds:
             times.append(self.passes.narrowed(self.inputs, self.variants(fraction)))
 
     def _whole_step(self) -> float:
-        """Seconds of an ordinary training step among others: from the end of one to the end of the next."""
+        """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
         self._clock.settle()
         for _ in range(self._clock.fill_steps):
             self._train()
@@ -141,12 +141,12 @@ class MeasurementRounds:
 
 
 def median(seconds: Sequence[float]) -> float:
-    """The median, to six significant digits."""
+    """The median in seconds, to six significant digits."""
     return float(f"{statistics.median(seconds):.6g}")
 
 
 def spread(seconds: Sequence[float]) -> float:
-    """The interquartile range, to six significant digits; 0 for a single measurement."""
+    """The interquartile range in seconds, to six significant digits; 0 for a single measurement."""
     if len(seconds) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")

@@ -19,7 +19,7 @@ MOMENTUM = 0.9
 def optimizer(
     parameters: Iterable[Tensor], learning_rate: float = LEARNING_RATE, momentum: float = MOMENTUM
 ) -> torch.optim.SGD:
-    """torch's optimizer of `parameters`, of which there may be none: then its steps do nothing."""
+    """torch's optimizer of `parameters`, whose steps do nothing where there are none."""
     return torch.optim.SGD([{"params": list(parameters)}], lr=learning_rate, momentum=momentum)
 
 

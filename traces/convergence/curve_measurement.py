@@ -81,9 +81,9 @@ def converge(
 
 
 def tuned(recipe: Recipe, regime: Regime, near: float) -> float:
-    """Of learning rate `near`, its half and its double the one that reaches the target soonest, or else comes nearest.
+    """Of learning rate `near`, its half and its double the one that reaches the target after the fewest samples.
 
-    None trains on once it is beaten.
+    Where none does, the one with the best accuracy. A trial ends once it has taken more samples than the best so far.
     """
     best = (inf, 0.0, near)
     for rate in (near, near / 2, near * 2):

@@ -39,7 +39,7 @@ class Dataset:
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module) -> float:
-        """The share of the held-out samples that `model` puts into their class."""
+        """The share of the held-out samples, from 0 to 1, of which `model` gives their class the highest score."""
         return float((model(self.held_samples).argmax(1) == self.held_classes).double().mean())
 
 

@@ -55,11 +55,11 @@ class DemonstratedPlan:
 
     @property
     def step_s(self) -> float:
-        """Mean of the real steps: what the time to the target is made of."""
+        """Mean seconds of the real steps."""
         return statistics.fmean(self.training.steps_s)
 
     def reached(self, target: float) -> float:
-        """Samples until the accuracy was first at least `target`, between looks linearly."""
+        """Samples until the accuracy was first at least `target`, linear between two at which it was taken."""
         return replace(self.alone, points=(self.alone.points[0], *self.training.points)).samples_to(target)
 
     def seconds_to(self, target: float) -> float:
@@ -73,7 +73,7 @@ class DemonstratedPlan:
 
     @property
     def difference(self) -> float:
-        """The largest difference in accuracy from one process, at the same number of samples."""
+        """The largest difference in accuracy, as a share from 0 to 1, from one process after the same samples."""
         expected = dict(self.alone.points)
         return max(abs(accuracy - expected[seen]) for seen, accuracy in self.training.points if seen in expected)
 
@@ -129,7 +129,7 @@ def demonstrate_plan(
     predicted_step_s: float,
     predicted_samples: tuple[float, float, float],
 ) -> DemonstratedPlan:
-    """Train `plan` in a lab of its own, MARGIN longer than the trial `alone`, looking every `every` samples."""
+    """Train `plan` in a lab of its own, taking its accuracy every `every` samples, MARGIN times more than `alone`."""
     samples = alone.points[-1][0] + MARGIN * every
     cores = sorted(os.sched_getaffinity(0))[:2]
     nominal, load = network.cluster(cores), os.getloadavg()[0]

@@ -57,8 +57,11 @@ class Recipe:
 def train_stale(
     recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int, most_samples: int | None = None
 ) -> Iterator[tuple[int, float, nn.Module]]:
-    """Samples trained on, accuracy and the network itself, from before the first update until the target is reached,
-    or `most_samples` (by default the recipe's), or a loss that is no number."""
+    """(samples trained on, accuracy from 0 to 1, the network itself), each time that the accuracy is taken.
+
+    From before the first update until the target is reached, or `most_samples` (by default the recipe's), or a loss
+    that is not finite.
+    """
     model = recipe.build(seed)
     descent = optimizer(model.parameters(), learning_rate, MOMENTUM_OF[regime.method])
     versions = Versions(model, regime)
@@ -91,7 +94,7 @@ class Versions:
                 self._kept.append((parameter, parameter.data, deque([parameter.data.clone()], maxlen=delay + 1)))
 
     def go_back(self) -> None:
-        """Give every parameter the value that its gradient is to be computed with."""
+        """Give every parameter the value, some updates old, that its gradient is to be computed with."""
         for parameter, _, values in self._kept:
             parameter.data = values[0]
 
@@ -100,7 +103,7 @@ class Versions:
             parameter.data = newest
 
     def keep(self) -> None:
-        """Note the newest values as one version more."""
+        """Keep the newest values as one version more."""
         for _, newest, values in self._kept:
             values.append(newest.clone())
 

@@ -52,7 +52,8 @@ TORCHVISION: dict[str, dict[str, bool]] = {
     "resnet50": {},
     "inception_v3": {"aux_logits": False, "init_weights": True},
 }
-DTYPES = ("tf32", "bfloat16", "float32")
+DEFAULT_DTYPES = ("tf32", "bfloat16", "float32")
+"""In the order in which they are measured; the command stops between two when its time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Suite:
     output: Path
     device: str = "cuda"
     models: Sequence[str] = MODELS
-    dtypes: Sequence[str] = DTYPES
+    dtypes: Sequence[str] = DEFAULT_DTYPES
     minutes: float = 8.0
     longest_step_s: float = 0.08
     quick: bool = False
@@ -255,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True, help="the folder to write; what it has is kept")
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:N or cpu")
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")
-    parser.add_argument("--dtypes", type=_words, default=DTYPES, help=f"default {','.join(DTYPES)}")
+    parser.add_argument("--dtypes", type=_words, default=DEFAULT_DTYPES, help=f"default {','.join(DEFAULT_DTYPES)}")
     parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8); run again for the rest")
     parser.add_argument("--longest-step", type=float, default=0.08, dest="longest_step_s",
                         help="seconds that a step of the batch to capture may take (default 0.08)")  # fmt: skip

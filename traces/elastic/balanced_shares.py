@@ -24,7 +24,7 @@ from traces.lab.cpu_throttle import Throttle
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
 FREE = 0.9
-"""How much of the cores is shared out; the rest is for the system and what sends and receives."""
+"""The share of the cores that devices get; the rest is for the system and for sending and receiving."""
 STEPS = 12
 
 
@@ -38,7 +38,7 @@ class MeasuredShares:
 
     @property
     def load_balance_ratio(self) -> float:
-        """The slowest device's passes over the mean."""
+        """The slowest device's seconds of passes over the mean of all."""
         return max(self.compute_s) / statistics.mean(self.compute_s)
 
 

@@ -83,7 +83,10 @@ class ElasticWorker:
         return int(self.state[-1])
 
     def join(self, store: Path, rank: int, shares: Sequence[int], timeout_s: float) -> None:
-        """Form a process group with the ranks that open `store`; rank r computes shares[r] samples of each step."""
+        """Form a process group with the ranks that open `store`; rank r computes shares[r] samples of each step.
+
+        timeout_s: seconds after which a collective fails.
+        """
         self._rank, self._shares = rank, tuple(shares)
         if len(shares) > 1:
             file_store = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
@@ -149,7 +152,7 @@ class ElasticWorker:
 
 
 def write_state(path: Path, state: Tensor) -> None:
-    """Write a checkpoint; it is on the disk when this returns."""
+    """Write a checkpoint, float32 of shape (2 P + 1,) without a header; it is on the disk when this returns."""
     with open(path, "wb") as file:
         state.numpy().tofile(file)
         file.flush()
@@ -157,7 +160,7 @@ def write_state(path: Path, state: Tensor) -> None:
 
 
 def read_state(path: Path, state: Tensor) -> None:
-    """Read a checkpoint into `state`."""
+    """Read a checkpoint into `state`, (2 P + 1,)."""
     state.copy_(torch.from_numpy(np.fromfile(path, dtype=np.float32)))
 
 

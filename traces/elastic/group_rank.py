@@ -105,7 +105,7 @@ def _restarts(folder: Path, number: int) -> bool:
 
 
 def _enter(worker: ElasticWorker, generation: Generation, folder: Path, device: int, number: int, log: _Log) -> None:
-    """Join the process group and come by the training state; the log has a line after each part."""
+    """Join the process group and take over the training state; the log has a line after each part."""
     rank = generation.devices.index(device)
     worker.join(folder / f"{number}.store", rank, generation.shares, generation.timeout_s)
     log.note("groups", number)

@@ -91,7 +91,7 @@ class Comparison:
 
     @cached_property
     def path(self) -> Ints:
-        """From the first task to the last, each the cause of the next."""
+        """Tasks from the first to the last, each the cause of the next; (tasks on the path,)."""
         path = [int(np.argmax(self.actual.end_s))] if len(self.graph) else []
         while path and self.causes[path[-1]] >= 0:
             path.append(int(self.causes[path[-1]]))
@@ -104,7 +104,7 @@ class Comparison:
         return self.actual.step_s - float(seconds[self.path].sum())
 
     def totals(self, only: Ints | None = None) -> dict[Kind, Total]:
-        """Sums by kind, of all tasks or `only` of some."""
+        """Seconds summed by kind, of all tasks or `only` of some."""
         tasks = np.arange(len(self.graph)) if only is None else only
         totals = {}
         for kind in Kind:

@@ -149,7 +149,7 @@ class ValidatedRun:
 
     @property
     def load(self) -> float:
-        """The machine's greatest as a round began."""
+        """The machine's greatest load as a round began, in processes."""
         return max(each.load for each in self.rounds)
 
     @property

@@ -113,6 +113,8 @@ def read_script(folder: Path, network: Network, **options: Any) -> Script:
 def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
     """What `work` returns for each rank's worker; ranks are threads of this process and communicate in memory.
 
+    timeout_s: seconds after which a wait for another rank fails with RunError.
+
     Meanwhile torch's operators use one thread each.
     """
     count, threads = len(script.cluster.devices), torch.get_num_threads()

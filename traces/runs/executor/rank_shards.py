@@ -103,7 +103,7 @@ class Shards:
         self.loss = 0.0
 
     def slot(self, position: int, slot: int) -> Mapping[str, Tensor]:
-        """The parameters of a layer's channel slot, by name; as first drawn where no shard here uses them."""
+        """The parameters of a layer's channel slot, by name, (own channels, ...); as drawn where no shard uses them."""
         if (position, slot) in self.parameters:
             return self.parameters[position, slot]
         layer = self._script.profile.layers[position]

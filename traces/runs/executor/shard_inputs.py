@@ -39,7 +39,7 @@ class Region:
         return coordinates(b - a for a, b in zip(self.low, self.high, strict=True))
 
     def of(self, tensor: Tensor, origin: Coordinates) -> Tensor:
-        """This region of a tensor that begins at `origin`; a view."""
+        """This region of a tensor (samples, channels, height, width) that begins at `origin`; a view."""
         if self.low == origin and self.shape == tensor.shape:
             return tensor
         spans = zip(self.low, self.high, origin, strict=True)
@@ -48,7 +48,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What one device reads of one shard: a region, of which only the marked elements travel if there is a mask."""
+    """What one device reads of one shard: a region, of which only the marked elements are sent if there is a mask."""
 
     region: Region
     mask: Tensor | None
@@ -59,12 +59,12 @@ class Parcel:
         return int(np.prod(self.region.shape)) if self.mask is None else int(self.mask.sum())
 
     def packed(self, tensor: Tensor, origin: Coordinates) -> Tensor:
-        """The elements to send of a tensor that begins at `origin`, in one row."""
+        """The elements to send of a tensor that begins at `origin`, as a row (elements,)."""
         part = self.region.of(tensor, origin)
         return part.reshape(-1) if self.mask is None else part[self.mask]  # (elements,)
 
     def unpacked(self, row: Tensor) -> Tensor:
-        """The region with the elements received; 0 where none travel."""
+        """The region (samples, channels, height, width) with the elements received, 0 where none are sent."""
         if self.mask is None:
             return row.view(self.region.shape)  # (samples, channels, height, width)
         return row.new_zeros(self.region.shape).masked_scatter_(self.mask, row)  # the same
@@ -121,6 +121,6 @@ def _parcel(low: Ints, high: Ints) -> Parcel:
 
 
 def coordinates(numbers: Iterator[int] | Ints) -> Coordinates:
-    """Four numbers as Coordinates."""
+    """Four numbers, (4,), as Coordinates."""
     a, b, c, d = (int(x) for x in numbers)
     return a, b, c, d

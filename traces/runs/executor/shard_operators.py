@@ -41,7 +41,7 @@ def to_canonical(tensor: Tensor) -> Tensor:
 
 
 def to_native(tensor: Tensor, dimensions: int) -> Tensor:
-    """The inverse of `to_canonical` for a tensor that had so many dimensions."""
+    """The inverse of `to_canonical`, from (samples, channels, height, width) to so many dimensions."""
     match dimensions:
         case 4:
             return tensor

@@ -35,13 +35,13 @@ class Transport(Protocol):
     """What one rank needs of the others; a device's number is its rank."""
 
     def send(self, row: Tensor, target: int, tag: int) -> None:
-        """Send a contiguous tensor; returns when it may be changed again."""
+        """Send a row (elements,) under `tag`; returns when it may be changed again."""
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
-        """Fill a contiguous tensor with what `source` sent under `tag`."""
+        """Fill a row (elements,) with what `source` sent under `tag`."""
 
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
-        """Replace a tensor by its sum over the group, whose ranks call this in the same order."""
+        """Replace a row (elements,) by its sum over the group, whose ranks call this in the same order."""
 
     def start(self) -> float:
         """Wait for all ranks; the instant at which they go on together, in seconds of CLOCK_MONOTONIC."""

@@ -57,7 +57,7 @@ class Part(nn.Module):
                 step.module.inplace = False  # type: ignore[assignment]
 
     def forward(self, *received: Tensor) -> Any:
-        """The outputs of the stage, a tensor when there is one only."""
+        """The outputs of the stage, (samples, ...) each; a tensor when there is one only."""
         values: dict[fx.Node, Any] = dict(zip(self._inputs, received, strict=True))
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
