@@ -18,7 +18,7 @@ from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Regime, noise_scale
 from simulator.convergence.noise_scale import fitted, over_training
 from simulator.units import format_time
-from traces.convergence.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 MODEL, TARGET, CUT = "vgg_digits", 0.97, "hypergraph's cut"
 PAGE = STORED.with_suffix(".md")
@@ -72,11 +72,11 @@ def curves_section(curves: Curves) -> str:
 
 
 def _regime_row(curves: Curves, regime: Regime) -> tuple[str, ...]:
-    found = curves.samples_to(TARGET, regime).interval
-    high = "never" if found.high == inf else f"{found.high:,.0f}"
+    samples = curves.samples_to(TARGET, regime).interval
+    high = "never" if samples.high == inf else f"{samples.high:,.0f}"
     rate = curves.by_regime[regime][0].learning_rate
-    updates = f"{found.median / regime.batch_size:,.0f}"
-    return str(regime), f"{rate:g}", f"{found.median:,.0f}", f"{found.low:,.0f} to {high}", updates
+    updates = f"{samples.median / regime.batch_size:,.0f}"
+    return str(regime), f"{rate:g}", f"{samples.median:,.0f}", f"{samples.low:,.0f} to {high}", updates
 
 
 def demonstration_section(done: Demonstration) -> str:
@@ -85,10 +85,11 @@ def demonstration_section(done: Demonstration) -> str:
     errors = [_error(done, group) for group in grouped(done)]
     steps = [_step_error(group) for group in grouped(done)]
     first = done.shown[0]
-    seeds = sorted({one.alone.seed for one in done.shown})
+    seeds = sorted({training.alone.seed for training in done.shown})
     median, low, high = first.predicted_samples
-    actual = statistics.median(one.reached(done.target) for one in grouped(done)[0])
+    actual = statistics.median(training.reached(done.target) for training in grouped(done)[0])
     within = sum(abs(error) <= 0.15 for error in errors)
+    loads = [training.load for training in done.shown]
     return (
         f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: {done.model} on "
         f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}, seeds {seeds[0]} to "
@@ -98,18 +99,18 @@ def demonstration_section(done: Demonstration) -> str:
         f"most, times to the target by {statistics.fmean(map(abs, errors)):.1%} and {max(map(abs, errors)):.1%}; "
         f"{within} of {len(errors)} are within 15 %. {ranking(done)} The trials took {median:,.0f} samples "
         f"({low:,.0f} to {high:,.0f}), these seeds took {actual:,.0f} in the median. Other programs ran beside: load "
-        f"{min(one.load for one in done.shown):.0f} to {max(one.load for one in done.shown):.0f}.\n\n"
+        f"{min(loads):.0f} to {max(loads):.0f}.\n\n"
         "![Accuracy over wall-clock](convergence-demonstration.png)\n\n" + one_curve(done)
     )
 
 
 def one_curve(done: Demonstration) -> str:
     rows = []
-    for strategy in dict.fromkeys(one.strategy for one in done.shown):
-        mine = [one for one in done.shown if one.strategy == strategy]
-        pairs = [(one.reached(done.target), one.alone.samples_to(done.target)) for one in mine]
+    for strategy in dict.fromkeys(training.strategy for training in done.shown):
+        trainings = [training for training in done.shown if training.strategy == strategy]
+        pairs = [(training.reached(done.target), training.alone.samples_to(done.target)) for training in trainings]
         more = statistics.fmean(ours / alone - 1 for ours, alone in pairs)
-        rows.append((strategy, f"{max(one.difference for one in mine):.4f}", f"{more:+.1%}"))
+        rows.append((strategy, f"{max(training.difference for training in trainings):.4f}", f"{more:+.1%}"))
     header = ("plan", "accuracy, at most", "samples to the target, mean")
     return (
         "### One curve for all synchronous plans\n\nPlans of one global batch compute the same gradients. In float64 "
@@ -121,24 +122,24 @@ def one_curve(done: Demonstration) -> str:
 
 def ranking(done: Demonstration) -> str:
     """Whether predictions rank the plans as the runs do, network by network."""
-    told = []
-    for mbit in dict.fromkeys(one.network.mbit for one in done.shown):
+    sentences = []
+    for mbit in dict.fromkeys(training.network.mbit for training in done.shown):
         groups = [group for group in grouped(done) if group[0].network.mbit == mbit]
         real = sorted(groups, key=lambda group: _seconds(done, group))
         expected = sorted(groups, key=lambda group: group[0].predicted_step_s)
         names = " < ".join(group[0].strategy for group in real)
         verdict = "as predicted" if real == expected else "not as predicted"
-        told.append(f"At {mbit} Mbit/s: {names}, {verdict}.")
-    return " ".join(told)
+        sentences.append(f"At {mbit} Mbit/s: {names}, {verdict}.")
+    return " ".join(sentences)
 
 
 def interconnects_section(best: Sequence[Best]) -> str:
     """Time to the target by strategy and bandwidth."""
-    rates = list(dict.fromkeys(one.rate for one in best))
+    rates = list(dict.fromkeys(point.rate for point in best))
     rows = []
     for strategy in STRATEGIES:
-        mine = {one.rate: one for one in best if one.strategy == strategy}
-        rows.append((strategy, *(_best_cell(mine.get(rate)) for rate in rates)))
+        by_rate = {point.rate: point for point in best if point.strategy == strategy}
+        rows.append((strategy, *(_best_cell(by_rate.get(rate)) for rate in rates)))
     return (
         f"## Which strategy reaches the target first\n\n{MODEL} to {TARGET:.0%} on {DEVICES} devices, each a core of "
         f"the profile's Xeon, and one server on a switch, latency {LATENCY_S * 1e6:.0f} us per link, simulated. Every "
@@ -151,19 +152,19 @@ def interconnects_section(best: Sequence[Best]) -> str:
     )
 
 
-def _best_cell(one: Best | None) -> str:
-    return "never" if one is None else f"{format_time(one.median_s)} ({one.batch_size})"
+def _best_cell(point: Best | None) -> str:
+    return "never" if point is None else f"{format_time(point.median_s)} ({point.batch_size})"
 
 
 def verdict(best: Sequence[Best]) -> str:
     """Where hypergraph plans reach the target first, and where they do not."""
-    rates = list(dict.fromkeys(one.rate for one in best))
-    seconds = {(one.rate, one.strategy): one.median_s for one in best}
-    least = {rate: min(one.median_s for one in best if one.rate == rate) for rate in rates}
+    rates = list(dict.fromkeys(point.rate for point in best))
+    seconds = {(point.rate, point.strategy): point.median_s for point in best}
+    least = {rate: min(point.median_s for point in best if point.rate == rate) for rate in rates}
 
     def where(strategy: str) -> str:
-        found = [rate for rate in rates if seconds.get((rate, strategy), inf) <= least[rate] * 1.001]
-        return " and ".join(found) or "none of them"
+        first_on = [rate for rate in rates if seconds.get((rate, strategy), inf) <= least[rate] * 1.001]
+        return " and ".join(first_on) or "none of them"
 
     ahead = [rate for rate in rates if seconds[rate, CUT] < seconds[rate, "data, ring"]]
     return (
@@ -174,23 +175,23 @@ def verdict(best: Sequence[Best]) -> str:
     )
 
 
-def grouped(done: Demonstration) -> list[list[Shown]]:
+def grouped(done: Demonstration) -> list[list[DemonstratedPlan]]:
     """The trainings of one plan in one network, all seeds together."""
-    found: dict[tuple[int, str], list[Shown]] = {}
-    for one in done.shown:
-        found.setdefault((one.network.mbit, one.strategy), []).append(one)
-    return list(found.values())
+    groups: dict[tuple[int, str], list[DemonstratedPlan]] = {}
+    for training in done.shown:
+        groups.setdefault((training.network.mbit, training.strategy), []).append(training)
+    return list(groups.values())
 
 
-def _shown_row(done: Demonstration, group: Sequence[Shown]) -> tuple[str, ...]:
-    one = group[0]
+def _shown_row(done: Demonstration, group: Sequence[DemonstratedPlan]) -> tuple[str, ...]:
+    first = group[0]
     step_s = statistics.median(each.step_s for each in group)
-    expected = [samples / one.batch_size * one.predicted_step_s for samples in one.predicted_samples]
+    expected = [samples / first.batch_size * first.predicted_step_s for samples in first.predicted_samples]
     return (
-        one.strategy,
-        str(one.network.mbit),
+        first.strategy,
+        str(first.network.mbit),
         format_time(step_s),
-        format_time(one.predicted_step_s),
+        format_time(first.predicted_step_s),
         f"{_step_error(group):+.1%}",
         format_time(_seconds(done, group)),
         format_time(expected[0]),
@@ -199,18 +200,18 @@ def _shown_row(done: Demonstration, group: Sequence[Shown]) -> tuple[str, ...]:
     )
 
 
-def _seconds(done: Demonstration, group: Sequence[Shown]) -> float:
-    return statistics.median(one.seconds_to(done.target) for one in group)
+def _seconds(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
+    return statistics.median(training.seconds_to(done.target) for training in group)
 
 
-def _error(done: Demonstration, group: Sequence[Shown]) -> float:
+def _error(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
     """Signed relative error of the predicted time to the target."""
-    one = group[0]
-    return one.predicted_samples[0] / one.batch_size * one.predicted_step_s / _seconds(done, group) - 1
+    first = group[0]
+    return first.predicted_samples[0] / first.batch_size * first.predicted_step_s / _seconds(done, group) - 1
 
 
-def _step_error(group: Sequence[Shown]) -> float:
-    return group[0].predicted_step_s / statistics.median(one.step_s for one in group) - 1
+def _step_error(group: Sequence[DemonstratedPlan]) -> float:
+    return group[0].predicted_step_s / statistics.median(training.step_s for training in group) - 1
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -14,7 +14,7 @@ from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
 from simulator.convergence.curves import Curves, Method, Regime, accuracy_curve, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
-from traces.convergence.demonstration import Demonstration, Shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 
 def samples(curves: Curves, target: float, path: Path) -> None:
@@ -43,39 +43,45 @@ STALE: dict[Method, str] = {"asynchronous": "asynchronous servers", "stashing": 
 
 def demonstration(done: Demonstration, curves: Curves, path: Path) -> None:
     """Accuracy over wall-clock, simulated (dashed, over the curves' trials) and real (one line per seed)."""
-    rates = list(dict.fromkeys(one.network.mbit for one in done.shown))
+    rates = list(dict.fromkeys(training.network.mbit for training in done.shown))
     figure, axes = _axes(len(rates), 12)
     for axis, mbit in zip(axes, rates, strict=True):
-        shown = [one for one in done.shown if one.network.mbit == mbit]
-        for strategy, colour in zip(dict.fromkeys(one.strategy for one in shown), COLOURS, strict=False):
-            _shown(axis, [one for one in shown if one.strategy == strategy], curves, done.target, colour)
+        shown = [training for training in done.shown if training.network.mbit == mbit]
+        for strategy, colour in zip(dict.fromkeys(training.strategy for training in shown), COLOURS, strict=False):
+            _shown(axis, [training for training in shown if training.strategy == strategy], curves, done.target, colour)
         axis.axhline(done.target, color="#999999", linewidth=0.8)
         axis.set(title=f"2 ranks, {mbit} Mbit/s", xlabel="seconds of training", ylabel="accuracy", ylim=(0, 1.02))
         axis.set(xscale="log")
     _save(figure, axes, path)
 
 
-def _shown(axis: Any, group: Sequence[Shown], curves: Curves, target: float, colour: str) -> None:
-    one = group[0]
+def _shown(axis: Any, group: Sequence[DemonstratedPlan], curves: Curves, target: float, colour: str) -> None:
+    first = group[0]
     for each in group:
         ends = np.cumsum(each.training.steps_s)
         seen = [int(samples // each.batch_size) - 1 for samples, _ in each.training.points]
         axis.plot(ends[seen], [accuracy for _, accuracy in each.training.points], color=colour, alpha=0.35, linewidth=1)
         axis.plot(each.seconds_to(target), target, "o", color=colour, markersize=4)
-    found = accuracy_curve(curves, target, Regime(batch_size=one.batch_size))
-    per_sample_s = one.predicted_step_s / one.batch_size
-    seconds = [samples * per_sample_s for samples, _ in found]
-    axis.plot(seconds[1:], [x.median for _, x in found[1:]], "--", color=colour, linewidth=2, label=one.strategy)
-    axis.plot(one.predicted_samples[0] * per_sample_s, target, "D", color=colour, markersize=7, markeredgecolor="black")
+    points = accuracy_curve(curves, target, Regime(batch_size=first.batch_size))
+    per_sample_s = first.predicted_step_s / first.batch_size
+    seconds = [samples * per_sample_s for samples, _ in points]
+    axis.plot(seconds[1:], [x.median for _, x in points[1:]], "--", color=colour, linewidth=2, label=first.strategy)
+    axis.plot(
+        first.predicted_samples[0] * per_sample_s, target, "D", color=colour, markersize=7, markeredgecolor="black"
+    )
 
 
 def interconnects(best: Sequence[Best], path: Path) -> None:
     """Time to the target over the bandwidth."""
     figure, (axis,) = _axes(1, 7)
     for strategy, colour in zip(STRATEGIES, (*COLOURS, "#999999"), strict=True):
-        mine = [one for one in best if one.strategy == strategy]
+        points = [point for point in best if point.strategy == strategy]
         axis.plot(
-            [RATES_BIT[one.rate] for one in mine], [one.median_s for one in mine], "o-", color=colour, label=strategy
+            [RATES_BIT[point.rate] for point in points],
+            [point.median_s for point in points],
+            "o-",
+            color=colour,
+            label=strategy,
         )
     axis.set(xscale="log", yscale="log", xlabel="bandwidth, bit/s", ylabel="seconds to 97 %")
     _save(figure, (axis,), path)

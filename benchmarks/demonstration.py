@@ -25,9 +25,9 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import converge, trial
-from traces.convergence.demonstration import Demonstration, Shown, conditions, shown
+from traces.convergence.demonstration import DemonstratedPlan, Demonstration, conditions, demonstrate_plan
 from traces.convergence.stale_training import Recipe
-from traces.results.validation_cases import Network
+from traces.results.validation_cases import LabNetwork
 from traces.zoo.networks import load
 
 MODEL, TARGET, BATCH_SIZE = "vgg_digits", 0.97, 64
@@ -48,18 +48,18 @@ def main() -> None:
     regime = Regime(batch_size=BATCH_SIZE)
     rate = curves.by_regime[regime][0].learning_rate
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    found = []
-    with machine_settings.settings(1, "float32", 0, machine_settings.place_of("cpu")):
+    demonstrated = []
+    with machine_settings.settings(1, "float32", 0, machine_settings.torch_device_of("cpu")):
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             alone = trial(recipe, regime, rate, seed)
             print(f"seed {seed}: {alone.samples_to(TARGET):,.0f} samples in one process", flush=True)
-            found += [made(folder, curves, alone, name, mbit) for mbit, name in product(RATES_MBIT, PLANS)]
+            demonstrated += [made(folder, curves, alone, name, mbit) for mbit, name in product(RATES_MBIT, PLANS)]
     done = Demonstration(
         model=MODEL,
         dataset="digits",
         target=TARGET,
-        machine=machine_settings.device_name(machine_settings.place_of("cpu"), 1) + " per rank, 2 cores",
-        shown=tuple(found),
+        machine=machine_settings.device_name(machine_settings.torch_device_of("cpu"), 1) + " per rank, 2 cores",
+        shown=tuple(demonstrated),
     )
     files.write_text_atomic(STORED, files.to_json(done))
 
@@ -73,29 +73,29 @@ def trials(folder: Path) -> Curves:
     return read_curves(path)
 
 
-def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> Shown:
+def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> DemonstratedPlan:
     """One training and its prediction, read if it is stored."""
-    network = Network(ranks=2, mbit=mbit, servers=1 if "server" in name else 0)
+    network = LabNetwork(ranks=2, mbit=mbit, servers=1 if "server" in name else 0)
     path = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{mbit}-{alone.seed}.json"
     samples = curves.samples_to(TARGET, Regime(batch_size=BATCH_SIZE)).interval
     if not path.exists():
         profile, cluster, runtime = conditions(folder, MODEL, BATCH_SIZE, network)
         plan = planned(name, profile, cluster)
-        done = shown(
+        done = demonstrate_plan(
             profile, plan, name, network, dataset="digits", alone=alone, every=512,
             predicted_step_s=step_seconds(profile, cluster, plan, runtime),
             predicted_samples=(samples.median, samples.low, samples.high),
         )  # fmt: skip
         files.write_text_atomic(path, files.to_json(done))
     expected = (samples.median, samples.low, samples.high)
-    found = replace(files.read_json(path, Shown), predicted_samples=expected)
-    predicted_s = found.predicted_samples[0] / BATCH_SIZE * found.predicted_step_s
+    real = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
+    predicted_s = real.predicted_samples[0] / BATCH_SIZE * real.predicted_step_s
     print(
-        f"{path.stem}: step {found.step_s * 1e3:.1f} ms, predicted {found.predicted_step_s * 1e3:.1f}; to the target "
-        f"{found.seconds_to(TARGET):.2f} s, predicted {predicted_s:.2f}; accuracy within {found.difference:.4f}",
+        f"{path.stem}: step {real.step_s * 1e3:.1f} ms, predicted {real.predicted_step_s * 1e3:.1f}; to the target "
+        f"{real.seconds_to(TARGET):.2f} s, predicted {predicted_s:.2f}; accuracy within {real.difference:.4f}",
         flush=True,
     )
-    return found
+    return real
 
 
 def planned(name: str, profile: Profile, cluster: Cluster) -> Plan:

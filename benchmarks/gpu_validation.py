@@ -60,7 +60,7 @@ def page(folder: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredCard:
     """A profile and its card."""
 
     profile: Profile
@@ -72,7 +72,7 @@ class Measured:
         return next((c for c in self.card.checks if c.kind == STEP and c.batch_size == self.card.batch_size), None)
 
 
-def machine(found: Sequence[Measured]) -> str:
+def machine(found: Sequence[MeasuredCard]) -> str:
     """The devices and all the software that the profiles name, each once."""
     lines = []
     for device in dict.fromkeys(each.profile.device for each in found):
@@ -85,7 +85,7 @@ def machine(found: Sequence[Measured]) -> str:
     return "\n\n".join(lines)
 
 
-def promises(found: Sequence[Measured]) -> str:
+def promises(found: Sequence[MeasuredCard]) -> str:
     """What the project wants to hold to, and what it did."""
     steps = [(each, _sum_error(each)) for each in found]
     cnn = [e for m, e in steps if m.profile.model in CNN and m.profile.batch_size >= 32 and e is not None]
@@ -101,7 +101,7 @@ def promises(found: Sequence[Measured]) -> str:
     return table(["what", "number", "mean absolute error", "bias", "worst", "to hold", "held"], rows)
 
 
-def sums(found: Sequence[Measured]) -> str:
+def sums(found: Sequence[MeasuredCard]) -> str:
     """Every profile's layers beside its whole step."""
     rows = []
     for each in found:
@@ -117,7 +117,7 @@ def sums(found: Sequence[Measured]) -> str:
     return table(head, rows)
 
 
-def details(found: Sequence[Measured], kind: str) -> str:
+def details(found: Sequence[MeasuredCard], kind: str) -> str:
     """Every check of a kind, in order."""
     rows = [[each.card.model, each.card.dtype, *_row(c)] for each in found for c in _of(each, kind) if not c.skipped]
     head = ["network", "numbers", "what", "predicted", "measured", "spread", "error"]
@@ -133,7 +133,7 @@ def links(copies: Copies) -> str:
     return f"{copies.device}, medians of {copies.repeats}.\n\n" + table(["size", *copies.curves], rows) + missing
 
 
-def gaps(found: Sequence[Measured]) -> str:
+def gaps(found: Sequence[MeasuredCard]) -> str:
     """What has no measurement, by reason; empty when nothing lacks one."""
     reasons: dict[str, list[str]] = {}
     for each in found:
@@ -144,19 +144,19 @@ def gaps(found: Sequence[Measured]) -> str:
     return "\n".join(f"- {reason}: {len(names)}, such as {names[0]}" for reason, names in reasons.items())
 
 
-def _measured(path: Path, folder: Path) -> Measured:
+def _measured(path: Path, folder: Path) -> MeasuredCard:
     source, card = folder / "profiles" / path.name, cards.read_card(path)
     if any(check.predicted is None for check in card.checks):
         card = predicted(card, source)
-    return Measured(profile=read_profile(source), card=card)
+    return MeasuredCard(profile=read_profile(source), card=card)
 
 
-def _of(each: Measured, kind: str) -> Iterable[Check]:
+def _of(each: MeasuredCard, kind: str) -> Iterable[Check]:
     """Checks of a kind that have a measurement or a reason; of steps those that were not captured."""
     return (c for c in each.card.checks if c.kind == kind and c.done and c is not each.own_step)
 
 
-def _all(found: Sequence[Measured], kind: str) -> list[Check]:
+def _all(found: Sequence[MeasuredCard], kind: str) -> list[Check]:
     return [check for each in found for check in _of(each, kind) if not check.skipped]
 
 
@@ -164,7 +164,7 @@ def _errors(checks: Sequence[Check]) -> list[float]:
     return [check.error for check in checks if check.error is not None]
 
 
-def _sum_error(each: Measured) -> float | None:
+def _sum_error(each: MeasuredCard) -> float | None:
     return None if each.profile.layers_to_step is None else each.profile.layers_to_step - 1
 
 

@@ -8,7 +8,7 @@ from statistics import mean
 
 from benchmarks.published import TITLES, profile, shared_data, table
 from simulator.plan import Synchronisation
-from traces.calibrate.bandwidth_fit import Measured, fit_one
+from traces.calibrate.bandwidth_fit import MeasuredStep, fit_one
 from traces.imports.nccl_tests import left_out_errors, read_nccl_log, two_parameter_errors
 
 CLUSTER, TIER = "azure-v100-10g", "inter"
@@ -58,9 +58,9 @@ def compute_s(model: str) -> float:
     return found.layers_s * PER_DEVICE[model] / found.batch_size
 
 
-def _measured(model: str, devices: int, synchronisation: Synchronisation) -> Measured:
+def _measured(model: str, devices: int, synchronisation: Synchronisation) -> MeasuredStep:
     """The step that the published overhead implies: compute / (1 - overhead)."""
-    return Measured(
+    return MeasuredStep(
         profile=profile(model),
         devices=devices,
         batch_size=PER_DEVICE[model] * devices,

@@ -13,9 +13,10 @@ from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan, Synchronisation, split_settings
+from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.run import run
 from simulator.studies.asynchronous import run_asynchronously
+from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
 DEVICES = 4
@@ -41,8 +42,7 @@ Trained = tuple[Regime, float]
 
 
 def one_device(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
-    alone = {layer.name: Placement(devices=(0,)) for layer in profile.layers}
-    return _run(profile, cluster, Plan(model=profile.model, batch_size=batch_size, placements=alone))
+    return _run(profile, cluster, replicated(profile, 1, batch_size, Synchronisation()))
 
 
 def data(profile: Profile, cluster: Cluster, batch_size: int, collective: str = "ring") -> Trained:

@@ -1,9 +1,9 @@
-"""The baseline of elastic training: torchrun's own restarts over loopback, with our elastic training.
+"""The baseline of elastic training: torchrun's own restarts over loopback, of the same training as ours.
 
     python -m benchmarks.torchelastic
 
 One agent per device; agents come (1, 2, 4, 8 of them) and are then told to end (4, 2, 1). Rank 0 writes a checkpoint
-after every step. Printed: seconds from the last step before to the moment when all members have read the checkpoint.
+after every step. Printed: seconds from the last step before to the moment when all ranks have read the checkpoint.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from traces.lab.child_processes import kill_processes, start_process
+
 SIZES = (1, 2, 4, 8, 4, 2, 1)
 STEPS = 10
 WAIT_S = 90.0
-RENDEZVOUS = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29777", "--local-addr=127.0.0.1", "--rdzv-id=crew")
+RENDEZVOUS = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29777", "--local-addr=127.0.0.1", "--rdzv-id=elastic")
 PATIENCE = ("--rdzv-conf", "last_call_timeout=1,timeout=120,join_timeout=120", "--monitor-interval=0.1")
 
 
@@ -41,15 +42,13 @@ def main() -> None:
                 del agents[size:]
                 _await(folder, size)
         finally:
-            for agent in agents:
-                with suppress(ProcessLookupError):
-                    os.killpg(agent.pid, signal.SIGKILL)
+            kill_processes(agents)
         for before, after, pause_s in pauses(_lines(folder)):
             print(f"{before} -> {after}: {pause_s:.1f} s")
 
 
 def pauses(lines: list[dict[str, Any]]) -> Iterator[tuple[int, int, float]]:
-    """(devices before, after, seconds without steps until the last member has read the checkpoint)."""
+    """(devices before, after, seconds without steps until the last rank has read the checkpoint)."""
     steps = [line for line in lines if line["what"] == "step" and line["rank"] == 0]
     for last, first in pairwise(steps):
         if last["world"] != first["world"]:
@@ -57,26 +56,24 @@ def pauses(lines: list[dict[str, Any]]) -> Iterator[tuple[int, int, float]]:
             yield last["world"], first["world"], max(read_s) - last["at_s"]
 
 
-def train(folder: Path) -> None:
+def train_worker(folder: Path) -> None:
     """What each process that an agent starts does."""
     import torch.distributed as dist
 
-    from simulator.lowering.shard_regions import split
-    from traces.elastic.elastic_worker import Trainee, Training, read_state, write_state
+    from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, even_shares, read_state, write_state
 
-    trainee = Trainee(Training(model="vgg_small", batch_size=64))
+    worker = ElasticWorker(TrainingJob(model="vgg_small", batch_size=64))
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    shares = [last - first for first, last in split(trainee.training.batch_size, world)]
-    trainee.adopt(dist.group.WORLD, rank, shares)
+    worker.adopt(dist.group.WORLD, rank, even_shares(worker.training.batch_size, world))
     if (folder / "checkpoint").exists():
-        read_state(folder / "checkpoint", trainee.state)
+        read_state(folder / "checkpoint", worker.state)
     with open(folder / f"{os.getpid()}.log", "w", buffering=1) as log:
         _note(log, "read", rank, world)
         while True:
-            trainee.step()
+            worker.step()
             if rank == 0:
-                write_state(folder / "writing", trainee.state)
+                write_state(folder / "writing", worker.state)
                 (folder / "writing").rename(folder / "checkpoint")
             _note(log, "step", rank, world)
 
@@ -88,18 +85,9 @@ def _note(log: Any, what: str, rank: int, world: int) -> None:
 def _agent(number: int, folder: Path) -> subprocess.Popen[bytes]:
     torchrun = shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
     argv = [torchrun, "--nnodes=1:8", "--nproc-per-node=1", "--max-restarts=100", *RENDEZVOUS, *PATIENCE]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # agents that share it wait for each other for ever
-        "PYTHONPATH": str(Path(__file__).parents[1]),
-    }
-    with open(folder / f"agent{number}.out", "wb") as out:
-        return subprocess.Popen(
-            [*argv, "-m", "benchmarks.torchelastic", str(folder)],
-            stdout=out, stderr=out, env=environment, start_new_session=True,
-        )  # fmt: skip
+    argv += ["-m", "benchmarks.torchelastic", str(folder)]
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # agents that share it wait for each other for ever
+    return start_process(argv, folder / f"agent{number}.out", environment=own_store)
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
@@ -120,4 +108,4 @@ def _await(folder: Path, world: int) -> None:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
+    train_worker(Path(sys.argv[1])) if len(sys.argv) > 1 else main()

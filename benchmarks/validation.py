@@ -16,7 +16,7 @@ from benchmarks.published import table
 from dashboard.state.validations import SHIPPED
 from simulator import collectives, files
 from simulator.cli.validate import row
-from traces.results.validations import Outcome, Validation, summarised
+from traces.results.validations import ValidatedRun, Validation, summarised
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ def machine(stored: Validation) -> str:
 
 def accuracy(stored: Validation) -> str:
     """Errors by kind of run."""
-    kinds: dict[str, list[Outcome]] = {}
+    kinds: dict[str, list[ValidatedRun]] = {}
     for outcome in stored.outcomes:
         kinds.setdefault(_kind(outcome), []).append(outcome)
     rows = [_summary(kind, kinds[kind]) for kind in sorted(kinds)]
@@ -77,7 +77,7 @@ def runs(stored: Validation) -> str:
     return table(header, [[*row(outcome), f"{outcome.load:.1f}"] for outcome in ordered])
 
 
-def _kind(outcome: Outcome) -> str:
+def _kind(outcome: ValidatedRun) -> str:
     case = outcome.case
     if case.straggler is not None:
         return "data parallel, DDP, a straggler"
@@ -92,7 +92,7 @@ def _kind(outcome: Outcome) -> str:
     )
 
 
-def _summary(kind: str, outcomes: list[Outcome]) -> list[object]:
+def _summary(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
     found = summarised(outcomes)
     errors = f"{found.mean_absolute_error:.1%}", f"{found.bias:+.1%}", f"{found.worst_error:+.1%}"
     return [kind, found.runs, *errors]

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from simulator.workload import Geometry, Layer  # noqa: E402
 from traces.capture.command import capture  # noqa: E402
-from traces.capture.measurement_rounds import Rounds  # noqa: E402
+from traces.capture.measurement_rounds import MeasurementRounds  # noqa: E402
 from traces.zoo.blocks import Attention  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 from traces.zoo.transformers import Decoder, vision_transformer  # noqa: E402
@@ -107,7 +107,7 @@ def test_the_tied_output_layer_adds_no_parameters(gpt: dict[str, Layer]) -> None
 @pytest.mark.parametrize("network", [VIT, GPT])
 def test_gradients_layer_by_layer_equal_those_of_the_whole_step(network: Network) -> None:
     torch.manual_seed(0)
-    rounds = Rounds(network, torch.device("cpu"), 3, torch.float32, [Fraction(1, 2)])
+    rounds = MeasurementRounds(network, torch.device("cpu"), 3, torch.float32, [Fraction(1, 2)])
     _, gradients = rounds.passes.gradients(rounds.inputs)
     rounds.trained(rounds.inputs).backward()
     for parameter in rounds.trained.parameters():

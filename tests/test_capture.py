@@ -20,7 +20,7 @@ from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Geometry, Layer, Profile  # noqa: E402
 from traces.capture.command import capture, main  # noqa: E402
-from traces.capture.measurement_rounds import Rounds, spread  # noqa: E402
+from traces.capture.measurement_rounds import MeasurementRounds, spread  # noqa: E402
 from traces.zoo.blocks import Add, Concat  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
@@ -202,7 +202,7 @@ def test_a_shared_parameter_is_counted_once() -> None:
 @pytest.mark.parametrize("network", [TINY, FUNCTIONAL, SEQUENCE])
 def test_gradients_layer_by_layer_equal_those_of_the_whole_step(network: Network) -> None:
     torch.manual_seed(0)
-    rounds = Rounds(network, CPU, 4, torch.float32, [])
+    rounds = MeasurementRounds(network, CPU, 4, torch.float32, [])
     _, gradients = rounds.passes.gradients(rounds.inputs)
     rounds.trained(rounds.inputs).backward()
     for parameter in rounds.trained.parameters():
@@ -211,10 +211,10 @@ def test_gradients_layer_by_layer_equal_those_of_the_whole_step(network: Network
 
 def test_narrowing_a_layer_leaves_the_gradients_alone_and_times_only_narrow_layers() -> None:
     torch.manual_seed(0)
-    rounds = Rounds(TINY, CPU, 4, torch.float32, [Fraction(1, 2)])
+    rounds = MeasurementRounds(TINY, CPU, 4, torch.float32, [Fraction(1, 2)])
     variants = rounds.variants(Fraction(1, 2))
     times = rounds.passes.narrowed(rounds.inputs, variants)
-    layers = [layer.name for layer in rounds.found]
+    layers = [layer.name for layer in rounds.surveyed]
     assert [layers[i] for i in times.forward_s] == [name for name in layers if name != "loss"]
     assert list(times.backward_s) == list(reversed(times.forward_s))
     shapes = [tuple(p.shape) for narrowed in variants.values() if (m := narrowed.step.module) for p in m.parameters()]

@@ -23,7 +23,7 @@ from traces.device_card import cards, command, predictions  # noqa: E402
 from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
 from traces.device_card.command import main  # noqa: E402
 from traces.device_card.stream_pipeline import SharedPipeline  # noqa: E402
-from traces.device_card.whole_steps import Whole  # noqa: E402
+from traces.device_card.whole_steps import WholeSteps  # noqa: E402
 from traces.zoo.networks import load  # noqa: E402
 
 NAME = "vgg_digits-float32"
@@ -150,7 +150,7 @@ def test_a_shared_pipeline_trains_as_one_step_in_micro_batches_does(stages: int)
     trained = []
     for piped in (True, False):
         torch.manual_seed(0)
-        whole = Whole(load("resnet_small"), torch.device("cpu"), torch.float32, 4)
+        whole = WholeSteps(load("resnet_small"), torch.device("cpu"), torch.float32, 4)
         whole.optimizer.param_groups[0]["lr"] = 0.1
         names = [step.name for step in trace(whole.trained)]
         cut = stage_names([(name, 1.0) for name in names], stages)

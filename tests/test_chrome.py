@@ -12,9 +12,10 @@ from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan
+from simulator.plan import Placement, Plan, Synchronisation
 from simulator.report import chrome_trace
 from simulator.run import Run, run
+from simulator.studies.scaling import replicated
 from simulator.workload import Layer, Profile
 
 MB = 10**6
@@ -112,8 +113,7 @@ def test_compute_tasks_stand_on_their_device(fan: Run, cluster: Cluster) -> None
 
 def test_a_collective_is_on_every_link_it_crosses_once(cluster: Cluster) -> None:
     profile = Profile(model="one", device="none", batch_size=3, layers=(layer("a", parameter_bytes=3 * MB),))
-    place = Placement(degrees=(3, 1, 1, 1), devices=(0, 1, 2))
-    done = run(profile, cluster, Plan(model="one", batch_size=3, placements={"a": place}))
+    done = run(profile, cluster, replicated(profile, 3, 3, Synchronisation()))
     trace = chrome_trace.trace(done.graph, cluster, done.timeline)
     check_format(trace)
     synchronised = [e for e in spans(trace, chrome_trace.LINKS) if e["cat"] == "synchronisation"]

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from simulator import cli, files
+from simulator import cli, collectives, files
 from simulator.cli import compare
-from simulator.collectives import COLLECTIVES
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.workload import Layer, Profile
@@ -105,7 +104,7 @@ def test_help_names_every_schedule_and_every_collective(
     monkeypatch.setenv("COLUMNS", "400")  # argparse would break lines at hyphens
     assert shardscope("simulate", "--help") == 0
     words = set(re.findall(r"[\w-]+", capsys.readouterr().out))
-    assert words >= {*SCHEDULES, *COLLECTIVES}
+    assert words >= {*SCHEDULES, *collectives.names()}
 
 
 # simulate.

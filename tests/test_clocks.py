@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from traces.capture import device_clocks  # noqa: E402
-from traces.capture.timed_passes import Passes, Times, _Marks  # noqa: E402
+from traces.capture.timed_passes import TimedPasses, Times, _Marks  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
 CYCLES_PER_S = 1e9
@@ -111,7 +111,7 @@ def test_a_joint_update_is_shared_out_by_elements() -> None:
 
 
 def test_joint_and_separate_updates_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    from traces.capture.measurement_rounds import Rounds
+    from traces.capture.measurement_rounds import MeasurementRounds
 
     def trained(joint: bool) -> list[Tensor]:
         monkeypatch.setattr(device_clocks.HostClock, "joint_update", joint)
@@ -119,8 +119,8 @@ def test_joint_and_separate_updates_train_alike(monkeypatch: pytest.MonkeyPatch)
         network = Network(
             build=lambda: torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3))), input_shape=(4,)
         )
-        rounds = Rounds(network, torch.device("cpu"), 2, torch.float32, [])
-        assert isinstance(rounds.passes, Passes)
+        rounds = MeasurementRounds(network, torch.device("cpu"), 2, torch.float32, [])
+        assert isinstance(rounds.passes, TimedPasses)
         times = [rounds.passes.step(rounds.inputs) for _ in range(2)]
         assert list(times[0].update_s) == [0, 1, 2]
         return [parameter.detach().clone() for parameter in rounds.trained.parameters()]

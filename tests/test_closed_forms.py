@@ -13,6 +13,7 @@ from simulator.lowering.graph_builder import GraphBuilder
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.run import run
 from simulator.runtime import Runtime
+from simulator.studies import scaling
 from simulator.taskgraph import Kind, Route
 from simulator.workload import Layer, Profile
 
@@ -55,10 +56,8 @@ def star(workers: int, servers: int = 0, *, bandwidth: float = BANDWIDTH, latenc
 
 
 def replicated(profile: Profile, workers: int, **options: object) -> Plan:
-    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)))
-    placements = {layer.name: placement for layer in profile.layers}
-    fields = {"model": profile.model, "batch_size": profile.batch_size, "placements": placements, **options}
-    return Plan(**fields)  # type: ignore[arg-type]
+    plan = scaling.replicated(profile, workers, profile.batch_size, Synchronisation())
+    return replace(plan, **options)  # type: ignore[arg-type]
 
 
 def staged(profile: Profile, stages: int, microbatches: int, schedule: str) -> Plan:

@@ -22,7 +22,7 @@ from simulator.errors import InputError, UnknownNameError
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import converge
 from traces.convergence.datasets import Dataset
-from traces.convergence.stale_training import MOMENTUM, Recipe, delays, noises, train
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe, delays, noises, train_stale
 from traces.zoo.networks import Network, load
 
 torch.set_num_threads(1)  # operators this small only wait for each other's threads
@@ -80,10 +80,10 @@ def by_hand(recipe: Recipe, delay: int, rate: float, momentum: float, updates: i
 def test_an_update_uses_the_gradient_of_the_weight_so_many_updates_ago(
     line: Recipe, regime: Regime, delay: int
 ) -> None:
-    trained = train(line, regime, learning_rate=0.4, seed=3)
+    trained = train_stale(line, regime, learning_rate=0.4, seed=3)
     found = [next(model.parameters()).item() for *_, model in trained]
     assert found[0] == 0.5 and len(found) == 7
-    assert found[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM[regime.method], 6)), rel=1e-5)
+    assert found[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM_OF[regime.method], 6)), rel=1e-5)
 
 
 def test_a_pipeline_delays_its_stages_one_less_each_and_servers_all_alike() -> None:
@@ -118,7 +118,7 @@ def test_the_noise_of_drawn_samples_is_their_variance(line: Recipe) -> None:
 def test_training_on_digits_repeats_itself_and_stops_at_the_target(digits: Dataset) -> None:
     recipe = Recipe(network=load("vgg_digits"), dataset=digits, target=0.6, every=128)
     regime = Regime(batch_size=32)
-    first, second = ([point[:2] for point in train(recipe, regime, learning_rate=0.02, seed=1)] for _ in range(2))
+    first, second = ([point[:2] for point in train_stale(recipe, regime, learning_rate=0.02, seed=1)] for _ in range(2))
     assert first == second and first[-1][1] >= 0.6 > max(accuracy for _, accuracy in first[:-1])
     assert all(noise.variance > 0 for noise in noises(recipe, regime, learning_rate=0.02, seed=1))
 

@@ -24,10 +24,10 @@ from simulator.runtime import IDEAL
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 from traces.results.executions import Execution, write_execution
-from traces.results.validation_cases import Case, Network
-from traces.results.validations import Outcome, Overhead, Round, Validation, plan_path, timeline_path
+from traces.results.validation_cases import Case, LabNetwork
+from traces.results.validations import Overhead, Round, ValidatedRun, Validation, plan_path, timeline_path
 
-CASE = Case(model="small", network=Network(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
+CASE = Case(model="small", network=LabNetwork(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
 
 
 MADE = Round(
@@ -35,9 +35,9 @@ MADE = Round(
 )
 
 
-def outcome(error: float, **case: Any) -> Outcome:
+def outcome(error: float, **case: Any) -> ValidatedRun:
     """A run of 100 ms that was predicted with this error."""
-    return Outcome(
+    return ValidatedRun(
         case=replace(CASE, **case), predicted_s=0.1 * (1 + error), predicted_bytes=1e6, predicted_memory_bytes=5e6,
         rounds=(MADE,),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor, nn
+from training import descend
 
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
@@ -57,13 +58,8 @@ def trained_alone(seed: int, learning_rate: float) -> tuple[nn.Module, float]:
     """The network after all batches in one process, and the loss of the last."""
     torch.manual_seed(seed)
     model = reader_of_digits().double()
-    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
-    for images, shown in batches():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(images), shown)
-        loss.backward()
-        optimizer.step()
-    return model, float(loss.detach())
+    *_, loss = descend(model, batches(), learning_rate)
+    return model, loss
 
 
 def test_a_hypergraph_plan_learns_to_read_digits() -> None:

@@ -1,4 +1,4 @@
-"""Training whose members change for real: samples, losses, states and what the logs say of a pause."""
+"""Elastic process groups for real: samples, losses, training states and what the logs say of a pause."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simulator.cluster import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch
-from traces.elastic.elastic_worker import Trainee, Training, read_state, samples_of, write_state
-from traces.elastic.membership_changes import Switch, switch_of
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, samples_of, write_state
+from traces.elastic.membership_changes import MembershipChange, measured_change
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.elastic.rehearsal import Rehearsal, predicted, rehearsal, table
 
-TRAINING = Training(model="vgg_small", batch_size=16, samples=80)
+TRAINING = TrainingJob(model="vgg_small", batch_size=16, samples=80)
 CLUSTER = flat_switch(4, Wire(bandwidth_bytes_per_s=125e6))
 OVERHEADS = Overheads(
     stop_s=0.1,
@@ -44,7 +44,7 @@ def test_every_epoch_has_every_sample_once() -> None:
 
 def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
     """Written after two steps and read elsewhere, the third step is the same."""
-    first, second = Trainee(TRAINING), Trainee(TRAINING)
+    first, second = ElasticWorker(TRAINING), ElasticWorker(TRAINING)
     before = [first.step()[0] for _ in range(2)]
     write_state(tmp_path / "state", first.state)
     read_state(tmp_path / "state", second.state)
@@ -53,18 +53,18 @@ def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
     assert torch.equal(second.state, first.state)
 
 
-def test_members_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
+def test_devices_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
     """1 -> 2 devices while training, then the second is killed: over loopback, each sample once."""
-    with Crew(TRAINING) as crew:
-        crew.start((0,))
-        crew.await_steps(3)
-        crew.expand((0, 1), "live", [(0, 1)])
-        crew.await_steps(3)
-        crew.kill(1)
-        crew.await_steps(3)
-        crew.finish()
-        found = rehearsal(crew, TRAINING, ["live", "recover"])
-        live = switch_of(crew, 1, "live")
+    with ElasticProcessGroup(TRAINING) as group:
+        group.start((0,))
+        group.await_steps(3)
+        group.expand((0, 1), "live", [(0, 1)])
+        group.await_steps(3)
+        group.kill(1)
+        group.await_steps(3)
+        group.finish()
+        found = rehearsal(group, TRAINING, ["live", "recover"])
+        live = measured_change(group, 1, "live")
     assert found.samples_once and found.steps >= 9
     assert found.loss_difference < 1e-3
     assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["leave groups", "groups", "move"])
@@ -72,7 +72,7 @@ def test_members_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
 
 
 def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
-    """Two members end their last steps at 10 and 11 s, have groups at 12 and 13 s, and the state at 13.5 and 15 s."""
+    """Two ranks end their last steps at 10 and 11 s, have groups at 12 and 13 s, and the state at 13.5 and 15 s."""
 
     class Written:
         folder = tmp_path
@@ -92,7 +92,7 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
             {"what": "step", "generation": 1, "at_s": 20.0, "began_s": 18.0, "step": 3},
         ]
         (tmp_path / f"{device}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = switch_of(Written(), 1, "shrink")  # type: ignore[arg-type]
+    found = measured_change(Written(), 1, "shrink")  # type: ignore[arg-type]
     assert found.parts_s == {"leave groups": 0.5, "groups": 1.5, "move": 2.0}
     assert found.step_s == 2.0 and found.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
     assert found.lost_s == 5.0
@@ -101,15 +101,15 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
 def test_predictions_stand_beside_what_happened() -> None:
     """Parameters and momentum of 2.3 million numbers at 1 Gbit/s, two rounds for 1 -> 4."""
     pricing = Reconfiguration(profile=read_profile("vgg_small"), cluster=CLUSTER, overheads=OVERHEADS)
-    switch = Switch(
+    measured = MembershipChange(
         policy="live", before=1, after=4, parts_s={"leave groups": 0.1, "groups": 0.3, "move": 0.2},
         beside_s=2.0, slowed_s=0.0, first_s=0.0, step_s=0.2,
     )  # fmt: skip
-    change = predicted(TRAINING, pricing, switch)
+    change = predicted(TRAINING, pricing, measured)
     state = 2 * pricing.profile.parameter_bytes
     assert change.parts_s == pytest.approx({"leave groups": 0.05, "groups": 0.3, "move": 2 * state / 125e6})
     (_, _, row) = table(
-        TRAINING, pricing, [Rehearsal(switches=(switch,), steps=1, samples_once=True, loss_difference=0.0)]
+        TRAINING, pricing, [Rehearsal(changes=(measured,), steps=1, samples_once=True, loss_difference=0.0)]
     )
     assert (
         row.startswith("| 1 → 4 | live | leave groups 100 ms (50.0 ms), groups 300 ms (300 ms), move 200 ms (")

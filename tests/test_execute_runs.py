@@ -29,7 +29,7 @@ from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.results.executions import read_execution, write_execution
-from traces.runs.executor.execute import all_reduce_groups, combined, random_batch, whole_parameters
+from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
@@ -41,7 +41,7 @@ def test_bytes_sent_are_those_of_the_graph(collective: str) -> None:
     """Messages exactly; a server's part of a bucket may be up to one element larger or smaller than its share."""
     script = script_of(random_plan(5, synchronisation=Synchronisation(collective=collective)))
     _, _, ranks = sharded(script)
-    graph, sent = script.graph, combined(ranks).sent_bytes
+    graph, sent = script.graph, execution_of_ranks(ranks).sent_bytes
     exchanged = (graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)
     assert exchanged.sum() > 20 and (sent[exchanged] == graph.bytes[exchanged]).all()
     for task in np.flatnonzero(graph.kind == Kind.SYNCHRONISATION):
@@ -57,7 +57,7 @@ def test_the_timeline_keeps_the_graphs_order() -> None:
     """
     script = script_of(random_plan(2))
     _, _, ranks = sharded(script)
-    graph, timeline = script.graph, combined(ranks).timeline
+    graph, timeline = script.graph, execution_of_ranks(ranks).timeline
     assert np.isfinite(timeline.start_s).all() and (timeline.end_s >= timeline.start_s).all()
     assert timeline.start_s.min() >= 0 and timeline.step_s == pytest.approx(timeline.end_s.max())
     for task in np.flatnonzero(~graph.is_transfer):
@@ -73,7 +73,7 @@ def test_a_slow_device_takes_longer() -> None:
     """Both halves of the batch are equal, but device 1 is eight times as slow."""
     script = script_of(made("data", cluster=switched([1.0, 0.125])), switched([1.0, 0.125]))
     _, _, ranks = sharded(script, 3)
-    graph, spans = script.graph, combined(ranks).timeline
+    graph, spans = script.graph, execution_of_ranks(ranks).timeline
     seconds = [float((spans.end_s - spans.start_s)[(graph.device == d) & ~graph.is_transfer].sum()) for d in (0, 1)]
     assert seconds[1] > 3 * seconds[0]
 
@@ -126,7 +126,7 @@ def _tensors(slot: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def test_an_executed_plan_is_written_and_read(tmp_path: Path) -> None:
-    execution = combined(sharded(script_of(made("data")), 3)[2])
+    execution = execution_of_ranks(sharded(script_of(made("data")), 3)[2])
     write_execution(execution, tmp_path / "run.npz")
     again = read_execution(tmp_path / "run.npz")
     assert (again.steps_s, again.losses) == (execution.steps_s, execution.losses) and len(again.steps_s) == 3

@@ -12,17 +12,17 @@ from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster
 from simulator.plan import Synchronisation
-from traces.calibrate.bandwidth_fit import Measured, fit, fit_one, read_measured
+from traces.calibrate.bandwidth_fit import MeasuredStep, fit, fit_one, read_measured
 
 CLUSTER = "p3-8xlarge"  # nodes of 4, 1.25e9 bytes/s between them
 LATER = Synchronisation(overlap=False)
 
 
-def measured(devices: int, efficiency: float, factor: float = 1.0) -> Measured:
+def measured(devices: int, efficiency: float, factor: float = 1.0) -> MeasuredStep:
     """A step that was measured where links between nodes give this efficiency, times `factor`."""
-    blank = Measured(profile=chain(4, batch=48), devices=devices, batch_size=48, step_s=1.0, synchronisation=LATER)
+    blank = MeasuredStep(profile=chain(4, batch=48), devices=devices, batch_size=48, step_s=1.0, synchronisation=LATER)
     step_s = blank.step_s_at(CLUSTER, "inter", efficiency) * factor
-    return Measured(profile=blank.profile, devices=devices, batch_size=48, step_s=step_s, synchronisation=LATER)
+    return MeasuredStep(profile=blank.profile, devices=devices, batch_size=48, step_s=step_s, synchronisation=LATER)
 
 
 @pytest.mark.parametrize("efficiency", [0.02, 0.31, 0.999])

@@ -17,7 +17,7 @@ from simulator.network.topologies import Wire, flat_switch
 from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.taskgraph import Kind, TaskGraph
 from traces.results.executions import Execution
-from traces.results.observed_timeline import Seen, execution
+from traces.results.observed_timeline import ObservedTask, execution
 
 F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 
@@ -27,17 +27,22 @@ def two_stages() -> TaskGraph:
     return lower(ShardedModel(profile, planned("model", profile, cluster, batch_size=8)), cluster)
 
 
-def both_ranks() -> list[list[Seen]]:
+def both_ranks() -> list[list[ObservedTask]]:
     """forward of the first layer 1 s | on the wire 0.5 s, asked for early | second layer 1 s, 2 s | back | 2 s."""
     first, second = (layer.name for layer in chain([3.0, 3.0]).layers)
     return [
         [
-            Seen(F, first, 0, 0, 0, 0.0, 1.0), Seen(A, first, 0, 0, 1, 1.0, nan, 64.0),
-            Seen(G, first, 0, 1, 0, 1.1, nan), Seen(G, first, 0, 1, 0, nan, 5.0), Seen(B, first, 0, 0, 0, 5.0, 7.0),
+            ObservedTask(F, first, 0, 0, 0, 0.0, 1.0), ObservedTask(A, first, 0, 0, 1, 1.0, nan, 64.0),
+            ObservedTask(G, first, 0, 1, 0, 1.1, nan),
+            ObservedTask(G, first, 0, 1, 0, nan, 5.0),
+            ObservedTask(B, first, 0, 0, 0, 5.0, 7.0),
         ],
         [
-            Seen(A, first, 0, 0, 1, 0.2, nan), Seen(A, first, 0, 0, 1, nan, 1.5), Seen(F, second, 0, 1, 1, 1.5, 2.5),
-            Seen(B, second, 0, 1, 1, 2.5, 4.5), Seen(G, first, 0, 1, 0, 4.5, nan, 64.0),
+            ObservedTask(A, first, 0, 0, 1, 0.2, nan),
+            ObservedTask(A, first, 0, 0, 1, nan, 1.5),
+            ObservedTask(F, second, 0, 1, 1, 1.5, 2.5),
+            ObservedTask(B, second, 0, 1, 1, 2.5, 4.5),
+            ObservedTask(G, first, 0, 1, 0, 4.5, nan, 64.0),
         ],
     ]  # fmt: skip
 
@@ -47,7 +52,8 @@ def test_a_task_begins_for_the_last_that_sees_it_begin() -> None:
     found = execution(graph, [7.5], [[rank] for rank in both_ranks()])
     spans = zip(found.timeline.start_s.tolist(), found.timeline.end_s.tolist(), strict=True)
     assert dict(zip(zip(graph.kind.tolist(), graph.layer.tolist(), strict=True), spans, strict=True)) == {
-        (F, 0): (0.0, 1.0), (A, 0): (1.0, 1.5), (F, 1): (1.5, 2.5), (B, 1): (2.5, 4.5), (G, 0): (4.5, 5.0),
+        (F, 0): (0.0, 1.0), (A, 0): (1.0, 1.5), (F, 1): (1.5, 2.5), (B, 1): (2.5, 4.5),
+            (G, 0): (4.5, 5.0),
         (B, 0): (5.0, 7.0),
     }  # fmt: skip
     assert found.sent_bytes[graph.is_transfer].tolist() == [64.0, 64.0]
@@ -74,7 +80,7 @@ def test_the_timeline_is_that_of_the_median_step() -> None:
 
 def test_ranks_that_ran_something_else_are_found_out() -> None:
     ranks = [[rank] for rank in both_ranks()]
-    ranks[0][0] = [*ranks[0][0], Seen(F, "elsewhere", 0, 0, 0, 0.0, 1.0)]
+    ranks[0][0] = [*ranks[0][0], ObservedTask(F, "elsewhere", 0, 0, 0, 0.0, 1.0)]
     with pytest.raises(RunError, match="ranks ran forward of 'elsewhere', which the plan does not have"):
         execution(two_stages(), [7.5], ranks)
 

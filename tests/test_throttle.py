@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
 from simulator.lowering.sample_shares import split_by_time
-from traces.elastic.balanced_shares import Outcome, fitted
+from traces.elastic.balanced_shares import MeasuredShares, fitted
 from traces.lab import cpu_throttle
 
 REASON = cpu_throttle.available()
@@ -39,8 +39,8 @@ def test_a_throttled_process_gets_its_share() -> None:
 
 def test_times_are_fitted_through_two_outcomes() -> None:
     """1 + 0.1 x, 2 + 0.2 x; all end together at 5 s for 40 and 15 samples."""
-    first = Outcome(shares=(10, 10), compute_s=(2.0, 4.0), step_s=4.0)
-    second = Outcome(shares=(20, 5), compute_s=(3.0, 3.0), step_s=3.0)
+    first = MeasuredShares(shares=(10, 10), compute_s=(2.0, 4.0), step_s=4.0)
+    second = MeasuredShares(shares=(20, 5), compute_s=(3.0, 3.0), step_s=3.0)
     seconds = fitted(first, second)
     assert [one(30) for one in seconds] == pytest.approx([4.0, 8.0])
     assert split_by_time(55, seconds) == (40, 15)

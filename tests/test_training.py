@@ -16,15 +16,16 @@ from plans import planned
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor
+from training import descend
 
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
-from traces.convergence.demonstration import Shown
-from traces.convergence.plan_training import Training, train
-from traces.convergence.stale_training import MOMENTUM, Recipe
-from traces.results.validation_cases import Network
+from traces.convergence.demonstration import DemonstratedPlan
+from traces.convergence.plan_training import PlanTraining, train_plan
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe
+from traces.results.validation_cases import LabNetwork
 from traces.runs.executor.execute import in_threads, whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
@@ -53,15 +54,8 @@ def alone(dataset: datasets.Dataset) -> list[float]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model = NETWORK.build().double()
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    found = []
-    for update, (samples, classes) in enumerate(islice(dataset.batches(BATCH, SEED), UPDATES), 1):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(samples), classes).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if update % 8 == 0:
-            found.append(dataset.accuracy(model))
-    return found
+    losses = descend(model, islice(dataset.batches(BATCH, SEED), UPDATES), RATE)
+    return [dataset.accuracy(model) for update, _ in enumerate(losses, 1) if update % 8 == 0]
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -98,23 +92,23 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     profile, cluster = profile_of(NETWORK, 64, "float32"), switched([1.0] * 2)
     profile = replace(profile, model="vgg_digits")
     plan = planned("data", profile, cluster, batch_size=64)
-    found = train(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
+    found = train_plan(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
     assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
-    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM["synchronous"]
+    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM_OF["synchronous"]
     for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
         assert accuracy == pytest.approx(alone, abs=0.02)
 
 
 def test_the_time_to_a_target_is_the_sum_of_the_steps_until_it_was_there() -> None:
     one = Trial(regime=Regime(batch_size=10), learning_rate=0.1, seed=0, points=((0, 0.1), (20, 0.5), (40, 0.9)))
-    shown = Shown(
+    shown = DemonstratedPlan(
         strategy="data",
-        network=Network(ranks=2, mbit=100),
+        network=LabNetwork(ranks=2, mbit=100),
         batch_size=10,
         predicted_step_s=1.0,
         predicted_samples=(30.0, 20.0, 40.0),
         alone=one,
-        training=Training(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
+        training=PlanTraining(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
         load=0.0,
         date="",
     )

@@ -24,24 +24,24 @@ from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
 from traces.results import validation_cases
-from traces.results.validations import Outcome, Round, summarised
-from traces.runs.torch_runtimes.measured_steps import combined
+from traces.results.validations import Round, ValidatedRun, summarised
+from traces.runs.torch_runtimes.measured_steps import run_of_ranks
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.validation import validate
 from traces.zoo.networks import load
 
 REASON = namespaces.available()
 CASE = validation_cases.Case(
-    model="vgg_small", network=validation_cases.Network(ranks=2, mbit=200), strategy="data", via="ddp"
+    model="vgg_small", network=validation_cases.LabNetwork(ranks=2, mbit=200), strategy="data", via="ddp"
 )
 
 
-def outcome(error: float, mbit: int = 200) -> Outcome:
+def outcome(error: float, mbit: int = 200) -> ValidatedRun:
     """A run of 100 ms, the median of three rounds, that was predicted with this error."""
-    return Outcome(
-        case=replace(CASE, network=validation_cases.Network(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
+    return ValidatedRun(
+        case=replace(CASE, network=validation_cases.LabNetwork(ranks=2, mbit=mbit)), predicted_s=0.1 * (1 + error),
         predicted_bytes=1000.0, predicted_memory_bytes=5e6, rounds=tuple(made(s) for s in (0.09, 0.1, 0.12)),
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_the_local_suite_has_what_it_promises() -> None:
 
 
 def test_ranks_on_one_core_share_it() -> None:
-    cluster = validation_cases.Network(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
+    cluster = validation_cases.LabNetwork(ranks=4, mbit=1000, trunk_mbit=200).cluster([0, 1])
     assert [device.host for device in cluster.devices] == ["core0", "core1", "core0", "core1"]
     assert cluster.host_cores == {"core0": 1.0, "core1": 1.0}
     assert cluster.bandwidth_bytes_per_s(0, 1) == 125e6
@@ -105,9 +105,9 @@ def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_step_is_the_median_of_the_ranks() -> None:
     steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
-    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "watched": [[]]} for each in steps]
+    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "observed": [[]]} for each in steps]
     profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
-    found = combined(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
+    found = run_of_ranks(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
     assert (found.steps_s, found.sent_bytes, found.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
 
 
@@ -115,13 +115,13 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
 @pytest.mark.parametrize("schedule", ["gpipe", "interleaved"])
 def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str) -> None:
     profile = files.read_profile(model)
-    cluster = validation_cases.Network(ranks=2, mbit=1000).cluster([0, 1])
+    cluster = validation_cases.LabNetwork(ranks=2, mbit=1000).cluster([0, 1])
     plan = planned("pipeline", profile, cluster, batch_size=32, microbatches=4, schedule=schedule)
     trained = Trained(load(model).build()).eval()
     names = [[profile.layers[layer].name for layer in layers] for layers in ShardedModel(profile, plan).stages]
     value = data = torch.randn(2, *load(model).input_shape)
     whole = trained.model(data)
-    for part in cut(trace(trained), names, Watch(0, [])):
+    for part in cut(trace(trained), names, TaskObserver(0, [])):
         value = part(*(value if isinstance(value, tuple) else (value,)))
     assert len(names) == (4 if schedule == "interleaved" else 2)
     assert torch.equal(value, whole)

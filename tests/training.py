@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -20,13 +20,13 @@ from simulator.cluster import Cluster
 from simulator.plan import Placement, Plan
 from traces.capture.fx_steps import Trained
 from traces.runs.executor.execute import (
-    combined,
+    execution_of_ranks,
     in_threads,
     random_batch,
     whole_parameters,
 )
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.worker import Step, Worker
+from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 
 CLUSTER = switched([1.0] * 3)
@@ -40,16 +40,16 @@ def script_of(plan: Plan, cluster: Cluster = CLUSTER, network: Network = MIXED) 
     )
 
 
-def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], list[Sequence[Step]]]:
+def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], list[Sequence[RankStep]]]:
     """Loss of each step, parameters at the end, and what each rank saw."""
     batch = random_batch(script)
 
-    def work(worker: Worker) -> tuple[list[Step], dict[tuple[int, int], dict[str, Tensor]]]:
+    def work(worker: Worker) -> tuple[list[RankStep], dict[tuple[int, int], dict[str, Tensor]]]:
         seen = [worker.step(*batch) for _ in range(steps)]
         return seen, {key: dict(slot) for key, slot in worker.shards.parameters.items()}
 
     ranks = in_threads(script, work, timeout_s=20)
-    losses = list(combined([seen for seen, _ in ranks]).losses)
+    losses = list(execution_of_ranks([seen for seen, _ in ranks]).losses)
     return losses, whole_parameters(script, [held for _, held in ranks]), [seen for seen, _ in ranks]
 
 
@@ -60,18 +60,24 @@ def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor
     for module in Trained(model).train().modules():
         if isinstance(module, (nn.BatchNorm2d, nn.Dropout)):
             module.eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=script.learning_rate, momentum=script.momentum)
-    data, targets = random_batch(script)
     losses, gradients = [], {}
-    for _ in range(steps):
-        optimizer.zero_grad()
-        scores = model(data)
-        loss = nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten())
-        loss.backward()
-        losses.append(float(loss.detach()))
+    for loss in descend(model, [random_batch(script)] * steps, script.learning_rate, script.momentum):
+        losses.append(loss)
         gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
-        optimizer.step()
     return losses, {name: p.detach() for name, p in model.named_parameters()}, gradients
+
+
+def descend(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], learning_rate: float, momentum: float = 0.9
+) -> Iterator[float]:
+    """Ordinary training in one process by torch's own SGD; the loss of each batch, once parameters are updated."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
+    for data, targets in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(data).flatten(0, -2), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        yield float(loss.detach())
 
 
 def assert_equal_training(script: Script, steps: int = 1) -> None:

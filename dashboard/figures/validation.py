@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.figures.style import DEVICES, GRID, INK, OUTLINE, Figure, figure, message
 from dashboard.state.validations import Group
-from traces.results.validations import Outcome
+from traces.results.validations import ValidatedRun
 
 CLOSE = 0.10
 """The band around a perfect prediction."""
@@ -79,7 +79,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
     )
 
 
-Read = Callable[[Outcome], float | None]
+Read = Callable[[ValidatedRun], float | None]
 QUANTITIES: Mapping[str, tuple[str, str, Read, Read]] = {
     "volume": (
         "bytes counted on the wire (MB)", "%",

@@ -16,12 +16,12 @@ from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time
 from traces.results.timeline_comparison import Comparison, Difference
-from traces.results.validations import Outcome, summarised
+from traces.results.validations import ValidatedRun, summarised
 
 _WORST = 5
 
 
-def kpis(outcomes: Sequence[Outcome]) -> list[Kpi]:
+def kpis(outcomes: Sequence[ValidatedRun]) -> list[Kpi]:
     """Runs, mean absolute error, bias, how many are close, the worst, the volume."""
     summary = summarised(outcomes)
     close = sum(abs(outcome.error) <= CLOSE for outcome in outcomes)
@@ -42,7 +42,7 @@ def machine(stored: Stored) -> str:
     return f"Made on {validation.machine}, {validation.cores} cores, with {software}."
 
 
-def rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
     """The table's rows, worst first."""
     return [
         {
@@ -61,7 +61,7 @@ def rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-def details(stored: Stored, outcome: Outcome) -> Any:
+def details(stored: Stored, outcome: ValidatedRun) -> Any:
     """Everything that is known of one run."""
     body = dmc.SimpleGrid(
         [facts(_setting(outcome)), facts(_numbers(outcome)), _tasks(stored, outcome)],
@@ -71,7 +71,7 @@ def details(stored: Stored, outcome: Outcome) -> Any:
     return card("validate-run-card", f"{outcome.case.name}: {outcome.error:+.1%}", [body], formats=())
 
 
-def _setting(outcome: Outcome) -> dict[str, str]:
+def _setting(outcome: ValidatedRun) -> dict[str, str]:
     case = outcome.case
     tiers = "" if case.network.trunk_mbit is None else f", trunks of {case.network.trunk_mbit} Mbit/s"
     servers = f", {case.network.servers} parameter servers" if case.network.servers else ""
@@ -89,7 +89,7 @@ def _setting(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _numbers(outcome: Outcome) -> dict[str, str]:
+def _numbers(outcome: ValidatedRun) -> dict[str, str]:
     rounds = f"{len(outcome.rounds)} rounds of {outcome.rounds[0].steps} steps"
     measured = outcome.actual_memory_bytes
     return {
@@ -106,11 +106,11 @@ def _numbers(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _direction(outcome: Outcome) -> str:
+def _direction(outcome: ValidatedRun) -> str:
     return "short" if outcome.error < 0 else "long"
 
 
-def _tasks(stored: Stored, outcome: Outcome) -> Any:
+def _tasks(stored: Stored, outcome: ValidatedRun) -> Any:
     """The tasks that made the difference, where they are known."""
     try:
         comparison = stored.explained(outcome)

@@ -22,7 +22,7 @@ from dashboard.state.inventory import label
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import UnknownNameError
-from traces.results.validations import Outcome
+from traces.results.validations import ValidatedRun
 
 EXPECTED = "the validation.json that `shardscope validate` writes"
 _GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")
@@ -105,7 +105,7 @@ def _stored(store: Store, key: str | None) -> Stored | None:
         return None
 
 
-def _outcomes(store: Store, key: str | None) -> Sequence[Outcome]:
+def _outcomes(store: Store, key: str | None) -> Sequence[ValidatedRun]:
     stored = _stored(store, key)
     return () if stored is None else sorted(stored.validation.outcomes, key=lambda one: -abs(one.error))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simulator import files
 from traces.results.timeline_comparison import Comparison
-from traces.results.validations import Outcome, Validation, explained
+from traces.results.validations import ValidatedRun, Validation, explained
 
 SHIPPED = Path(__file__).resolve().parent.parent / "validation.json"
 
@@ -20,7 +20,7 @@ class Stored:
     validation: Validation
     folder: Path | None = None
 
-    def explained(self, outcome: Outcome) -> Comparison | None:
+    def explained(self, outcome: ValidatedRun) -> Comparison | None:
         """The run task by task, None where no timeline of it is stored. Raises InputError or OSError."""
         return None if self.folder is None else explained(self.folder, outcome.case)
 
@@ -30,7 +30,7 @@ class Group:
     """Runs with something in common, worst first, and the mean of their absolute and of their signed errors."""
 
     name: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ValidatedRun, ...]
 
     @property
     def mean_absolute_error(self) -> float:
@@ -52,9 +52,9 @@ def at_hand(path: Path | None = None) -> dict[str, Stored]:
     return opened | {"shipped": _opened(SHIPPED)}
 
 
-def grouped(outcomes: Sequence[Outcome], by: str) -> list[Group]:
+def grouped(outcomes: Sequence[ValidatedRun], by: str) -> list[Group]:
     """The runs by one of GROUPINGS, the group with the largest mean absolute error first."""
-    by_name: dict[str, list[Outcome]] = {}
+    by_name: dict[str, list[ValidatedRun]] = {}
     for outcome in sorted(outcomes, key=lambda outcome: -abs(outcome.error)):
         by_name.setdefault(GROUPINGS[by](outcome), []).append(outcome)
     groups = [Group(name=name, outcomes=tuple(members)) for name, members in by_name.items()]
@@ -66,7 +66,7 @@ def _opened(path: Path) -> Stored:
     return Stored(validation=files.read_json(file, Validation), folder=path if path.is_dir() else None)
 
 
-def _how(outcome: Outcome) -> str:
+def _how(outcome: ValidatedRun) -> str:
     case = outcome.case
     if case.via == "ddp":
         return "data, DDP" if case.straggler is None else "data, straggler"
@@ -75,7 +75,7 @@ def _how(outcome: Outcome) -> str:
     return f"{case.strategy}, executor"
 
 
-GROUPINGS: Mapping[str, Callable[[Outcome], str]] = {
+GROUPINGS: Mapping[str, Callable[[ValidatedRun], str]] = {
     "strategy": _how,
     "ranks": lambda outcome: f"{outcome.case.network.ranks} ranks",
     "network": lambda outcome: outcome.case.model,

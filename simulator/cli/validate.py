@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
     from simulator.workload import Profile
     from traces.results.validation_cases import Case
-    from traces.results.validations import Outcome
+    from traces.results.validations import ValidatedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
+def _print(outcomes: Sequence[ValidatedRun]) -> None:
     from simulator.cli._printing import new_console, new_table
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
@@ -91,7 +91,7 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     new_console().print(table)
 
 
-def row(outcome: Outcome) -> tuple[str, ...]:
+def row(outcome: ValidatedRun) -> tuple[str, ...]:
     """An outcome in words, one for each column of the table."""
     measured = outcome.actual_memory_bytes
     return (

@@ -34,12 +34,12 @@ from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
 LEAST, MOST = 1e-3, 1.0
-"""Efficiencies that are looked at; beyond line rate there is none."""
+"""The range of efficiencies, as shares of the nominal bandwidth; none is beyond line rate."""
 COLUMNS, OPTIONAL = ("profile", "devices", "batch_size", "step_s"), ("sync", "overlap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredStep:
     """One measured data-parallel step; batch_size is of all devices together."""
 
     profile: Profile
@@ -65,7 +65,7 @@ class Fit:
     steps_s: tuple[float, ...]
 
 
-def fit(measured: Sequence[Measured], source: str, tier: str) -> Fit:
+def fit(measured: Sequence[MeasuredStep], source: str, tier: str) -> Fit:
     """Fit the efficiency of `tier` of the cluster `source`. Raises InputError when a step has no such efficiency."""
     alone = tuple(fit_one(step, source, tier) for step in measured)
 
@@ -77,8 +77,11 @@ def fit(measured: Sequence[Measured], source: str, tier: str) -> Fit:
     return Fit(efficiency=best, alone=alone, steps_s=steps_s)
 
 
-def fit_one(measured: Measured, source: str, tier: str) -> float:
-    """The efficiency with which the simulated step lasts as long as the measured one, to 1e-9."""
+def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
+    """The share of the bandwidth, from LEAST to MOST, with which the simulated step lasts as long as the measured one.
+
+    Bisection of its logarithm to 1e-9. Raises InputError where no share within them does.
+    """
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
     if not fastest_s <= measured.step_s <= slowest_s:
@@ -105,7 +108,7 @@ def _minimum(error: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def read_measured(path: str | Path) -> list[Measured]:
+def read_measured(path: str | Path) -> list[MeasuredStep]:
     """The steps in a CSV file. Raises InputError that names the line, or OSError."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
@@ -116,13 +119,13 @@ def read_measured(path: str | Path) -> list[Measured]:
         missing = [name for name in COLUMNS if name not in names]
         if missing:
             raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")
-        found = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
-    if not found:
+        steps = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+    if not steps:
         raise InputError(f"{path}: it has no line but the header; give at least one measured step")
-    return found
+    return steps
 
 
-def _measured(row: dict[str, str], where: str) -> Measured:
+def _measured(row: dict[str, str], where: str) -> MeasuredStep:
     try:
         devices, batch_size, step_s = int(row["devices"]), int(row["batch_size"]), float(row["step_s"])
     except (TypeError, ValueError):
@@ -132,9 +135,11 @@ def _measured(row: dict[str, str], where: str) -> Measured:
     overlap = (row.get("overlap") or "yes").strip().lower()
     if overlap not in ("yes", "no"):
         raise InputError(f"{where}: overlap is {overlap!r}: it is yes or no")
-    chosen = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
+    synchronisation = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
     profile = files.read_profile(row["profile"].strip())
-    return Measured(profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=chosen)
+    return MeasuredStep(
+        profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=synchronisation
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,21 +152,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the cluster with the efficiency found")
     args = parser.parse_args(argv)
     measured = read_measured(args.csv)
-    found = fit(measured, args.cluster, args.tier)
-    for step, alone, step_s in zip(measured, found.alone, found.steps_s, strict=True):
+    fitted = fit(measured, args.cluster, args.tier)
+    for step, alone, step_s in zip(measured, fitted.alone, fitted.steps_s, strict=True):
         print(
             f"{step.profile.model} on {step.devices}: measured {step.step_s:.4g} s; alone it says {alone:.3f}; "
-            f"with {found.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
+            f"with {fitted.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
         )
-    print(f"{args.tier} links give training {found.efficiency:.3f} of their bandwidth")
+    print(f"{args.tier} links give training {fitted.efficiency:.3f} of their bandwidth")
     if args.output:
-        write_cluster(_calibrated(args, measured, found), args.output)
+        write_cluster(_calibrated(args, measured, fitted), args.output)
         print(f"cluster: {args.output}")
     return 0
 
 
-def _calibrated(args: argparse.Namespace, measured: Sequence[Measured], found: Fit) -> Cluster:
+def _calibrated(args: argparse.Namespace, measured: Sequence[MeasuredStep], fitted: Fit) -> Cluster:
     """The cluster with as many devices as the largest measured step had."""
     cluster = read_cluster(args.cluster, devices=max(step.devices for step in measured))
     steps = "one measured step" if len(measured) == 1 else f"{len(measured)} measured steps"
-    return cluster.with_efficiency(args.tier, found.efficiency, f"fitted to {steps} of {Path(args.csv).name}")
+    return cluster.with_efficiency(args.tier, fitted.efficiency, f"fitted to {steps} of {Path(args.csv).name}")

@@ -1,6 +1,7 @@
 """What each rank does to measure the links: messages between pairs, all-reduces among the first N, a stream.
 
-Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next.
+Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next. Sizes
+are in bytes, rates in bytes per second, results in seconds.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def measure(rank: Rank, pairs: Sequence[Sequence[int]], counts: Sequence[int], s
     for count in counts:
         rank.doing(f"all-reduce among {count}")
         group = dist.new_group(list(range(count)))
-        member = rank.number < count
-        all_reduces.append([_all_reduce(group, size, _repeats(2 * size, slowest)) for size in sizes] if member else [])
+        in_group = rank.number < count
+        all_reduces.append(
+            [_all_reduce(group, size, _repeats(2 * size, slowest)) for size in sizes] if in_group else []
+        )
     rank.doing("all-reduce beside compute")
     busy_s = _busy_latency_s(rank)
     rank.doing("stream")
@@ -54,7 +57,7 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list
         return []
     first, second = pair
     tensor = torch.zeros(size, dtype=torch.uint8)
-    found = []
+    seconds = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
         if rank.number == first:
@@ -63,19 +66,19 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list
         else:
             dist.recv(tensor, first)
             dist.send(tensor, first)
-        found.append((time.perf_counter() - start) / 2)
-    return found[1:]
+        seconds.append((time.perf_counter() - start) / 2)
+    return seconds[1:]
 
 
 def _all_reduce(group: Any, size: int, repeats: int) -> list[float]:
     tensor = torch.zeros(max(size // 4, 1))
-    found = []
+    seconds = []
     for _ in range(repeats + 1):
         dist.barrier(group)
         start = time.perf_counter()
         dist.all_reduce(tensor, group=group)
-        found.append(time.perf_counter() - start)
-    return found[1:]
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
 
 
 def _busy_latency_s(rank: Rank) -> float:

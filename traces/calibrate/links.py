@@ -52,7 +52,7 @@ Points = Sequence[tuple[float, float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured: by device pair and by number of devices, and the CPU seconds per byte of each side.
+    """A measurement of links: by device pair and by number of devices, and the CPU seconds per byte of each side.
 
     busy_latency_s: by how much each round takes longer where its ranks compute. spread: the largest interquartile
     range over median at the largest size.
@@ -83,7 +83,7 @@ def calibrate(
     time. Raises RunError when a rank fails.
     """
     task = _task(cluster, sizes_bytes, counts)
-    found = launch(
+    by_rank = launch(
         "traces.calibrate.link_probe:measure",
         len(cluster.devices),
         lab=lab,
@@ -92,13 +92,13 @@ def calibrate(
         cores=cores,
     )
     where = "in a network lab of this machine" if lab else "over loopback, unshaped"
-    return apply(cluster, _measurement(task, found), where)
+    return apply(cluster, _measurement(task, by_rank), where)
 
 
-def apply(cluster: Cluster, found: Measurement, where: str) -> tuple[Cluster, Runtime]:
+def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Cluster, Runtime]:
     """`cluster` with the measured curves, and the runtime; `where` goes into the cluster's sources."""
     kinds: dict[tuple[Any, ...], Link] = {}
-    for pair, points in found.messages.items():
+    for pair, points in measurement.messages.items():
         _learn(cluster, pair, points, kinds)
     links = tuple(
         replace(
@@ -111,15 +111,15 @@ def apply(cluster: Cluster, found: Measurement, where: str) -> tuple[Cluster, Ru
         else link
         for link in cluster.links
     )
-    reduces = {count: _curve(points) for count, points in found.all_reduces.items()}
+    reduces = {count: _curve(points) for count, points in measurement.all_reduces.items()}
     collectives = {**cluster.collectives, **({"all_reduce": reduces} if reduces else {})}
     runtime = Runtime(
         name="gloo",
-        send_cpu_s_per_byte=found.send_cpu_s_per_byte,
-        receive_cpu_s_per_byte=found.receive_cpu_s_per_byte,
-        busy_latency_s=found.busy_latency_s,
+        send_cpu_s_per_byte=measurement.send_cpu_s_per_byte,
+        receive_cpu_s_per_byte=measurement.receive_cpu_s_per_byte,
+        busy_latency_s=measurement.busy_latency_s,
     )
-    sources = (*cluster.sources, *_sources(found, where))
+    sources = (*cluster.sources, *_sources(measurement, where))
     return replace(cluster, links=links, collectives=collectives, sources=sources), runtime
 
 
@@ -138,34 +138,34 @@ def _task(cluster: Cluster, sizes_bytes: Sequence[int] | None, counts: Sequence[
 
 def _pairs(cluster: Cluster) -> list[tuple[int, int]]:
     """One pair of devices for every kind of route, short routes first."""
-    found: dict[tuple[Any, ...], tuple[int, int]] = {}
+    pairs: dict[tuple[Any, ...], tuple[int, int]] = {}
     for a, b in permutations(range(len(cluster.devices)), 2):
-        found.setdefault(tuple(_kind(cluster.links[i]) for i in cluster.route(a, b)), (a, b))
-    return [found[kinds] for kinds in sorted(found, key=len)]
+        pairs.setdefault(tuple(_kind(cluster.links[i]) for i in cluster.route(a, b)), (a, b))
+    return [pairs[kinds] for kinds in sorted(pairs, key=len)]
 
 
 def _kind(link: Link) -> tuple[Any, ...]:
     return link.tier, link.bandwidth_bytes_per_s, link.latency_s
 
 
-def _measurement(task: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Measurement:
-    """What all ranks found, in one; `found` is in the order of ranks."""
+def _measurement(task: Mapping[str, Any], by_rank: Sequence[Mapping[str, Any]]) -> Measurement:
+    """What all ranks measured as one measurement; by_rank: what each returned, in the order of ranks."""
     sizes = task["sizes"]
     messages = {
-        tuple(pair): [_point(size, found[pair[0]]["messages"][i][k]) for k, size in enumerate(sizes)]
+        tuple(pair): [_point(size, by_rank[pair[0]]["messages"][i][k]) for k, size in enumerate(sizes)]
         for i, pair in enumerate(task["pairs"])
     }
     all_reduces = {
-        n: [_point(size, _slowest([found[r]["all_reduces"][i][k] for r in range(n)])) for k, size in enumerate(sizes)]
+        n: [_point(size, _slowest([by_rank[r]["all_reduces"][i][k] for r in range(n)])) for k, size in enumerate(sizes)]
         for i, n in enumerate(task["counts"])
     }
     curves = [*messages.values(), *all_reduces.values()]
     return Measurement(
         messages=messages,
         all_reduces=all_reduces,
-        send_cpu_s_per_byte=found[0]["cpu_s_per_byte"],
-        receive_cpu_s_per_byte=found[1]["cpu_s_per_byte"],
-        busy_latency_s=median([each["busy_latency_s"] for each in found]),
+        send_cpu_s_per_byte=by_rank[0]["cpu_s_per_byte"],
+        receive_cpu_s_per_byte=by_rank[1]["cpu_s_per_byte"],
+        busy_latency_s=median([each["busy_latency_s"] for each in by_rank]),
         spread=max(points[-1][2] / points[-1][1] for points in curves),
     )
 
@@ -185,7 +185,7 @@ def _curve(points: Points) -> Curve:
 
 
 def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[tuple[Any, ...], Link]) -> None:
-    """Add what a pair's measurement says of the kinds of link on its route that are not known yet."""
+    """Add the kinds of link on a pair's route that no shorter route had, with bandwidth, latency and curve measured."""
     route = [cluster.links[i] for i in cluster.route(*pair)]
     new = [link for link in route if _kind(link) not in kinds]
     known_s = sum(kinds[_kind(link)].latency_s for link in route if _kind(link) in kinds)
@@ -201,15 +201,15 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
         )
 
 
-def _sources(found: Measurement, where: str) -> tuple[str, ...]:
-    place = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(place).items())
+def _sources(measurement: Measurement, where: str) -> tuple[str, ...]:
+    cpu = torch.device("cpu")
+    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(cpu).items())
     return (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(place, 1)} per rank, "
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
         f"{os.cpu_count()} cores in all; {versions}; medians, interquartile range at the largest size at most "
-        f"{found.spread:.1%}",
-        f"CPU per byte sent {found.send_cpu_s_per_byte * 1e9:.2f} ns, "
-        f"received {found.receive_cpu_s_per_byte * 1e9:.2f} ns",
+        f"{measurement.spread:.1%}",
+        f"CPU per byte sent {measurement.send_cpu_s_per_byte * 1e9:.2f} ns, "
+        f"received {measurement.receive_cpu_s_per_byte * 1e9:.2f} ns",
     )
 
 
@@ -246,10 +246,10 @@ def _on_these_hosts(cluster: Cluster) -> tuple[Cluster, Runtime] | None:
     task = _task(cluster, None, None)
     with TemporaryDirectory() as folder:
         own = measure(Rank(dist.get_rank(), ranks, Path(folder)), **task)
-    found: list[Any] = [None] * ranks
-    dist.all_gather_object(found, own)
+    by_rank: list[Any] = [None] * ranks
+    dist.all_gather_object(by_rank, own)
     dist.destroy_process_group()
-    return apply(cluster, _measurement(task, found), "between hosts") if os.environ["RANK"] == "0" else None
+    return apply(cluster, _measurement(task, by_rank), "between hosts") if os.environ["RANK"] == "0" else None
 
 
 if __name__ == "__main__":

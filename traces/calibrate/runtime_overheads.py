@@ -1,10 +1,10 @@
 """What runtimes add to the layers' own work, each measured on one rank without a network.
 
-Our executor adds to every task: assembling inputs, handing on gradients and memory that no layer may overwrite cost
+Our executor adds to every task: assembling inputs, passing gradients on and memory that no layer may overwrite cost
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
 batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is watched.
+step that is observed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import torch
 from torch.distributed import pipelining
 
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan
+from simulator.plan import Synchronisation
+from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.measurement_rounds import Rounds
+from traces.capture.measurement_rounds import MeasurementRounds
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Mailroom, Threads
+from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import Worker
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 MICROBATCHES = 4
@@ -40,26 +41,26 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
 
     It uses the default process group, of one rank. Raises UnknownNameError when the network is not in the zoo.
     """
-    network, place = load(profile.model), torch.device("cpu")
+    network, cpu = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
-    watch = Watch(0, names)
-    with machine_settings.settings(1, profile.dtype, 0, place):
-        parts = cut(trace(Trained(network.build())), [names], watch)
-        loss = partial(watch.call, names[-1], torch.nn.functional.cross_entropy)
-        stage = Stage(parts, 0, [0], watch)
+    observer = TaskObserver(0, names)
+    with machine_settings.settings(1, profile.dtype, 0, cpu):
+        parts = cut(trace(Trained(network.build())), [names], observer)
+        loss = partial(observer.call, names[-1], torch.nn.functional.cross_entropy)
+        stage = Stage(parts, 0, [0], observer)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
         data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
-        found = []
+        overheads_s = []
         for _ in range(warmup + repeats):
             start_s = time.monotonic()
             runtime.step(data, target=target)
             taken_s = time.monotonic() - start_s
-            watch.on = True
+            observer.on = True
             runtime.step(data, target=target)
-            watch.on = False
-            layers_s = sum(seen.end_s - seen.start_s for seen in watch.take(0.0))
-            found.append((taken_s - layers_s) / (2 * MICROBATCHES))
-    return max(0.0, statistics.median(found[warmup:]))
+            observer.on = False
+            layers_s = sum(task.end_s - task.start_s for task in observer.take(0.0))
+            overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
+    return max(0.0, statistics.median(overheads_s[warmup:]))
 
 
 def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, threads: int = 1) -> float:
@@ -67,26 +68,22 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
 
     Raises UnknownNameError when the network is not in the zoo.
     """
-    network, place = load(profile.model), torch.device("cpu")
-    plan = Plan(
-        model=profile.model,
-        batch_size=profile.batch_size,
-        placements={layer.name: Placement(devices=(0,)) for layer in profile.layers},
-    )
+    network, cpu = load(profile.model), torch.device("cpu")
+    plan = replicated(profile, 1, profile.batch_size, Synchronisation())
     script = Script(
         profile=profile,
         cluster=flat_switch(1, Wire(bandwidth_bytes_per_s=1.0)),
         plan=plan,
         network=network,
     )
-    found = []
-    with machine_settings.settings(threads, profile.dtype, 0, place):
-        rounds = Rounds(network, place, profile.batch_size, torch.float32, ())
-        worker = Worker(script, 0, Threads(Mailroom(1), 0))
+    overheads_s = []
+    with machine_settings.settings(threads, profile.dtype, 0, cpu):
+        rounds = MeasurementRounds(network, cpu, profile.batch_size, torch.float32, ())
+        worker = Worker(script, 0, Threads(ThreadGroup(1), 0))
         batch = random_batch(script)
         for _ in range(warmup + repeats):
             layers_s = rounds.passes.step(rounds.inputs).total_s
             step = worker.step(*batch)
-            found.append((float(np.nanmax(step.end_s)) - layers_s) / len(script.graph))
+            overheads_s.append((float(np.nanmax(step.end_s)) - layers_s) / len(script.graph))
         worker.close()
-    return max(0.0, statistics.median(found[warmup:]))
+    return max(0.0, statistics.median(overheads_s[warmup:]))

@@ -12,16 +12,17 @@ machine_settings    the machine that a profile is captured on: its name, its sof
                     back afterwards
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make
 median_profile      several captures of one network as one profile
+momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
 timed_passes        whole training steps, run layer by layer and timed in place
 """
 
 from traces.capture.command import FRACTIONS, capture, main, summary
 from traces.capture.device_clocks import Clock, clock_of
-from traces.capture.fx_steps import Loss, Step, Trained, by_stage, tensors, trace
+from traces.capture.fx_steps import Loss, TracedStep, Trained, by_stage, tensors, trace
 from traces.capture.layer_survey import shape_of
-from traces.capture.measurement_rounds import Rounds, draw, median, spread, trained_on
+from traces.capture.measurement_rounds import MeasurementRounds, draw, median, spread, trained_on
 from traces.capture.median_profile import median_profile
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM, descend, optimizer
 
 __all__ = [
     "FRACTIONS",
@@ -29,16 +30,18 @@ __all__ = [
     "MOMENTUM",
     "Clock",
     "Loss",
-    "Rounds",
-    "Step",
+    "MeasurementRounds",
+    "TracedStep",
     "Trained",
     "by_stage",
     "capture",
     "clock_of",
+    "descend",
     "draw",
     "main",
     "median",
     "median_profile",
+    "optimizer",
     "shape_of",
     "spread",
     "summary",

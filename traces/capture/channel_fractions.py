@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from simulator.workload import Geometry
-from traces.capture.fx_steps import Step, Value, channel_axis, ready
+from traces.capture.fx_steps import TracedStep, Value, channel_axis, ready
 from traces.zoo.blocks import Attention, Positions, Tokens
 
 
 def narrow(
-    step: Step, geometry: Geometry, environment: Mapping[fx.Node, Any], fraction: Fraction, output: Any
+    step: TracedStep, geometry: Geometry, environment: Mapping[fx.Node, Any], fraction: Fraction, output: Any
 ) -> Narrowed | None:
     """The step with `fraction` of its output channels; None where channels do not divide or the layer has no such form.
 
@@ -27,30 +27,33 @@ def narrow(
         return None
     try:
         call, slices = _narrow_call(step, geometry, fraction)
-        made = Narrowed(step=dataclasses.replace(step, call=call), fraction=fraction, slices=slices)
-        given = ready(made.step, environment, made.value)
-        result = made.step.call(*given.args, **given.kwargs)
+        narrowed = Narrowed(step=dataclasses.replace(step, call=call), fraction=fraction, slices=slices)
+        arguments = ready(narrowed.step, environment, narrowed.value)
+        result = narrowed.step.call(*arguments.args, **arguments.kwargs)
     except (_Indivisible, RuntimeError, ValueError, TypeError, IndexError):
         return None
     axis = channel_axis(output)
     expected = (*output.shape[:axis], output.shape[axis] * fraction, *output.shape[axis + 1 :])
-    return made if tuple(result.shape) == expected else None
+    return narrowed if tuple(result.shape) == expected else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """A step that makes a fraction of the channels; `slices` says whether it also reads only that fraction."""
+    """A step that makes a fraction of the channels; slices: whether it also reads only that fraction."""
 
-    step: Step
+    step: TracedStep
     fraction: Fraction
     slices: bool
 
     def value(self, value: Value) -> Value:
-        """What it reads of one of the full step's inputs."""
+        """What it reads of one of the full step's inputs: all of it, or the same fraction of its channels."""
         return dataclasses.replace(value, tensor=self.gradient(value.tensor)) if self.slices else value
 
     def gradient(self, tensor: Tensor) -> Tensor:
-        """The first channels of a tensor, in memory of their own; a tensor of one channel is broadcast, so stays."""
+        """The first channels of a tensor, (samples, part of the channels, ...), in memory of their own.
+
+        A tensor of one channel is broadcast, so stays.
+        """
         axis = channel_axis(tensor)
         if tensor.dim() <= axis or tensor.shape[axis] == 1:
             return tensor.clone()
@@ -69,34 +72,34 @@ def _part(channels: int, fraction: Fraction) -> int:
     return int(part)
 
 
-def _narrow_call(step: Step, geometry: Geometry, fraction: Fraction) -> tuple[Any, bool]:
+def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tuple[Any, bool]:
     """The narrow layer, and whether its inputs are sliced as well."""
     module = step.module
-    place: dict[str, Any] = {}
+    like: dict[str, Any] = {}  # device and type of the full layer's parameters
     if module is not None and (first := next(module.parameters(), None)) is not None:
-        place = {"device": first.device, "dtype": first.dtype}
+        like = {"device": first.device, "dtype": first.dtype}
     match module:
         case nn.Conv2d():
-            return _narrow_convolution(module, fraction, place)
+            return _narrow_convolution(module, fraction, like)
         case nn.Linear():
             outputs = _part(module.out_features, fraction)
-            return nn.Linear(module.in_features, outputs, module.bias is not None, **place), False
+            return nn.Linear(module.in_features, outputs, module.bias is not None, **like), False
         case nn.Embedding():
-            return nn.Embedding(module.num_embeddings, _part(module.embedding_dim, fraction), **place), False
+            return nn.Embedding(module.num_embeddings, _part(module.embedding_dim, fraction), **like), False
         case nn.BatchNorm2d():
-            return nn.BatchNorm2d(_part(module.num_features, fraction), module.eps, **place), True
+            return nn.BatchNorm2d(_part(module.num_features, fraction), module.eps, **like), True
         case Attention():
             return Attention(_part(module.heads, fraction), module.causal), True
         case Tokens() | Positions():
             places, width = module.positions.shape[-2:]
             places -= isinstance(module, Tokens)
-            return type(module)(_part(width, fraction), places).to(**place), True
+            return type(module)(_part(width, fraction), places).to(**like), True
     if geometry.mixes_channels or (module is not None and next(module.parameters(), None) is not None):
         raise _Indivisible
     return step.call, True
 
 
-def _narrow_convolution(module: nn.Conv2d, fraction: Fraction, place: Mapping[str, Any]) -> tuple[nn.Module, bool]:
+def _narrow_convolution(module: nn.Conv2d, fraction: Fraction, like: Mapping[str, Any]) -> tuple[nn.Module, bool]:
     grouped = module.groups > 1
     narrow = nn.Conv2d(
         _part(module.in_channels, fraction) if grouped else module.in_channels,
@@ -107,6 +110,6 @@ def _narrow_convolution(module: nn.Conv2d, fraction: Fraction, place: Mapping[st
         module.dilation,  # type: ignore[arg-type]
         _part(module.groups, fraction) if grouped else 1,
         module.bias is not None,
-        **place,
+        **like,
     )
     return narrow, grouped

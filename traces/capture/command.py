@@ -37,8 +37,8 @@ from simulator.files import write_profile
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
-from traces.capture.measurement_rounds import Rounds, median, spread
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.measurement_rounds import MeasurementRounds, median, spread
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import ZOO, Network, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -86,20 +86,23 @@ def capture(
         require(value >= 1, name, value, "it is at least 1")
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
     network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
-    place = machine_settings.place_of(device)
-    with machine_settings.settings(threads, dtype, seed, place), machine_settings.memory_errors(batch_size, device):
-        rounds = Rounds(network, place, batch_size, machine_settings.number_of(dtype), fractions)
+    torch_device = machine_settings.torch_device_of(device)
+    with (
+        machine_settings.settings(threads, dtype, seed, torch_device),
+        machine_settings.memory_errors(batch_size, device),
+    ):
+        rounds = MeasurementRounds(network, torch_device, batch_size, machine_settings.torch_dtype_of(dtype), fractions)
         rounds.measure(repeats, warmup)
     layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
     return Profile(
         model=model if isinstance(model, str) else "network",
-        device=machine_settings.device_name(place, threads),
+        device=machine_settings.device_name(torch_device, threads),
         batch_size=batch_size,
         dtype=dtype,
         step_s=step_s,
         step_spread_s=spread(rounds.whole_s),
         layers_to_step=median([sum(x.forward_s + x.backward_s + x.update_s for x in layers) / step_s]),
-        software=machine_settings.software(place),
+        software=machine_settings.software(torch_device),
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up; random inputs; "

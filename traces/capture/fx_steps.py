@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate, map_arg
 from simulator.errors import InputError
 
 
-def trace(trained: Trained) -> list[Step]:
+def trace(trained: Trained) -> list[TracedStep]:
     """The steps of a model and its loss, in execution order. Raises InputError when fx cannot follow it."""
     try:
         graph = _Tracer().trace(trained)
@@ -35,19 +35,19 @@ def trace(trained: Trained) -> list[Step]:
         if node.op in ("placeholder", "output"):
             continue
         dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
-        steps.append(Step(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
+        steps.append(TracedStep(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
     return steps
 
 
-def by_stage(steps: Sequence[Step], stages: Sequence[Sequence[str]]) -> list[list[Step]]:
+def by_stage(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]]) -> list[list[TracedStep]]:
     """The steps of each stage; those that are no layer stay with the one before."""
     stage_of = {name: number for number, names in enumerate(stages) for name in names}
-    found: list[list[Step]] = [[] for _ in stages]
+    by_stage: list[list[TracedStep]] = [[] for _ in stages]
     current = 0
     for step in steps:
         current = stage_of.get(step.name, current)
-        found[current].append(step)
-    return found
+        by_stage[current].append(step)
+    return by_stage
 
 
 def channel_axis(tensor: Tensor) -> int:
@@ -56,8 +56,8 @@ def channel_axis(tensor: Tensor) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One node of the traced graph; `dies` are the nodes whose values nobody reads after it."""
+class TracedStep:
+    """One node of the traced graph; `dies` are the nodes whose values no later step reads."""
 
     node: fx.Node
     name: str
@@ -66,12 +66,13 @@ class Step:
 
     @property
     def module(self) -> nn.Module | None:
+        """The module that the step calls; None for functions and methods."""
         return self.call if isinstance(self.call, nn.Module) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor between two steps, cut off from autograd; `layer` and `position` say whose which output it is.
+    """A tensor between two steps, detached from autograd: output number `position` of layer `layer`.
 
     `layer` is -1 for the training data.
     """
@@ -96,7 +97,7 @@ class Ready:
     parameters: list[nn.Parameter] = field(default_factory=list)
 
 
-def alias(step: Step, environment: Mapping[fx.Node, Any]) -> Any:
+def alias(step: TracedStep, environment: Mapping[fx.Node, Any]) -> Any:
     """The value of a step that is a constant or picks one output of a step with several; None for other steps."""
     if step.node.op == "get_attr":
         return step.call()
@@ -107,47 +108,49 @@ def alias(step: Step, environment: Mapping[fx.Node, Any]) -> Any:
     return None
 
 
-def aside(step: Step, environment: Environment) -> Any:
+def aside(step: TracedStep, environment: Environment) -> Any:
     """The value of a step that is no layer: an alias, or a number such as a size."""
     value = alias(step, environment)
     if value is None:
-        given = ready(step, environment)
-        value = step.call(*given.args, **given.kwargs)
+        arguments = ready(step, environment)
+        value = step.call(*arguments.args, **arguments.kwargs)
     release(step, environment)
     return value
 
 
-def release(step: Step, environment: Environment) -> None:
-    """Drop the values that nobody reads after `step`."""
+def release(step: TracedStep, environment: Environment) -> None:
+    """Drop the values that no step reads after `step`."""
     for node in step.dies:
         environment.pop(node, None)
 
 
-def ready(step: Step, environment: Mapping[fx.Node, Any], change: Callable[[Value], Value] | None = None) -> Ready:
+def ready(
+    step: TracedStep, environment: Mapping[fx.Node, Any], change: Callable[[Value], Value] | None = None
+) -> Ready:
     """The step's arguments as tensors; `change` is applied to each Value first.
 
     A boundary shares its storage with the value but is no leaf, so that in-place layers may overwrite it.
     """
-    found = Ready(args=(), kwargs={})
+    arguments = Ready(args=(), kwargs={})
     if step.module is not None:
-        found.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
+        arguments.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
 
     def opened(item: Any) -> Any:
         if isinstance(item, nn.Parameter):
-            found.parameters.append(item)
+            arguments.parameters.append(item)
         if not isinstance(item, Value):
             return item
         value = change(item) if change else item
         if not value.needs_grad:
             return value.tensor
         boundary = _Boundary.apply(_token(value.tensor), value.tensor)  # type: ignore[no-untyped-call]
-        found.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
-        found.origins.append((value.layer, value.position))
+        arguments.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
+        arguments.origins.append((value.layer, value.position))
         return boundary
 
     values = map_arg((step.node.args, step.node.kwargs), environment.__getitem__)
-    found.args, found.kwargs = map_aggregate(values, opened)
-    return found
+    arguments.args, arguments.kwargs = map_aggregate(values, opened)
+    return arguments
 
 
 def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
@@ -169,9 +172,9 @@ def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
 
 def tensors(result: Any) -> Iterator[Tensor]:
     """The tensors in a step's result or arguments."""
-    found: list[Tensor] = []
-    map_aggregate(result, lambda item: found.append(item) if isinstance(item, Tensor) else None)
-    return iter(found)
+    listed: list[Tensor] = []
+    map_aggregate(result, lambda item: listed.append(item) if isinstance(item, Tensor) else None)
+    return iter(listed)
 
 
 class Trained(nn.Module):
@@ -194,7 +197,7 @@ class Loss(nn.Module):
 
     def forward(self, output: Any) -> Tensor:
         scores = output if isinstance(output, Tensor) else next(tensors(output))
-        scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)
+        scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)  # (predictions, classes)
         count, classes = scores.shape
         if count not in self._targets:
             self._targets[count] = torch.randint(classes, (count,), device=scores.device)

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from simulator.workload import Geometry
-from traces.capture.fx_steps import Step, channel_axis, tensors
+from traces.capture.fx_steps import TracedStep, channel_axis, tensors
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 
 Pair = tuple[int, int]
 
 EVERYTHING = Geometry(kernel=None, mixes_channels=True)
-"""The safe answer for a layer that nobody has described: each output needs the whole input."""
+"""The safe geometry of an unknown layer: each output needs the whole input."""
 
 _ELEMENTWISE_MODULES = (
     Add,
@@ -36,32 +36,33 @@ _POOL_ARGUMENTS = {
 }
 
 
-def describe(step: Step, args: Any, kwargs: Mapping[str, Any], result: Any) -> tuple[str, Geometry]:
+def describe(step: TracedStep, args: Any, kwargs: Mapping[str, Any], result: Any) -> tuple[str, Geometry]:
     """The kind and geometry of a step, from the arguments that it was called with and what it returned."""
-    given, output = list(tensors((args, kwargs))), next(tensors(result))
+    inputs, output = list(tensors((args, kwargs))), next(tensors(result))
     module = step.module
     kind = type(module).__name__.lower() if module is not None else step.name.rpartition(".")[2].partition("#")[0]
-    if kind in ("concat", "cat", "concatenate") and _joins_channels(given, output):
+    if kind in ("concat", "cat", "concatenate") and _joins_channels(inputs, output):
         return "concat", Geometry()
-    if kind in ("flatten", "view", "reshape", "squeeze") and _flattens(given[0], output):
+    if kind in ("flatten", "view", "reshape", "squeeze") and _flattens(inputs[0], output):
         return "flatten", Geometry()
     if module is not None:
-        return kind, _of_module(module, given, output)
+        return kind, _of_module(module, inputs, output)
     named = {**dict(zip(_POOL_ARGUMENTS.get(kind, ()), args, strict=False)), **kwargs}
-    return kind, _of_function(kind, named, given, output)
+    return kind, _of_function(kind, named, inputs, output)
 
 
-def _joins_channels(given: list[Tensor], output: Tensor) -> bool:
+def _joins_channels(inputs: list[Tensor], output: Tensor) -> bool:
+    """Whether the output has as many channels as all inputs together."""
     axis = channel_axis(output)
-    return output.dim() > 1 and output.shape[axis] == sum(tensor.shape[axis] for tensor in given)
+    return output.dim() > 1 and output.shape[axis] == sum(tensor.shape[axis] for tensor in inputs)
 
 
-def _flattens(given: Tensor, output: Tensor) -> bool:
+def _flattens(value: Tensor, output: Tensor) -> bool:
     """Whether channels, height and width of one sample become channels."""
-    return given.dim() in (2, 4) and output.dim() == 2 and given[0].numel() == output.shape[1]
+    return value.dim() in (2, 4) and output.dim() == 2 and value[0].numel() == output.shape[1]
 
 
-def _of_module(module: nn.Module, given: list[Tensor], output: Tensor) -> Geometry:
+def _of_module(module: nn.Module, inputs: list[Tensor], output: Tensor) -> Geometry:
     match module:
         case nn.Conv2d():
             return _of_convolution(module)
@@ -72,7 +73,7 @@ def _of_module(module: nn.Module, given: list[Tensor], output: Tensor) -> Geomet
         case nn.AvgPool2d():
             return _window(module.kernel_size, module.stride, module.padding)
         case nn.AdaptiveAvgPool2d() | nn.AdaptiveMaxPool2d():
-            return _adaptive(given[0], output)
+            return _adaptive(inputs[0], output)
         case Tokens() | First():
             return Geometry(kernel=None)
         case Attention():
@@ -82,17 +83,17 @@ def _of_module(module: nn.Module, given: list[Tensor], output: Tensor) -> Geomet
     return Geometry() if isinstance(module, _ELEMENTWISE_MODULES) else EVERYTHING
 
 
-def _of_function(kind: str, named: Mapping[str, Any], given: list[Tensor], output: Tensor) -> Geometry:
+def _of_function(kind: str, named: Mapping[str, Any], inputs: list[Tensor], output: Tensor) -> Geometry:
     if kind in _ELEMENTWISE_FUNCTIONS:
         return Geometry()
     if kind in _POOL_ARGUMENTS:
         stride, padding, dilation = named.get("stride"), named.get("padding", 0), named.get("dilation", 1)
         return _window(named["kernel_size"], stride, padding, dilation)
     if kind in ("adaptive_avg_pool2d", "adaptive_max_pool2d"):
-        return _adaptive(given[0], output)
+        return _adaptive(inputs[0], output)
     if kind in ("linear", "layer_norm", "embedding"):
         return Geometry(mixes_channels=True)
-    keeps_channels = output.dim() > 1 and given and given[0].dim() == 4 and given[0].shape[:2] == output.shape[:2]
+    keeps_channels = output.dim() > 1 and inputs and inputs[0].dim() == 4 and inputs[0].shape[:2] == output.shape[:2]
     if kind == "scaled_dot_product_attention" or (kind == "mean" and keeps_channels):
         return Geometry(kernel=None)
     return EVERYTHING
@@ -120,9 +121,9 @@ def _window(kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
     return Geometry(kernel=_pair(kernel), stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation))
 
 
-def _adaptive(given: Tensor, output: Tensor) -> Geometry:
+def _adaptive(value: Tensor, output: Tensor) -> Geometry:
     """Of an adaptive pooling: windows side by side where the sides divide, otherwise the whole plane."""
-    before, after = _pair(given.shape[-2:]), _pair(output.shape[-2:])
+    before, after = _pair(value.shape[-2:]), _pair(output.shape[-2:])
     if after == (1, 1) or before[0] % after[0] or before[1] % after[1]:
         return Geometry(kernel=None)
     side = (before[0] // after[0], before[1] // after[1])
@@ -130,7 +131,7 @@ def _adaptive(given: Tensor, output: Tensor) -> Geometry:
 
 
 def _pair(value: Any) -> Pair:
-    """(height, width) of a number that stands for both, or of two."""
+    """(height, width) from one number for both, or from two."""
     if isinstance(value, int):
         return value, value
     height, width = value if len(value) == 2 else (value[0], value[0])

@@ -15,12 +15,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simulator.workload import Geometry
 from traces.capture.channel_fractions import Narrowed, narrow
-from traces.capture.fx_steps import Environment, Step, Value, alias, channel_axis, outputs, ready, release, tensors
+from traces.capture.fx_steps import (
+    Environment,
+    TracedStep,
+    Value,
+    alias,
+    channel_axis,
+    outputs,
+    ready,
+    release,
+    tensors,
+)
 from traces.capture.layer_geometry import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SurveyedLayer:
     """One layer. Bytes and flops are for the whole batch; flops count two per multiply-add of matrix products,
     convolutions and attention, and nothing else."""
 
@@ -37,32 +47,32 @@ class Found:
 
 
 def survey(
-    steps: Sequence[Step], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
-) -> tuple[list[Found], dict[fx.Node, int]]:
-    """The layers, and which node is which layer, found by running the steps once over `data`.
+    steps: Sequence[TracedStep], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
+) -> tuple[list[SurveyedLayer], dict[fx.Node, int]]:
+    """The layers, and the position of each node that is a layer, from running the steps once over `data`.
 
-    `persistent` are the parameters and buffers of the model, whose storage no layer saves.
+    data: (samples, *input shape). persistent: the parameters and buffers of the model, whose storage no layer saves.
     """
-    found: list[Found] = []
+    layers: list[SurveyedLayer] = []
     layer_of: dict[fx.Node, int] = {}
     environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
     saved, owned = _SavedStorage(persistent), set[nn.Parameter]()
     for step in steps:
         value = alias(step, environment)
         if value is None:
-            given = ready(step, environment)
+            arguments = ready(step, environment)
             with saved, FlopCounterMode(display=False) as counter:
-                result = step.call(*given.args, **given.kwargs)
+                result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
-                kind, geometry = describe(step, given.args, given.kwargs, result)
-                parameters = set(given.parameters) - owned
+                kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
+                parameters = set(arguments.parameters) - owned
                 owned |= parameters
-                layer_of[step.node] = len(found)
-                found.append(
-                    Found(
+                layer_of[step.node] = len(layers)
+                layers.append(
+                    SurveyedLayer(
                         name=step.name,
                         kind=kind,
-                        inputs=_producers(step, environment, found),
+                        inputs=_producers(step, environment, layers),
                         output_shape=shape_of(next(tensors(result))),
                         output_bytes=sum(map(_bytes, tensors(result))),
                         parameter_bytes=sum(map(_bytes, parameters)),
@@ -72,10 +82,10 @@ def survey(
                         narrowed=_narrowed(step, geometry, environment, fractions, result),
                     )
                 )
-            value, _ = outputs(result, len(found) - 1)
+            value, _ = outputs(result, len(layers) - 1)
         environment[step.node] = value
         release(step, environment)
-    return found, layer_of
+    return layers, layer_of
 
 
 def shape_of(tensor: Tensor) -> tuple[int, int, int]:
@@ -87,13 +97,13 @@ def shape_of(tensor: Tensor) -> tuple[int, int, int]:
     return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
 
 
-def _producers(step: Step, environment: Environment, found: Sequence[Found]) -> tuple[str, ...]:
+def _producers(step: TracedStep, environment: Environment, layers: Sequence[SurveyedLayer]) -> tuple[str, ...]:
     """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
     read: dict[str, None] = {}
 
     def visit(item: Any) -> None:
         if isinstance(item, Value) and item.layer >= 0:
-            read[found[item.layer].name] = None
+            read[layers[item.layer].name] = None
 
     for node in step.node.all_input_nodes:
         map_aggregate(environment[node], visit)
@@ -101,7 +111,7 @@ def _producers(step: Step, environment: Environment, found: Sequence[Found]) -> 
 
 
 def _narrowed(
-    step: Step, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
+    step: TracedStep, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
 ) -> dict[Fraction, Narrowed]:
     made = {fraction: narrow(step, geometry, environment, fraction, result) for fraction in fractions}
     return {fraction: layer for fraction, layer in made.items() if layer is not None}

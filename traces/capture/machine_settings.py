@@ -17,25 +17,25 @@ from simulator.errors import InputError
 DTYPES = ("float32", "tf32", "bfloat16")
 
 
-def place_of(device: str) -> torch.device:
+def torch_device_of(device: str) -> torch.device:
     """The torch device of "cpu", "cuda" or "cuda:1". Raises InputError when it is absent."""
     try:
-        place = torch.device(device)
+        torch_device = torch.device(device)
     except RuntimeError:
         raise InputError(f"device is {device}: it is cpu, cuda or cuda:N") from None
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+    if torch_device.type == "cuda" and (torch_device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
         raise InputError(f"device is {device}: torch {torch.__version__} sees {count} CUDA devices here; use cpu")
-    return place
+    return torch_device
 
 
-def number_of(dtype: str) -> torch.dtype:
+def torch_dtype_of(dtype: str) -> torch.dtype:
     """The type of data and parameters under a name of DTYPES."""
     return torch.bfloat16 if dtype == "bfloat16" else torch.float32
 
 
 @contextmanager
-def settings(threads: int, dtype: str, seed: int, place: torch.device) -> Iterator[None]:
+def settings(threads: int, dtype: str, seed: int, torch_device: torch.device) -> Iterator[None]:
     """Threads, TF32, cuDNN autotuning and the seed for a capture, without garbage collection meanwhile."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn
@@ -46,9 +46,9 @@ def settings(threads: int, dtype: str, seed: int, place: torch.device) -> Iterat
     gc.disable()
     try:
         with ExitStack() as stack:
-            if place.type == "cuda":
-                stack.enter_context(torch.cuda.device(place))
-            stack.enter_context(torch.random.fork_rng(devices=[place] if place.type == "cuda" else []))
+            if torch_device.type == "cuda":
+                stack.enter_context(torch.cuda.device(torch_device))
+            stack.enter_context(torch.random.fork_rng(devices=[torch_device] if torch_device.type == "cuda" else []))
             torch.manual_seed(seed)
             yield
     finally:
@@ -72,10 +72,10 @@ def memory_errors(batch_size: int, device: str) -> Iterator[None]:
         raise
 
 
-def device_name(place: torch.device, threads: int) -> str:
-    """What a person calls the device; a CPU's name says how many threads were used."""
-    if place.type == "cuda":
-        return torch.cuda.get_device_name(place)
+def device_name(torch_device: torch.device, threads: int) -> str:
+    """The device's common name; a CPU's with the number of threads that were used."""
+    if torch_device.type == "cuda":
+        return torch.cuda.get_device_name(torch_device)
     described = Path("/proc/cpuinfo")
     lines = described.read_text().splitlines() if described.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -83,7 +83,7 @@ def device_name(place: torch.device, threads: int) -> str:
     return f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def software(place: torch.device) -> dict[str, str]:
+def software(torch_device: torch.device) -> dict[str, str]:
     """Versions of all that a time depends on, and what else it depends on.
 
     For a CPU these are the C allocator's settings in the environment, because memory that goes back to the system
@@ -94,13 +94,13 @@ def software(place: torch.device) -> dict[str, str]:
         "torch": str(torch.__version__),
         "system": f"{platform.system()} {platform.machine()}",
     }
-    if place.type == "cpu":
+    if torch_device.type == "cpu":
         allocator = {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
         return versions | {"cpu capability": torch.backends.cpu.get_cpu_capability()} | allocator
     versions["cuda"], versions["cudnn"] = str(torch.version.cuda), str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit", "temperature.gpu")
     # by its own name, as CUDA_VISIBLE_DEVICES numbers devices otherwise than nvidia-smi does
-    number = f"GPU-{torch.cuda.get_device_properties(place).uuid}"
+    number = f"GPU-{torch.cuda.get_device_properties(torch_device).uuid}"
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={number}"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout

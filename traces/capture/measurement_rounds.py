@@ -20,25 +20,34 @@ from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.layer_survey import survey
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM, Passes, Times
+from traces.capture.momentum_sgd import optimizer
+from traces.capture.timed_passes import TimedPasses, Times
 from traces.zoo.networks import Network
 
 
-class Rounds:
-    """A network on a device with data of `batch_size` samples, ready to be measured."""
+class MeasurementRounds:
+    """A network on a device with data of `batch_size` samples, ready to be measured.
+
+    inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far.
+    """
 
     def __init__(
-        self, network: Network, place: torch.device, batch_size: int, dtype: torch.dtype, fractions: Sequence[Fraction]
+        self,
+        network: Network,
+        torch_device: torch.device,
+        batch_size: int,
+        dtype: torch.dtype,
+        fractions: Sequence[Fraction],
     ) -> None:
-        self.trained = trained_on(network, place, dtype)
-        self._clock = clock_of(place)
-        self.inputs = draw(network, batch_size, place, dtype)
+        self.trained = trained_on(network, torch_device, dtype)
+        self._clock = clock_of(torch_device)
+        self.inputs = draw(network, batch_size, torch_device, dtype)
         self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
         steps = trace(self.trained)
         persistent = [*self.trained.parameters(), *self.trained.buffers()]
-        self.found, layer_of = survey(steps, self.inputs, persistent, fractions)
-        self.passes = Passes(steps, layer_of, self._clock)
-        self._optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        self.surveyed, layer_of = survey(steps, self.inputs, persistent, fractions)
+        self.passes = TimedPasses(steps, layer_of, self._clock)
+        self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []
         self._full: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._sizes}
@@ -54,29 +63,31 @@ class Rounds:
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds."""
-        for i, found in enumerate(self.found):
+        for i, surveyed in enumerate(self.surveyed):
             forward, backward, update = _column(self._full, i)
             yield Layer(
-                name=found.name,
-                kind=found.kind,
-                inputs=found.inputs,
-                output_shape=found.output_shape,
+                name=surveyed.name,
+                kind=surveyed.kind,
+                inputs=surveyed.inputs,
+                output_shape=surveyed.output_shape,
                 forward_s=median(forward),
                 backward_s=median(backward),
                 update_s=median(update),
                 forward_spread_s=spread(forward),
                 backward_spread_s=spread(backward),
-                parameter_bytes=found.parameter_bytes,
-                output_bytes=found.output_bytes,
-                saved_bytes=found.saved_bytes,
-                flops=found.flops,
-                geometry=found.geometry,
+                parameter_bytes=surveyed.parameter_bytes,
+                output_bytes=surveyed.output_bytes,
+                saved_bytes=surveyed.saved_bytes,
+                flops=surveyed.flops,
+                geometry=surveyed.geometry,
                 scaling=(*self._batch_points(i), *self._channel_points(i)),
             )
 
     def variants(self, fraction: Fraction) -> dict[int, Narrowed]:
         """The narrow form of every layer that has one at `fraction` of its channels, by position."""
-        return {i: found.narrowed[fraction] for i, found in enumerate(self.found) if fraction in found.narrowed}
+        return {
+            i: surveyed.narrowed[fraction] for i, surveyed in enumerate(self.surveyed) if fraction in surveyed.narrowed
+        }
 
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
@@ -85,7 +96,7 @@ class Rounds:
 
     def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
         for fraction, times in self._narrow.items():
-            if fraction in self.found[layer].narrowed:
+            if fraction in self.surveyed[layer].narrowed:
                 forward, backward, _ = _column(times, layer)
                 yield ScalingPoint(
                     batch_size=len(self.inputs),
@@ -103,7 +114,7 @@ class Rounds:
             times.append(self.passes.narrowed(self.inputs, self.variants(fraction)))
 
     def _whole_step(self) -> float:
-        """Seconds of an ordinary training step among others: from the end of one to the end of the next."""
+        """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
         self._clock.settle()
         for _ in range(self._clock.fill_steps):
             self._train()
@@ -119,7 +130,7 @@ class Rounds:
         self._optimizer.zero_grad()
 
     def remark(self) -> str:
-        """What is to be said of the clock."""
+        """How well the host kept ahead of the device, for a profile's notes."""
         return self._clock.remark()
 
     def _forget(self) -> None:
@@ -130,12 +141,12 @@ class Rounds:
 
 
 def median(seconds: Sequence[float]) -> float:
-    """The median, to six significant digits."""
+    """The median in seconds, to six significant digits."""
     return float(f"{statistics.median(seconds):.6g}")
 
 
 def spread(seconds: Sequence[float]) -> float:
-    """The interquartile range, to six significant digits; 0 for a single measurement."""
+    """The interquartile range in seconds, to six significant digits; 0 for a single measurement."""
     if len(seconds) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -149,16 +160,16 @@ def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float
     return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
 
 
-def trained_on(network: Network, place: torch.device, dtype: torch.dtype) -> Trained:
+def trained_on(network: Network, torch_device: torch.device, dtype: torch.dtype) -> Trained:
     """A network with its loss, ready for training; its parameters are drawn on the device, which a GPU does at once."""
-    with place:
+    with torch_device:
         model = network.build()
-    return Trained(model.to(place, dtype).train())
+    return Trained(model.to(torch_device, dtype).train())
 
 
-def draw(network: Network, batch_size: int, place: torch.device, dtype: torch.dtype) -> Tensor:
-    """Random data, as nothing is timed on zeros."""
+def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Random data of shape (batch_size, *input shape), as zeros may be faster than real data."""
     shape = (batch_size, *network.input_shape)
     if network.vocabulary is not None:
-        return torch.randint(network.vocabulary, shape, device=place)
-    return torch.randn(shape, device=place, dtype=dtype)
+        return torch.randint(network.vocabulary, shape, device=torch_device)
+    return torch.randn(shape, device=torch_device, dtype=dtype)

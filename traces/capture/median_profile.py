@@ -11,7 +11,7 @@ from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def median_profile(captures: Sequence[Profile]) -> Profile:
-    """The first of `captures` with the median of all for every time, the spreads and what was told left as they are.
+    """The first of `captures` with the median of all for every time; spreads and notes stay the first's.
 
     Raises InputError when they are not of the same network at the same points.
     """
@@ -21,9 +21,9 @@ def median_profile(captures: Sequence[Profile]) -> Profile:
         require(alike, "captures", other.model, f"all measure the layers of {first.model!r} at the same points")
     layers = tuple(_median_layer([capture.layers[i] for capture in captures]) for i in range(len(first.layers)))
     steps_s = [capture.step_s for capture in captures if capture.step_s is not None]
-    found = replace(first, layers=layers, step_s=statistics.median(steps_s) if steps_s else None)
+    profile = replace(first, layers=layers, step_s=statistics.median(steps_s) if steps_s else None)
     sums = [layer.forward_s + layer.backward_s + layer.update_s for layer in layers]
-    return replace(found, layers_to_step=sum(sums) / found.step_s if found.step_s else None)
+    return replace(profile, layers_to_step=sum(sums) / profile.step_s if profile.step_s else None)
 
 
 def _median_layer(layers: Sequence[Layer]) -> Layer:

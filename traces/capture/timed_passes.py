@@ -21,14 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.optim.sgd import sgd
 
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import Clock
-from traces.capture.fx_steps import Environment, Ready, Step, Value, aside, outputs, ready, release
+from traces.capture.fx_steps import Environment, Ready, TracedStep, Value, aside, outputs, ready, release
+from traces.capture.momentum_sgd import descend
 
-LEARNING_RATE = 1e-4
-MOMENTUM = 0.9
 STEPS_PER_LEAD = 24
 """Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""
 
@@ -36,10 +34,13 @@ Gradients = dict[nn.Parameter, tuple[int, Tensor]]
 """Each parameter's gradient, and the first layer that uses the parameter."""
 
 
-class Passes:
-    """Runs the steps of one network; `layer_of` says which of them are layers, the others compute sizes."""
+class TimedPasses:
+    """Runs the steps of one network; layer_of: the position of those that are layers, the others compute sizes.
 
-    def __init__(self, steps: Sequence[Step], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
+    Data is of shape (samples, *input shape), times are in seconds.
+    """
+
+    def __init__(self, steps: Sequence[TracedStep], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
         self._steps, self._layer_of, self._clock = steps, layer_of, clock
         self._momenta: dict[nn.Parameter, Tensor] = {}
 
@@ -52,8 +53,8 @@ class Passes:
     def gradients(self, data: Tensor) -> tuple[Times, dict[nn.Parameter, Tensor]]:
         """Forward and backward over `data`, every layer timed; the times and the parameters' gradients."""
         marks = _Marks(self._clock)
-        found = self._forward_backward(data, marks)
-        return marks.read(), {parameter: gradient for parameter, (_, gradient) in found.items()}
+        gradients = self._forward_backward(data, marks)
+        return marks.read(), {parameter: gradient for parameter, (_, gradient) in gradients.items()}
 
     def narrowed(self, data: Tensor, variants: Mapping[int, Narrowed]) -> Times:
         """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
@@ -70,8 +71,8 @@ class Passes:
     ) -> Gradients:
         variants = variants or {}
         environment: Environment = {self._steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
-        runs: dict[int, _Run] = {}
-        narrow: dict[int, _Run] = {}
+        runs: dict[int, _ForwardRecord] = {}
+        narrow: dict[int, _ForwardRecord] = {}
         value: Any = None
         for count, step in enumerate(self._steps):
             self._lead(count)
@@ -80,8 +81,8 @@ class Passes:
                 environment[step.node] = aside(step, environment)
                 continue
             if layer in variants:
-                given = ready(variants[layer].step, environment, variants[layer].value)
-                narrow[layer], _ = _run(variants[layer].step, given, layer, {}, narrow_marks)
+                arguments = ready(variants[layer].step, environment, variants[layer].value)
+                narrow[layer], _ = _run(variants[layer].step, arguments, layer, {}, narrow_marks)
             runs[layer], value = _run(step, ready(step, environment), layer, environment, marks)
             environment[step.node] = value
         received: _Received = {max(runs): {0: [(torch.ones_like(value.tensor), True)]}}
@@ -89,14 +90,14 @@ class Passes:
 
     def _backward(
         self,
-        runs: dict[int, _Run],
-        narrow: dict[int, _Run],
+        runs: dict[int, _ForwardRecord],
+        narrow: dict[int, _ForwardRecord],
         received: _Received,
         marks: _Marks | None,
         variants: Mapping[int, Narrowed],
         narrow_marks: _Marks | None,
     ) -> Gradients:
-        found: Gradients = {}
+        parameter_gradients: Gradients = {}
         for count, layer in enumerate(sorted(runs, reverse=True)):
             self._lead(count)
             gradients = received.pop(layer, {})
@@ -104,8 +105,8 @@ class Passes:
                 part = {0: [(variants[layer].gradient(gradient), True) for gradient, _ in gradients[0]]}
                 _differentiate(narrow.pop(layer), part, layer, narrow_marks)
             run = runs.pop(layer)
-            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, found)
-        return found
+            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, parameter_gradients)
+        return parameter_gradients
 
     def _update(self, gradients: Gradients, marks: _Marks) -> None:
         self._clock.lead()
@@ -115,9 +116,9 @@ class Passes:
             by_layer.setdefault(gradients[parameter][0], []).append(parameter)
         for layers in [list(by_layer)] if self._clock.joint_update else [[layer] for layer in by_layer]:
             parameters = [parameter for layer in layers for parameter in by_layer[layer]]
-            momenta: list[Tensor | None] = [self._momenta[parameter] for parameter in parameters]
+            momenta = [self._momenta[parameter] for parameter in parameters]
             start = self._clock.mark()
-            _descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
+            descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
             marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
 
     def _lead(self, count: int) -> None:
@@ -135,13 +136,14 @@ class Times:
 
     @property
     def total_s(self) -> float:
+        """Seconds of all timed layers together."""
         return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
 
 
-_Slopes = dict[int, list[tuple[Tensor, bool]]]
-"""For each output of a layer, the gradients that its consumers sent, and whether nobody else holds their memory."""
+_OutputGradients = dict[int, list[tuple[Tensor, bool]]]
+"""For each output of a layer, the gradients from its consumers, each with whether its memory is not shared."""
 
-_Received = dict[int, _Slopes]
+_Received = dict[int, _OutputGradients]
 
 
 class _Marks:
@@ -169,7 +171,7 @@ class _Marks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _ForwardRecord:
     """What backward needs of a layer that ran forward."""
 
     outputs: list[tuple[int, Any]]
@@ -178,19 +180,25 @@ class _Run:
     parameters: list[nn.Parameter]
 
 
-def _run(step: Step, given: Ready, layer: int, environment: Environment, marks: _Marks | None) -> tuple[_Run, Any]:
+def _run(
+    step: TracedStep, arguments: Ready, layer: int, environment: Environment, marks: _Marks | None
+) -> tuple[_ForwardRecord, Any]:
     """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
     start = marks.clock.mark() if marks else None
-    result = step.call(*given.args, **given.kwargs)
-    given.args = given.kwargs = None
+    result = step.call(*arguments.args, **arguments.kwargs)
+    arguments.args = arguments.kwargs = None
     release(step, environment)
     if marks:
         marks.note("forward_s", layer, start)
     value, edges = outputs(result, layer)
-    return _Run(outputs=edges, inputs=given.edges, origins=given.origins, parameters=given.parameters), value
+    return _ForwardRecord(
+        outputs=edges, inputs=arguments.edges, origins=arguments.origins, parameters=arguments.parameters
+    ), value
 
 
-def _differentiate(run: _Run, gradients: _Slopes, layer: int, marks: _Marks | None) -> list[tuple[Tensor | None, bool]]:
+def _differentiate(
+    run: _ForwardRecord, gradients: _OutputGradients, layer: int, marks: _Marks | None
+) -> list[tuple[Tensor | None, bool]]:
     """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
     targets = [*run.inputs, *run.parameters]
     if not targets or not gradients:
@@ -198,25 +206,29 @@ def _differentiate(run: _Run, gradients: _Slopes, layer: int, marks: _Marks | No
     shared = [_memory(gradient) for sent in gradients.values() for gradient, _ in sent]
     start = marks.clock.mark() if marks else None
     edges = [edge for position, edge in run.outputs if position in gradients]
-    slopes = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
-    found: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, slopes, allow_unused=True)
+    output_gradients = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
+    results: Sequence[Tensor | None] = torch.autograd.grad(edges, targets, output_gradients, allow_unused=True)
     run.outputs.clear()
     edges.clear()
-    slopes.clear()
+    output_gradients.clear()
     if marks:
         marks.note("backward_s", layer, start)
-    shared += [_memory(gradient) for gradient in found if gradient is not None]
-    return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in found]
+    shared += [_memory(gradient) for gradient in results if gradient is not None]
+    return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in results]
 
 
 def _deliver(
-    run: _Run, found: list[tuple[Tensor | None, bool]], layer: int, received: _Received, gradients: Gradients
+    run: _ForwardRecord,
+    differentiated: list[tuple[Tensor | None, bool]],
+    layer: int,
+    received: _Received,
+    gradients: Gradients,
 ) -> None:
-    """Hand gradients of inputs to the layers that made them, and add those of a shared parameter."""
-    for (producer, position), (gradient, alone) in zip(run.origins, found, strict=False):
+    """Pass gradients of inputs to the layers that made them, and add those of a shared parameter."""
+    for (producer, position), (gradient, alone) in zip(run.origins, differentiated, strict=False):
         if gradient is not None:
             received.setdefault(producer, {}).setdefault(position, []).append((gradient, alone))
-    for parameter, (gradient, _) in zip(run.parameters, found[len(run.origins) :], strict=True):
+    for parameter, (gradient, _) in zip(run.parameters, differentiated[len(run.origins) :], strict=True):
         if gradient is not None:
             earlier = gradients.pop(parameter, None)
             gradients[parameter] = (layer, gradient if earlier is None else gradient + earlier[1])
@@ -227,27 +239,10 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _sum(sent: list[tuple[Tensor, bool]]) -> Tensor:
-    """The sum, in the memory of a gradient that nobody else holds, as autograd does it."""
+    """The sum, in the memory of a gradient that is not shared, as autograd does it."""
     sent.sort(key=lambda each: not each[1])
     total, alone = sent[0]
     for gradient, _ in sent[1:]:
         total = total.add_(gradient) if alone else total + gradient
         alone = True
     return total
-
-
-@torch.no_grad()
-def _descend(parameters: list[nn.Parameter], gradients: list[Tensor], momenta: list[Tensor | None]) -> None:
-    """One step of stochastic gradient descent with momentum, as torch.optim.SGD does it by default."""
-    sgd(
-        list(parameters),
-        gradients,
-        momenta,
-        weight_decay=0.0,
-        momentum=MOMENTUM,
-        lr=LEARNING_RATE,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        has_sparse_grad=False,
-    )

@@ -4,7 +4,7 @@
     datasets           data sets small enough to train on until a target accuracy, in seconds on one core
     demonstration      train one network to a target accuracy under several plans in the shaped network, each predicted
                        beforehand
-    plan_training      train a plan for real until an accuracy: every rank a process, real data, parameters looked at on
+    plan_training      train a plan for real until an accuracy: every rank a process, real data, parameters copied on
                        the way
     stale_training     train a network for real in one process, with gradients as old as a regime says, until a target
                        accuracy

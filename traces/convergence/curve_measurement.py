@@ -16,10 +16,10 @@ from simulator.convergence.curves import Curves, Method, Regime, Trial
 from simulator.errors import require
 from traces.capture import machine_settings
 from traces.convergence import datasets
-from traces.convergence.stale_training import MOMENTUM, Recipe, noises, train
+from traces.convergence.stale_training import MOMENTUM_OF, Recipe, noises, train_stale
 from traces.zoo.networks import load
 
-LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
+FIRST_LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
 """Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""
 TUNING_SEED = 1000
 """No trial has it, so that no learning rate was chosen for the luck of a trial."""
@@ -41,13 +41,14 @@ def converge(
 ) -> Curves:
     """Train `model` to accuracy `target` at every batch size, and stale at one batch size in both ways.
 
-    staleness: ages of gradients for asynchronous parameter servers and for PipeDream's weight versions. epochs: after
-    which a training gives up. say: told of every regime as it is done. Raises UnknownNameError for an unknown name.
+    staleness: ages of gradients in updates, for asynchronous parameter servers and for PipeDream's weight versions.
+    epochs: after which a training gives up. say: called with a line about every regime that is done. Raises
+    UnknownNameError for an unknown name.
     """
     require(0 < target < 1, "target", target, "it is an accuracy between 0 and 1")
     require(seeds >= 2, "seeds", seeds, "at least 2 show a spread")
-    found = datasets.load(dataset)
-    recipe = Recipe(network=load(model), dataset=found, target=target, most_samples=epochs * len(found.classes))
+    data = datasets.load(dataset)
+    recipe = Recipe(network=load(model), dataset=data, target=target, most_samples=epochs * len(data.classes))
     regimes = [Regime(batch_size=size) for size in sorted(set(batch_sizes))]
     middle = regimes[len(regimes) // 2]
     regimes += [
@@ -55,24 +56,24 @@ def converge(
         for method in ("asynchronous", "stashing")
         for age in sorted(set(staleness))
     ]
-    place, trials, rates = torch.device("cpu"), list[Trial](), dict(LEARNING_RATE)
-    with machine_settings.settings(threads, "float32", 0, place):
+    cpu, trials, rates = torch.device("cpu"), list[Trial](), dict(FIRST_LEARNING_RATE)
+    with machine_settings.settings(threads, "float32", 0, cpu):
         for regime in regimes:
             rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
             trials += [trial(recipe, regime, rate, seed) for seed in range(seeds)]
-            say(f"{regime}: learning rate {rate:g}, samples {_told(trials[-seeds:], target)}")
-        rate = next(one.learning_rate for one in trials if one.regime == middle)
+            say(f"{regime}: learning rate {rate:g}, samples {_samples_to(trials[-seeds:], target)}")
+        rate = next(each.learning_rate for each in trials if each.regime == middle)
         noise = noises(recipe, middle, learning_rate=rate, seed=0)
     return Curves(
         model=model,
         dataset=dataset,
-        device=machine_settings.device_name(place, threads),
+        device=machine_settings.device_name(cpu, threads),
         target=target,
-        software=machine_settings.software(place),
+        software=machine_settings.software(cpu),
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"SGD, rates tuned with seed {TUNING_SEED}; a training ends at the target or after {epochs} epochs "
-        f"of {len(found.classes)} samples; accuracy on {len(found.held_classes)} others every {recipe.every} samples; "
+        f"of {len(data.classes)} samples; accuracy on {len(data.held_classes)} others every {recipe.every} samples; "
         f"gradient noise at batch {middle.batch_size}",
         trials=tuple(trials),
         noise=noise,
@@ -80,26 +81,26 @@ def converge(
 
 
 def tuned(recipe: Recipe, regime: Regime, near: float) -> float:
-    """Of learning rate `near`, its half and its double the one that reaches the target soonest, or else comes nearest.
+    """Of learning rate `near`, its half and its double the one that reaches the target after the fewest samples.
 
-    None trains on once it is beaten.
+    Where none does, the one with the best accuracy. A trial ends once it has taken more samples than the best so far.
     """
     best = (inf, 0.0, near)
     for rate in (near, near / 2, near * 2):
         most = recipe.most_samples if best[0] == inf else round(best[0])
-        one = trial(recipe, regime, rate, TUNING_SEED, most)
-        best = min(best, (one.samples_to(recipe.target), -one.best, rate))
+        attempt = trial(recipe, regime, rate, TUNING_SEED, most)
+        best = min(best, (attempt.samples_to(recipe.target), -attempt.best, rate))
     return best[2]
 
 
 def trial(recipe: Recipe, regime: Regime, learning_rate: float, seed: int, most_samples: int | None = None) -> Trial:
-    """One training, as far as `train` goes."""
-    found = train(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
-    points = tuple((seen, accuracy) for seen, accuracy, _ in found)
-    momentum = MOMENTUM[regime.method]
+    """One training until the target or `most_samples`, as `train_stale` makes it."""
+    course = train_stale(recipe, regime, learning_rate=learning_rate, seed=seed, most_samples=most_samples)
+    points = tuple((seen, accuracy) for seen, accuracy, _ in course)
+    momentum = MOMENTUM_OF[regime.method]
     return Trial(regime=regime, learning_rate=learning_rate, momentum=momentum, seed=seed, points=points)
 
 
-def _told(trials: Sequence[Trial], target: float) -> str:
-    found = sorted(one.samples_to(target) for one in trials)
-    return ", ".join("never" if samples == inf else f"{samples:,.0f}" for samples in found)
+def _samples_to(trials: Sequence[Trial], target: float) -> str:
+    counts = sorted(trial.samples_to(target) for trial in trials)
+    return ", ".join("never" if count == inf else f"{count:,.0f}" for count in counts)

@@ -16,7 +16,7 @@ HELD_OUT = 517
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Samples to train on and samples held out, each with its class."""
+    """Samples to train on and samples held out, of shape (samples, channels, height, width), each with its class."""
 
     name: str
     samples: Tensor
@@ -27,19 +27,19 @@ class Dataset:
     def batches(
         self, batch_size: int, seed: int, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches without end. One seed gives one order of samples, whatever the batch size: epoch after epoch,
-        each drawn anew, and cut where batches end."""
+        """Batches without end: (batch_size, channels, height, width) and (batch_size,). One seed gives one order of
+        samples for every batch size: epoch after epoch, each drawn anew, and cut where batches end."""
         source = torch.Generator().manual_seed(seed)
         left = torch.empty(0, dtype=torch.int64)
         while True:
             while len(left) < batch_size:
                 left = torch.cat([left, torch.randperm(len(self.classes), generator=source)])
-            chosen, left = left[:batch_size], left[batch_size:]
-            yield self.samples[chosen], self.classes[chosen]
+            batch, left = left[:batch_size], left[batch_size:]
+            yield self.samples[batch], self.classes[batch]
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module) -> float:
-        """The share of the held-out samples that `model` puts into their class."""
+        """The share of the held-out samples, from 0 to 1, of which `model` gives their class the highest score."""
         return float((model(self.held_samples).argmax(1) == self.held_classes).double().mean())
 
 
@@ -58,9 +58,10 @@ def digits() -> Dataset:
         raise MissingExtraError(
             "the digits come with scikit-learn; install it with: pip install scikit-learn"
         ) from None
-    found = load_digits()
-    order = torch.randperm(len(found.target), generator=torch.Generator().manual_seed(0))
-    samples, classes = torch.tensor(found.images).unsqueeze(1)[order], torch.tensor(found.target)[order]
+    bundle = load_digits()
+    order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
+    samples = torch.tensor(bundle.images).unsqueeze(1)[order]  # (samples, channels, height, width)
+    classes = torch.tensor(bundle.target)[order]  # (samples,)
     trained = samples[:-HELD_OUT]
     samples = ((samples - trained.mean()) / trained.std()).float()
     return Dataset(

@@ -3,9 +3,8 @@
     once        profile of the network, the executor's overhead, calibration of every lab       folder
     each plan   simulated from those; then trained for real with seeds that no curve has, until the accuracy is there
 
-How many updates that takes is not told to the prediction, only to the run: one process trains first with the same seed,
-and the run makes as many updates and a few more. What one process reached on its way is kept, to hold the plan's
-accuracy against it.
+The number of updates of a run does not enter its prediction: one process trains first with the same seed, and the run
+makes as many updates and a few more. The accuracies of that process are stored, to compare the plan's with.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import datetime
 import os
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -25,46 +23,44 @@ from simulator.network.catalogue import read_cluster, read_runtime, write_cluste
 from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
-from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import task_overhead_s
-from traces.capture.command import capture
-from traces.convergence.plan_training import Training, train
-from traces.lab.launch import launch
+from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.validation_cases import Network, pinning
-from traces.validation.validate import CALIBRATED_BYTES
+from traces.results.validation_cases import LabNetwork, pinning
+from traces.validation.validate import calibrated_lab, capture_on_all_cores, on_all_cores
 
 MARGIN = 2
-"""Looks at the accuracy after that at which one process had reached the target."""
+"""How often more the accuracy is taken, after one process had reached the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A plan's training. predicted_step_s, predicted_samples: from profile, calibration and curves alone.
+class DemonstratedPlan:
+    """A plan's training beside its prediction.
 
-    alone: the same seed in one process. load: of the machine as the run began, in processes.
+    predicted_step_s, predicted_samples (median, low, high): from profile, calibration and curves alone. alone: the same
+    seed in one process. load: of the machine as the run began, in processes.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     strategy: str
-    network: Network
+    network: LabNetwork
     batch_size: int
     predicted_step_s: float
     predicted_samples: tuple[float, float, float]
     alone: Trial
-    training: Training
+    training: PlanTraining
     load: float
     date: str
 
     @property
     def step_s(self) -> float:
-        """Mean of the real steps: what the time to the target is made of."""
+        """Mean seconds of the real steps."""
         return statistics.fmean(self.training.steps_s)
 
     def reached(self, target: float) -> float:
-        """Samples until the accuracy was first at least `target`, between looks linearly."""
+        """Samples until the accuracy was first at least `target`, linear between two at which it was taken."""
         return replace(self.alone, points=(self.alone.points[0], *self.training.points)).samples_to(target)
 
     def seconds_to(self, target: float) -> float:
@@ -78,7 +74,7 @@ class Shown:
 
     @property
     def difference(self) -> float:
-        """The largest difference in accuracy from one process, at the same number of samples."""
+        """The largest difference in accuracy, as a share from 0 to 1, from one process after the same samples."""
         expected = dict(self.alone.points)
         return max(abs(accuracy - expected[seen]) for seen, accuracy in self.training.points if seen in expected)
 
@@ -93,81 +89,60 @@ class Demonstration:
     dataset: str
     target: float
     machine: str
-    shown: tuple[Shown, ...]
+    shown: tuple[DemonstratedPlan, ...]
 
 
-def conditions(folder: Path, model: str, batch_size: int, network: Network) -> tuple[Profile, Cluster, Runtime]:
+def conditions(folder: Path, model: str, batch_size: int, network: LabNetwork) -> tuple[Profile, Cluster, Runtime]:
     """The profile, the calibrated lab, and the calibrated runtime with the executor's overhead; measured unless
     `folder` has them."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     if not profile.exists():
-        arguments = {"model": model, "batch_size": batch_size, "path": str(profile)}
-        _on_all_cores("profile_rank", cores, arguments)
+        command = "python -m benchmarks.convergence --demonstrate"
+        capture_on_all_cores(profile, model, batch_size, cores, command=command)
     overhead = folder / "overhead.json"
     if not overhead.exists():
-        found = _on_all_cores("overhead_rank", cores, {"path": str(profile)})
-        files.write_text_atomic(overhead, str(statistics.fmean(found)))
+        arguments: dict[str, object] = {"path": str(profile)}
+        target = "traces.convergence.demonstration:overhead_rank"
+        overheads_s = on_all_cores(target, cores, arguments, timeout_s=600)
+        files.write_text_atomic(overhead, str(statistics.fmean(overheads_s)))
     if not cluster.exists():
-        nominal = network.cluster(cores)
-        pinned = pinning(len(nominal.devices), cores)
-        with Lab(nominal) as lab:
-            measured = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
-        write_cluster(measured[0], cluster, measured[1])
+        measured, runtime = calibrated_lab(network, cores)
+        write_cluster(measured, cluster, runtime)
     runtime = replace(read_runtime(cluster), task_overhead_s=float(overhead.read_text()))
     return files.read_profile(profile), read_cluster(cluster), runtime
 
 
-def _on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:
-    """Measure on all cores at once, as in the runs all of them compute."""
-    pinned = pinning(len(cores), cores)
-    return launch(
-        f"traces.convergence.demonstration:{target}",
-        len(cores),
-        arguments=arguments,
-        cores=pinned,
-        backend="",
-        timeout_s=600,
-    )
-
-
-def profile_rank(rank: Rank, model: str, batch_size: int, path: str) -> None:
-    """Capture the network; rank 0 keeps the profile."""
-    rank.doing(f"capture of {model}")
-    found = capture(model, batch_size, repeats=25, command="python -m benchmarks.convergence --demonstrate")
-    if rank.number == 0:
-        files.write_profile(found, path)
-
-
 def overhead_rank(rank: Rank, path: str) -> float:
+    """What each of those processes does: seconds that our executor adds to a task."""
     rank.doing("a step of the executor alone")
     return task_overhead_s(files.read_profile(path))
 
 
-def shown(
+def demonstrate_plan(
     profile: Profile,
     plan: Plan,
     strategy: str,
-    network: Network,
+    network: LabNetwork,
     *,
     dataset: str,
     alone: Trial,
     every: int,
     predicted_step_s: float,
     predicted_samples: tuple[float, float, float],
-) -> Shown:
-    """Train `plan` in a lab of its own, MARGIN longer than the trial `alone`, looking every `every` samples."""
+) -> DemonstratedPlan:
+    """Train `plan` in a lab of its own, taking its accuracy every `every` samples, MARGIN times more than `alone`."""
     samples = alone.points[-1][0] + MARGIN * every
     cores = sorted(os.sched_getaffinity(0))[:2]
     nominal, load = network.cluster(cores), os.getloadavg()[0]
     with Lab(nominal) as lab:
-        training = train(
+        training = train_plan(
             profile, nominal, plan, dataset=dataset, like=alone, lab=lab,
             updates=samples // plan.batch_size, every=every // plan.batch_size,
             cores=pinning(len(nominal.devices), cores),
         )  # fmt: skip
-    return Shown(
+    return DemonstratedPlan(
         strategy=strategy,
         network=network,
         batch_size=plan.batch_size,

@@ -1,6 +1,6 @@
-"""Train a plan for real until an accuracy: every rank a process, real data, parameters looked at on the way.
+"""Train a plan for real until an accuracy: every rank a process, real data, parameters copied on the way.
 
-ranks    step, step, look at the parameters, step, ...        the clock stands while they are copied
+ranks    step, step, copy the parameters, step, ...           copying is not timed
 here     join what the ranks hold into one network, take its accuracy on held-out samples
 """
 
@@ -15,10 +15,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, from_numpy, nn
 
-from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
-from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
@@ -26,7 +24,7 @@ from traces.convergence import datasets
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.executor.execute import all_reduce_groups, whole_parameters
+from traces.runs.executor.execute import all_reduce_groups, read_script, whole_parameters, write_inputs
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
@@ -36,10 +34,11 @@ Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """One real training under a plan: seconds of each step, of all with their common starts; accuracy on the way.
+class PlanTraining:
+    """One real training under a plan.
 
-    A step lasts from the common start of all ranks to the end of its last task. points: (samples, accuracy).
+    steps_s: seconds of each step, from the common start of all ranks to the end of its last task. wall_s: seconds of
+    all steps with what ranks wait for each other between them. points: (samples trained on, accuracy from 0 to 1).
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -49,7 +48,7 @@ class Training:
     points: tuple[tuple[int, float], ...]
 
 
-def train(
+def train_plan(
     profile: Profile,
     cluster: Cluster,
     plan: Plan,
@@ -62,7 +61,7 @@ def train(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> Training:
+) -> PlanTraining:
     """Train `updates` steps with the seed, learning rate and momentum of `like`, a trial in one process.
 
     Accuracy is taken every `every` steps. The samples come in the order in which the trial had them. lab and cores: as
@@ -70,15 +69,13 @@ def train(
     """
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
-        files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml", runtime)
-        files.write_plan(plan, folder / "plan.json")
+        write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {
-            "folder": name, "dataset": dataset, "seed": like.seed, "learning_rate": like.learning_rate,
-            "momentum": like.momentum, "updates": updates, "every": every,
+            "folder": name, "model": profile.model, "dataset": dataset, "seed": like.seed,
+            "learning_rate": like.learning_rate, "momentum": like.momentum, "updates": updates, "every": every,
         }  # fmt: skip
         count = len(cluster.devices)
-        found = launch(
+        results = launch(
             "traces.convergence.plan_training:run_rank",
             count,
             lab=lab,
@@ -93,10 +90,10 @@ def train(
     for looked in range(updates // every):
         accuracy = held.accuracy(_joined(script, model, [rank.get(looked, {}) for rank in ranks]))
         points.append(((looked + 1) * every * plan.batch_size, accuracy))
-    steps = zip(*(rank["steps_s"] for rank in found), strict=True)
-    return Training(
+    steps = zip(*(rank["steps_s"] for rank in results), strict=True)
+    return PlanTraining(
         steps_s=tuple(max(step) for step in steps),
-        wall_s=max(rank["wall_s"] for rank in found),
+        wall_s=max(rank["wall_s"] for rank in results),
         points=tuple(points),
     )
 
@@ -104,6 +101,7 @@ def train(
 def run_rank(
     rank: Rank,
     folder: str,
+    model: str,
     dataset: str,
     seed: int,
     learning_rate: float,
@@ -111,23 +109,15 @@ def run_rank(
     updates: int,
     every: int,
 ) -> dict[str, object]:
-    """What each process of `train` does; it leaves the parameters that it held in `folder`."""
-    place = Path(folder)
-    profile = files.read_profile(place / "profile.json")
-    plan = files.read_plan(place / "plan.json")
-    script = Script(
-        profile=profile,
-        cluster=read_cluster(place / "cluster.yaml"),
-        runtime=read_runtime(place / "cluster.yaml"),
-        plan=plan,
-        network=networks.load(profile.model),
-        seed=seed,
-        learning_rate=learning_rate,
-        momentum=momentum,
-    )
+    """What each process of `train_plan` does; it stores the parameters that it held in `folder`.
+
+    Returns {"steps_s": seconds of each step, "wall_s": of all with their common starts}.
+    """
+    network = networks.load(model)
+    script = read_script(Path(folder), network, seed=seed, learning_rate=learning_rate, momentum=momentum)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
-    batches = datasets.load(dataset).batches(plan.batch_size, seed)
+    batches = datasets.load(dataset).batches(script.plan.batch_size, seed)
     steps_s, looked, wall_s = [], dict[str, np.ndarray](), 0.0
     for update in range(1, updates + 1):
         samples, classes = next(batches)
@@ -138,7 +128,7 @@ def run_rank(
         if update % every == 0:
             looked |= _named(worker.shards.parameters, update // every - 1)
     worker.close()
-    np.savez(place / f"{rank.number}.npz", **looked)  # type: ignore[arg-type]
+    np.savez(Path(folder) / f"{rank.number}.npz", **looked)  # type: ignore[arg-type]
     return {"steps_s": steps_s, "wall_s": wall_s}
 
 
@@ -153,13 +143,13 @@ def _named(parameters: Slots, looked: int) -> dict[str, np.ndarray]:
 
 def _read(path: Path) -> dict[int, dict[tuple[int, int], dict[str, Tensor]]]:
     """What a rank held, look by look."""
-    found: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
+    looks: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key, array in archive.items():
             looked, layer, slot, name = key.split("/")
-            held = found.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
+            held = looks.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
             held[name] = from_numpy(array)
-    return found
+    return looks
 
 
 def _joined(script: Script, model: nn.Module, ranks: Sequence[Slots]) -> nn.Module:

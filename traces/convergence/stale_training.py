@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from simulator.convergence.curves import Method, Regime
 from simulator.convergence.noise_scale import GradientNoise, estimated
+from traces.capture.momentum_sgd import optimizer
 from traces.convergence.datasets import Dataset
 from traces.zoo.networks import Network
 
@@ -29,7 +30,7 @@ LOCAL_BATCHES = 16
 LOCAL_SIZE = 16
 
 
-MOMENTUM: dict[Method, float] = {"synchronous": 0.9, "asynchronous": 0.0, "stashing": 0.0}
+MOMENTUM_OF: dict[Method, float] = {"synchronous": 0.9, "asynchronous": 0.0, "stashing": 0.0}
 """Old gradients are a momentum of their own (Mitliagkas et al., arXiv 1605.09774), and diverge with more of it."""
 
 
@@ -53,23 +54,26 @@ class Recipe:
             return self.network.build()
 
 
-def train(
+def train_stale(
     recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int, most_samples: int | None = None
 ) -> Iterator[tuple[int, float, nn.Module]]:
-    """Samples trained on, accuracy and the network itself, from before the first update until the target is reached,
-    or `most_samples` (by default the recipe's), or a loss that is no number."""
+    """(samples trained on, accuracy from 0 to 1, the network itself), each time that the accuracy is taken.
+
+    From before the first update until the target is reached, or `most_samples` (by default the recipe's), or a loss
+    that is not finite.
+    """
     model = recipe.build(seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=MOMENTUM[regime.method])
+    descent = optimizer(model.parameters(), learning_rate, MOMENTUM_OF[regime.method])
     versions = Versions(model, regime)
     accuracy, seen, asked = recipe.dataset.accuracy(model), 0, recipe.every
     yield seen, accuracy, model
     for samples, classes in recipe.dataset.batches(regime.batch_size, seed):
         versions.go_back()
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss = nn.functional.cross_entropy(model(samples), classes)
         loss.backward()  # type: ignore[no-untyped-call]
         versions.return_to_newest()
-        optimizer.step()
+        descent.step()
         versions.keep()
         seen += regime.batch_size
         if seen >= asked:
@@ -90,7 +94,7 @@ class Versions:
                 self._kept.append((parameter, parameter.data, deque([parameter.data.clone()], maxlen=delay + 1)))
 
     def go_back(self) -> None:
-        """Give every parameter the value that its gradient is to be computed with."""
+        """Give every parameter the value, some updates old, that its gradient is to be computed with."""
         for parameter, _, values in self._kept:
             parameter.data = values[0]
 
@@ -99,7 +103,7 @@ class Versions:
             parameter.data = newest
 
     def keep(self) -> None:
-        """Note the newest values as one version more."""
+        """Keep the newest values as one version more."""
         for _, newest, values in self._kept:
             values.append(newest.clone())
 
@@ -107,27 +111,30 @@ class Versions:
 def delays(model: nn.Module, regime: Regime) -> Iterator[tuple[nn.Parameter, int]]:
     """Each parameter with its delay in updates; a pipeline's stages are equal numbers of operators, in order."""
     operators = [module for module in model.modules() if not list(module.children())]
-    for place, operator in enumerate(operators):
-        stage = (regime.staleness + 1) * place // len(operators)
+    for position, operator in enumerate(operators):
+        stage = (regime.staleness + 1) * position // len(operators)
         delay = regime.staleness - (stage if regime.method == "stashing" else 0)
         for parameter in operator.parameters():
             yield parameter, delay
 
 
 def noises(recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int) -> tuple[GradientNoise, ...]:
-    """The gradient noise along one training, each time that its accuracy is taken; of samples of another order."""
+    """The gradient noise along one training, each time that its accuracy is taken; of samples in another order.
+
+    Two-batch estimator of McCandlish et al., arXiv 1812.06162, appendix A.1.
+    """
     batches = recipe.dataset.batches(LOCAL_SIZE, seed + 1)
-    found = []
-    for seen, _, model in train(recipe, regime, learning_rate=learning_rate, seed=seed):
+    estimates = []
+    for seen, _, model in train_stale(recipe, regime, learning_rate=learning_rate, seed=seed):
         local = [_gradient(model, *batch) for batch in islice(batches, LOCAL_BATCHES)]
-        squares = [float(one @ one) for one in local]
-        whole = torch.stack(local).mean(0)
+        squares = [float(gradient @ gradient) for gradient in local]
+        whole = torch.stack(local).mean(0)  # (batches, elements) -> (elements,)
         squared_norm, variance = estimated([LOCAL_SIZE] * LOCAL_BATCHES, squares, float(whole @ whole))
-        found.append(GradientNoise(samples=seen, squared_norm=squared_norm, variance=variance))
-    return tuple(found)
+        estimates.append(GradientNoise(samples=seen, squared_norm=squared_norm, variance=variance))
+    return tuple(estimates)
 
 
 def _gradient(model: nn.Module, samples: Tensor, classes: Tensor) -> Tensor:
-    """All parameters' gradients of the mean loss, in one row."""
+    """All parameters' gradients of the mean loss, as one row of shape (elements,)."""
     loss = nn.functional.cross_entropy(model(samples), classes)
-    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])
+    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])  # (elements,)

@@ -4,7 +4,7 @@
     command          everything to be known of one card in one command
     measured_checks  measures one check of a card
     memory_copies    how long copies take between the host's memory and a GPU's, and within a GPU's
-    predictions      what a profile says of a check on the very device that it was captured on
+    predictions      the prediction of a check from a profile that was captured on the same device
     stream_pipeline  a pipeline whose stages share one device, each on a CUDA stream of its own; without streams, one
                      after another
     whole_steps      whole training steps on one device: eager, in micro-batches, as a CUDA graph, and the memory that

@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """The checks of one profile, whose own batch size is batch_size. `unpredicted` says why predictions are missing."""
+    """The checks of one profile, whose own batch size is batch_size. unpredicted: why predictions are missing."""
 
     model: str
     dtype: str

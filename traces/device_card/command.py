@@ -42,7 +42,7 @@ from traces.device_card import cards
 from traces.device_card.cards import Card
 from traces.device_card.measured_checks import measured
 from traces.device_card.memory_copies import DIRECTIONS, curve
-from traces.device_card.whole_steps import Whole
+from traces.device_card.whole_steps import WholeSteps
 from traces.zoo.networks import Network, load
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception_v3", "vit_b16", "gpt2_small")
@@ -52,7 +52,8 @@ TORCHVISION: dict[str, dict[str, bool]] = {
     "resnet50": {},
     "inception_v3": {"aux_logits": False, "init_weights": True},
 }
-DTYPES = ("tf32", "bfloat16", "float32")
+DEFAULT_DTYPES = ("tf32", "bfloat16", "float32")
+"""In the order in which they are measured; the command stops between two when its time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Suite:
     output: Path
     device: str = "cuda"
     models: Sequence[str] = MODELS
-    dtypes: Sequence[str] = DTYPES
+    dtypes: Sequence[str] = DEFAULT_DTYPES
     minutes: float = 8.0
     longest_step_s: float = 0.08
     quick: bool = False
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(suite: Suite) -> int:
     """Make what is missing, until all is there (0) or time is over (1). Raises InputError or OSError."""
-    machine_settings.place_of(suite.device)
+    machine_settings.torch_device_of(suite.device)
     for model in suite.models:
         load(model)
     unknown = [dtype for dtype in suite.dtypes if dtype not in machine_settings.DTYPES]
@@ -112,20 +113,20 @@ def run(suite: Suite) -> int:
             )
             return 1
         job()
-    found = [cards.read_card(path) for path in (suite.output / "cards").glob("*.json")]
-    left = sum(not check.done for card in found for check in card.checks)
+    stored = [cards.read_card(path) for path in (suite.output / "cards").glob("*.json")]
+    left = sum(not check.done for card in stored for check in card.checks)
     print(f"{left} checks left: the same command goes on" if left else f"all is there, in {suite.output}")
     return 1 if left else 0
 
 
 def network_of(model: str) -> tuple[Network, str]:
     """A network and where it comes from: torchvision where it is installed and has it, otherwise the zoo."""
-    mine = load(model)
+    network = load(model)
     if model not in TORCHVISION or importlib.util.find_spec("torchvision") is None:
-        return mine, "Shardscope's zoo"
+        return network, "Shardscope's zoo"
     torchvision = importlib.import_module("torchvision")
     made = getattr(torchvision.models, model)
-    return replace(mine, build=lambda: made(**TORCHVISION[model])), f"torchvision {torchvision.__version__}"
+    return replace(network, build=lambda: made(**TORCHVISION[model])), f"torchvision {torchvision.__version__}"
 
 
 def _jobs(suite: Suite) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -173,12 +174,12 @@ def _profile(suite: Suite, model: str, dtype: str) -> None:
 
 def _largest(suite: Suite, network: Network, dtype: str) -> int:
     """The largest power of two whose step fits in memory and takes no longer than it may; at least 1."""
-    place, size = machine_settings.place_of(suite.device), 1
-    with machine_settings.settings(torch.get_num_threads(), dtype, 0, place):
+    torch_device, size = machine_settings.torch_device_of(suite.device), 1
+    with machine_settings.settings(torch.get_num_threads(), dtype, 0, torch_device):
         while size < suite.largest_batch:
             try:
                 with machine_settings.memory_errors(2 * size, suite.device):
-                    step_s = median(Whole(network, place, machine_settings.number_of(dtype), 2 * size).eager_s(3))
+                    step_s = _whole_step_s(network, torch_device, dtype, 2 * size)
             except InputError:
                 break
             finally:
@@ -187,6 +188,11 @@ def _largest(suite: Suite, network: Network, dtype: str) -> int:
                 break
             size *= 2
     return size
+
+
+def _whole_step_s(network: Network, torch_device: torch.device, dtype: str, batch_size: int) -> float:
+    """Median seconds of three steps; nothing holds the network's memory when this returns."""
+    return median(WholeSteps(network, torch_device, machine_settings.torch_dtype_of(dtype), batch_size).eager_s(3))
 
 
 def _predicted(card: Card, profile_path: Path) -> Card:
@@ -206,16 +212,18 @@ def _card(suite: Suite, model: str, name: str) -> None:
         card = cards.card_of(content, datetime.date.today().isoformat())
         write_text_atomic(path, to_json(_predicted(card, source)))
     card = cards.read_card(path)
-    network, place = network_of(model)[0], machine_settings.place_of(suite.device)
+    network, torch_device = network_of(model)[0], machine_settings.torch_device_of(suite.device)
     times = [(layer["name"], layer["forward_s"] + layer["backward_s"]) for layer in content["layers"]]
     for number, check in enumerate(card.checks):
         if check.done:
             continue
         if suite.over:
             return
-        with machine_settings.settings(torch.get_num_threads(), card.dtype, number, place):
-            found = measured(check, network, place, machine_settings.number_of(card.dtype), times, suite.repeats)
-        card = replace(card, checks=(*card.checks[:number], found, *card.checks[number + 1 :]))
+        with machine_settings.settings(torch.get_num_threads(), card.dtype, number, torch_device):
+            filled = measured(
+                check, network, torch_device, machine_settings.torch_dtype_of(card.dtype), times, suite.repeats
+            )
+        card = replace(card, checks=(*card.checks[:number], filled, *card.checks[number + 1 :]))
         write_text_atomic(path, to_json(card))
         _tidy()
     print(f"{name}: {sum(check.measured is not None for check in card.checks)} checks measured", flush=True)
@@ -223,17 +231,17 @@ def _card(suite: Suite, model: str, name: str) -> None:
 
 def _copies(suite: Suite) -> None:
     """Copies of 4 KiB to 256 MiB, every power of two; two sizes in a trial run."""
-    place = machine_settings.place_of(suite.device)
+    torch_device = machine_settings.torch_device_of(suite.device)
     sizes = [4096, 65536] if suite.quick else [4096 << i for i in range(17)]
-    on_gpu = place.type == "cuda"
+    on_gpu = torch_device.type == "cuda"
     absent = {} if on_gpu else {name: "needs a CUDA device" for name in DIRECTIONS if "host" in name}
-    with machine_settings.settings(torch.get_num_threads(), "float32", 0, place):
-        curves = {name: curve(place, name, sizes, suite.repeats) for name in DIRECTIONS if name not in absent}
-    found = cards.Copies(
-        device=machine_settings.device_name(place, torch.get_num_threads()), date=datetime.date.today().isoformat(),
-        repeats=suite.repeats, curves=curves, skipped=absent,
+    with machine_settings.settings(torch.get_num_threads(), "float32", 0, torch_device):
+        curves = {name: curve(torch_device, name, sizes, suite.repeats) for name in DIRECTIONS if name not in absent}
+    copies = cards.Copies(
+        device=machine_settings.device_name(torch_device, torch.get_num_threads()),
+        date=datetime.date.today().isoformat(), repeats=suite.repeats, curves=curves, skipped=absent,
     )  # fmt: skip
-    write_text_atomic(suite.output / "copies.json", to_json(found))
+    write_text_atomic(suite.output / "copies.json", to_json(copies))
     print(f"copies: {', '.join(curves)}", flush=True)
 
 
@@ -248,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True, help="the folder to write; what it has is kept")
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:N or cpu")
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")
-    parser.add_argument("--dtypes", type=_words, default=DTYPES, help=f"default {','.join(DTYPES)}")
+    parser.add_argument("--dtypes", type=_words, default=DEFAULT_DTYPES, help=f"default {','.join(DEFAULT_DTYPES)}")
     parser.add_argument("--minutes", type=float, default=8.0, help="when to stop (default 8); run again for the rest")
     parser.add_argument("--longest-step", type=float, default=0.08, dest="longest_step_s",
                         help="seconds that a step of the batch to capture may take (default 0.08)")  # fmt: skip

@@ -14,13 +14,13 @@ DIRECTIONS = {
 }
 
 
-def curve(place: torch.device, direction: str, sizes: list[int], repeats: int) -> tuple[tuple[int, float], ...]:
+def curve(torch_device: torch.device, direction: str, sizes: list[int], repeats: int) -> tuple[tuple[int, float], ...]:
     """Median (bytes, seconds) of copies of random bytes, launched ahead; the host's side is page-locked memory."""
-    clock = clock_of(place)
+    clock = clock_of(torch_device)
     ends = DIRECTIONS[direction]
     points = []
     for size in sizes:
-        source, target = (_memory(end, size, place) for end in ends)
+        source, target = (_memory(end, size, torch_device) for end in ends)
         times = []
         for _ in range(2 + repeats):
             clock.lead()
@@ -33,6 +33,6 @@ def curve(place: torch.device, direction: str, sizes: list[int], repeats: int) -
     return tuple(points)
 
 
-def _memory(end: str, size: int, place: torch.device) -> torch.Tensor:
-    made = torch.randint(256, (size,), dtype=torch.uint8, device=place if end == "device" else "cpu")
-    return made.pin_memory() if end == "host" and place.type == "cuda" else made
+def _memory(end: str, size: int, torch_device: torch.device) -> torch.Tensor:
+    content = torch.randint(256, (size,), dtype=torch.uint8, device=torch_device if end == "device" else "cpu")
+    return content.pin_memory() if end == "host" and torch_device.type == "cuda" else content

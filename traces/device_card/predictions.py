@@ -1,4 +1,4 @@
-"""What a profile says of a check on the very device that it was captured on."""
+"""The prediction of a check from a profile that was captured on the same device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plan_of(profile: Profile, check: Check) -> Plan:
 
 
 def one_device(stages: int) -> Cluster:
-    """So many devices that share what one computes, and hand tensors on where they lie."""
+    """`stages` devices that share one device's computing rate, between which transfers take no time."""
     names = [f"stage{number}" for number in range(stages)]
     pairs = zip([*names, *reversed(names)][:-1], [*names, *reversed(names)][1:], strict=True)
     return Cluster(

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from traces.capture.fx_steps import Step, by_stage, trace
-from traces.device_card.whole_steps import Whole
+from traces.capture.fx_steps import TracedStep, by_stage, trace
+from traces.device_card.whole_steps import WholeSteps
 
 
 class SharedPipeline:
@@ -25,12 +25,12 @@ class SharedPipeline:
     stages: the names of each stage's layers, in order.
     """
 
-    def __init__(self, whole: Whole, stages: Sequence[Sequence[str]], microbatches: int) -> None:
+    def __init__(self, whole: WholeSteps, stages: Sequence[Sequence[str]], microbatches: int) -> None:
         self._whole, self._parts = whole, whole.inputs.chunk(microbatches)
         steps = trace(whole.trained)
         self._placeholder = steps[0].node.graph.find_nodes(op="placeholder")[0]
         self._stages = [_Stage(part) for part in by_stage(steps, stages)]
-        self._streams = _streams(len(stages)) if whole.place.type == "cuda" else []
+        self._streams = _streams(len(stages)) if whole.torch_device.type == "cuda" else []
 
     def step(self) -> None:
         """One training step, joined to the current stream at both ends."""
@@ -64,7 +64,7 @@ class SharedPipeline:
 
 
 class _Microbatch:
-    """What one micro-batch left behind: values that stages handed on, and the leaves that others made of them."""
+    """A micro-batch on its way: values that stages passed on, and the leaves that later stages made of them."""
 
     def __init__(self, values: dict[fx.Node, Any]) -> None:
         self.values = values
@@ -75,7 +75,7 @@ class _Microbatch:
 class _Stage:
     """Consecutive steps; values from other stages enter as leaves, whose gradients go back."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[TracedStep]) -> None:
         inside = {step.node for step in steps}
         self._steps = steps
         self._reads = dict.fromkeys(n for step in steps for n in step.node.all_input_nodes if n not in inside)
@@ -92,16 +92,18 @@ class _Stage:
         run.values.update({node: values[node] for node in self._gives})
 
     def backward(self, run: _Microbatch, share: float) -> None:
-        """Gradients of what this stage handed on, or of the loss, whose weight is `share`."""
-        roots, slopes = [], []
+        """Gradients of what this stage passed on, or of the loss, whose weight is `share`."""
+        roots, output_gradients = [], []
         for node in self._gives:
             value = run.values[node]
-            found = [leaf.grad for leaf in run.leaves.get(node, []) if leaf.grad is not None]
-            if isinstance(value, Tensor) and value.requires_grad and (found or value.dim() == 0):
+            gradients = [leaf.grad for leaf in run.leaves.get(node, []) if leaf.grad is not None]
+            if isinstance(value, Tensor) and value.requires_grad and (gradients or value.dim() == 0):
                 roots.append(value)
-                slopes.append(sum(found[1:], found[0]) if found else torch.full_like(value, share))
+                output_gradients.append(
+                    sum(gradients[1:], gradients[0]) if gradients else torch.full_like(value, share)
+                )
         if roots:
-            torch.autograd.backward(roots, slopes)
+            torch.autograd.backward(roots, output_gradients)
 
     def _received(self, node: fx.Node, run: _Microbatch) -> Any:
         value = run.values[node]

@@ -10,26 +10,26 @@ from torch import Tensor
 
 from traces.capture.device_clocks import Clock, clock_of
 from traces.capture.measurement_rounds import draw, trained_on
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.zoo.networks import Network
 
 WARM_UP = 3
 
 
-class Whole:
+class WholeSteps:
     """A network with its optimizer, trained on random data of one batch size."""
 
-    def __init__(self, network: Network, place: torch.device, dtype: torch.dtype, batch_size: int) -> None:
-        self._held_bytes = torch.cuda.memory_allocated(place) if place.type == "cuda" else 0
-        self.trained, self.place = trained_on(network, place, dtype), place
-        self.inputs = draw(network, batch_size, place, dtype)
-        self.optimizer = torch.optim.SGD(self.trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    def __init__(self, network: Network, torch_device: torch.device, dtype: torch.dtype, batch_size: int) -> None:
+        self._held_bytes = torch.cuda.memory_allocated(torch_device) if torch_device.type == "cuda" else 0
+        self.trained, self.torch_device = trained_on(network, torch_device, dtype), torch_device
+        self.inputs = draw(network, batch_size, torch_device, dtype)
+        self.optimizer = optimizer(self.trained.parameters())
         self._clock: Clock | None = None
 
     @property
     def clock(self) -> Clock:
         """Made when it is first needed."""
-        self._clock = self._clock or clock_of(self.place)
+        self._clock = self._clock or clock_of(self.torch_device)
         return self._clock
 
     def step(self, microbatches: int = 1) -> None:
@@ -66,11 +66,11 @@ class Whole:
         """The most that torch's allocator holds for this network during a step, its data and optimizer included."""
         for _ in range(WARM_UP):
             self.step()
-        torch.cuda.synchronize(self.place)
-        torch.cuda.reset_peak_memory_stats(self.place)
+        torch.cuda.synchronize(self.torch_device)
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
         self.step()
-        torch.cuda.synchronize(self.place)
-        return torch.cuda.max_memory_allocated(self.place) - self._held_bytes
+        torch.cuda.synchronize(self.torch_device)
+        return torch.cuda.max_memory_allocated(self.torch_device) - self._held_bytes
 
     def consecutive_s(self, step: Callable[[], None], repeats: int) -> list[float]:
         """Seconds from the end of each step to the end of the next."""

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 
 from simulator.lowering.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
-from traces.elastic.elastic_worker import Training
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import TrainingJob
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.cpu_throttle import Throttle
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
 FREE = 0.9
-"""How much of the cores is shared out; the rest is for the system and what sends and receives."""
+"""The share of the cores that devices get; the rest is for the system and for sending and receiving."""
 STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Shares of samples; by device the median seconds of its passes; the median step."""
+class MeasuredShares:
+    """Samples of a step by device; the median seconds of each device's passes, and of the step."""
 
     shares: tuple[int, ...]
     compute_s: tuple[float, ...]
@@ -38,35 +38,37 @@ class Outcome:
 
     @property
     def load_balance_ratio(self) -> float:
-        """The slowest device's passes over the mean."""
+        """The slowest device's seconds of passes over the mean of all."""
         return max(self.compute_s) / statistics.mean(self.compute_s)
 
 
-def train(training: Training, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS) -> Outcome:
+def measure_shares(
+    training: TrainingJob, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS
+) -> MeasuredShares:
     """Train with these shares on throttled processes. Raises RunError where none can be throttled."""
     cores = len(os.sched_getaffinity(0)) * FREE / sum(speeds)
-    members = tuple(range(len(speeds)))
+    devices = tuple(range(len(speeds)))
     with ExitStack() as stack:
         throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]
-        crew = stack.enter_context(Crew(training, throttles=throttles))
-        crew.start(members, shares=shares)
-        crew.await_steps(steps)
-        crew.finish()
-        found = {member: [line for line in crew.lines(member) if line["what"] == "step"][2:] for member in members}
-    return Outcome(
+        group = stack.enter_context(ElasticProcessGroup(training, throttles=throttles))
+        group.start(devices, shares=shares)
+        group.await_steps(steps)
+        group.finish()
+        logs = [[line for line in group.lines(device) if line["what"] == "step"][2:] for device in devices]
+    return MeasuredShares(
         shares=tuple(shares),
-        compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in found.values()),
-        step_s=statistics.median(line["at_s"] - line["began_s"] for line in found[0]),
+        compute_s=tuple(statistics.median(line["compute_s"] for line in lines) for lines in logs),
+        step_s=statistics.median(line["at_s"] - line["began_s"] for line in logs[0]),
     )
 
 
-def fitted(first: Outcome, second: Outcome) -> list[Seconds]:
-    """a_i + b_i x through two outcomes."""
-    found: list[Seconds] = []
+def fitted(first: MeasuredShares, second: MeasuredShares) -> list[Seconds]:
+    """The line a_i + b_i x of each device through its passes in two measurements, as seconds of x samples."""
+    lines: list[Seconds] = []
     for x0, x1, t0, t1 in zip(first.shares, second.shares, first.compute_s, second.compute_s, strict=True):
         each_s = max((t1 - t0) / (x1 - x0), 0.0)
-        found.append(lambda count, t0=t0, x0=x0, each_s=each_s: t0 + each_s * (count - x0))  # type: ignore[misc]
-    return found
+        lines.append(lambda count, t0=t0, x0=x0, each_s=each_s: t0 + each_s * (count - x0))  # type: ignore[misc]
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,27 +76,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", metavar="NAME", default="resnet_small")
     parser.add_argument("--batch-size", metavar="B", type=int, default=176)
     args = parser.parse_args(argv)
-    training = Training(model=args.model, batch_size=args.batch_size)
+    training = TrainingJob(model=args.model, batch_size=args.batch_size)
     quarter = args.batch_size // 4
-    even = train(training, (quarter,) * 4)
+    even = measure_shares(training, (quarter,) * 4)
     rough = split_by_time(args.batch_size, [_through_zero(even, device) for device in range(4)])
-    first = train(training, rough)
+    first = measure_shares(training, rough)
     seconds = fitted(even, first) if all(a != b for a, b in zip(even.shares, rough, strict=True)) else []
     shares = split_by_time(args.batch_size, seconds) if seconds else rough
-    balanced = train(training, shares)
+    balanced = measure_shares(training, shares)
     bound_s = args.batch_size / sum(
         share / took for share, took in zip(balanced.shares, balanced.compute_s, strict=True)
     )
-    for name, one in (("even", even), ("balanced", balanced)):
-        shown, passes = ", ".join(map(str, one.shares)), ", ".join(map(format_time, one.compute_s))
-        excess = f"{max(one.compute_s) / bound_s - 1:+.1%}"
-        print(f"| {name} | {shown} | {passes} | {one.load_balance_ratio:.3f} | {excess} | {format_time(one.step_s)} |")
+    for name, measured in (("even", even), ("balanced", balanced)):
+        samples, passes = ", ".join(map(str, measured.shares)), ", ".join(map(format_time, measured.compute_s))
+        ratio, excess = measured.load_balance_ratio, f"{max(measured.compute_s) / bound_s - 1:+.1%}"
+        print(f"| {name} | {samples} | {passes} | {ratio:.3f} | {excess} | {format_time(measured.step_s)} |")
     print(f"bound (batch / sum of samples per second): {format_time(bound_s)}")
     return 0
 
 
-def _through_zero(one: Outcome, device: int) -> Seconds:
-    return lambda count: one.compute_s[device] / one.shares[device] * count
+def _through_zero(measured: MeasuredShares, device: int) -> Seconds:
+    """Seconds in proportion to samples, as far as one measurement tells."""
+    return lambda count: measured.compute_s[device] / measured.shares[device] * count
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Data-parallel training whose group can change between two steps: one flat state that moves, saves and goes on.
+"""Data-parallel training whose process group can change between two steps: one flat state to send and to store.
 
-    state   parameters | momentum | step          a tensor; the network's parameters are views of it
-    sums    gradients | loss | word               what one all-reduce adds up over the members
+    state   parameters | momentum | step          (2 P + 1,)   the network's P parameters are views of it
+    sums    gradients | loss | membership flag    (P + 2,)     what one all-reduce adds up over the ranks
 
 The samples of a step depend on its number alone, and gradients are weighted by sample: whatever devices there are, the
-losses are those of one device. The word is how members agree: one of them adds it, and all read it after that step.
+losses are those of one device. Rank 0 sets the membership flag when the group is to change, and all read it after the
+same step.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from simulator.lowering.shard_regions import split
+from traces.capture.momentum_sgd import descend
 from traces.zoo.networks import load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What is trained: `samples` random images of classes that can be told apart, `batch_size` of them a step."""
+class TrainingJob:
+    """What is trained: `samples` random images of separable classes, `batch_size` of them a step over all ranks."""
 
     model: str
     batch_size: int
@@ -38,19 +41,27 @@ class Training:
     seed: int = 0
 
 
-def samples_of(training: Training, step: int) -> list[int]:
+def samples_of(training: TrainingJob, step: int) -> list[int]:
     """The numbers of the samples of a step: each epoch is a permutation, of which whole batches are used."""
     per_epoch = training.samples // training.batch_size
-    epoch, place = divmod(step, per_epoch)
+    epoch, batch = divmod(step, per_epoch)
     order = np.random.default_rng((training.seed, epoch)).permutation(training.samples)
-    found: list[int] = order[place * training.batch_size : (place + 1) * training.batch_size].tolist()
-    return found
+    samples: list[int] = order[batch * training.batch_size : (batch + 1) * training.batch_size].tolist()
+    return samples
 
 
-class Trainee:
-    """One member's network, and its place in the present group."""
+def even_shares(batch_size: int, ranks: int) -> tuple[int, ...]:
+    """Samples of each of `ranks` ranks, as equal as whole numbers are."""
+    return tuple(last - first for first, last in split(batch_size, ranks)) if ranks else ()
 
-    def __init__(self, training: Training) -> None:
+
+class ElasticWorker:
+    """One rank's replica of the network and its training state, and its process group, which may change.
+
+    compute_s: what the passes of the last step took.
+    """
+
+    def __init__(self, training: TrainingJob) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(training.seed)
         self.training = training
@@ -59,8 +70,8 @@ class Trainee:
         self._data, self._targets = _images(training, network.input_shape)
         parameters = list(self._model.parameters())
         self._count = sum(parameter.numel() for parameter in parameters)
-        self.state = torch.zeros(2 * self._count + 1)
-        self._sums = torch.zeros(self._count + 2)
+        self.state = torch.zeros(2 * self._count + 1)  # (parameters | momentum | step,)
+        self._sums = torch.zeros(self._count + 2)  # (gradients | loss | membership flag,)
         _share_storage(parameters, self.state[: self._count], self._sums[: self._count])
         self._group: Any = None
         self._rank, self.compute_s = 0, 0.0
@@ -72,52 +83,54 @@ class Trainee:
         return int(self.state[-1])
 
     def join(self, store: Path, rank: int, shares: Sequence[int], timeout_s: float) -> None:
-        """Form a group with the others that find `store`; member r computes shares[r] samples of each step."""
+        """Form a process group with the ranks that open `store`; rank r computes shares[r] samples of each step.
+
+        timeout_s: seconds after which a collective fails.
+        """
         self._rank, self._shares = rank, tuple(shares)
         if len(shares) > 1:
-            place = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
-            self._group = dist.ProcessGroupGloo(place, rank, len(shares), timedelta(seconds=timeout_s))
+            file_store = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
+            self._group = dist.ProcessGroupGloo(file_store, rank, len(shares), timedelta(seconds=timeout_s))
 
     def adopt(self, group: Any, rank: int, shares: Sequence[int]) -> None:
-        """Work in a group that somebody else has formed."""
+        """Train in a process group that exists already."""
         self._rank, self._shares = rank, tuple(shares)
         self._group = group if len(shares) > 1 else None
 
     def leave(self) -> None:
-        """Drop the group."""
+        """Take the process group down."""
         self._group = None
 
     def own_samples(self) -> list[int]:
-        """This member's samples of the step that comes next."""
+        """The numbers of this rank's samples of the step that comes next."""
         edges = list(pairwise(accumulate(self._shares, initial=0)))
         return samples_of(self.training, self.step_number)[slice(*edges[self._rank])]
 
-    def step(self, word: int = 0, speed: float = 1.0) -> tuple[float, int]:
-        """One step: (loss over the whole batch, the sum of all words); `compute_s` is what its passes took.
-
-        Raises RuntimeError if a member is gone.
+    def step(self, changes: bool = False, speed: float = 1.0) -> tuple[float, bool]:
+        """One step: the mean loss over the whole batch, and whether some rank said that the group changes after it.
 
         speed: below 1 the passes are followed by idleness, as long as a device of that speed would have computed on.
+        Raises RuntimeError if a rank is lost.
         """
         began = time.perf_counter()
-        own = self.own_samples()
+        samples = self.own_samples()
         self._sums.zero_()
-        scores = self._model(self._data[own])
-        loss = nn.functional.cross_entropy(scores, self._targets[own], reduction="sum") / self.training.batch_size
+        scores = self._model(self._data[samples])
+        loss = nn.functional.cross_entropy(scores, self._targets[samples], reduction="sum") / self.training.batch_size
         loss.backward()  # type: ignore[no-untyped-call]
-        self._sums[-2], self._sums[-1] = loss.detach(), word
+        self._sums[-2], self._sums[-1] = loss.detach(), changes
         if speed < 1:
             time.sleep((time.perf_counter() - began) * (1 / speed - 1))
         self.compute_s = time.perf_counter() - began
         if self._group is not None:
             self._group.allreduce([self._sums]).wait()
         parameters, momenta = self.state[: self._count], self.state[self._count : -1]
-        momenta.mul_(self.training.momentum).add_(self._sums[: self._count])
-        parameters.sub_(momenta, alpha=self.training.learning_rate)
+        gradients = self._sums[: self._count]
+        descend([parameters], [gradients], [momenta], self.training.learning_rate, self.training.momentum)
         self.state[-1] += 1
-        return float(self._sums[-2]), round(float(self._sums[-1]))
+        return float(self._sums[-2]), bool(self._sums[-1] > 0)
 
-    def spread(self, messages: Sequence[Sequence[int]]) -> None:
+    def move_state(self, messages: Sequence[Sequence[int]]) -> None:
         """Send and receive the state along (source, target) ranks, in order."""
         for source, target in messages:
             if source == self._rank:
@@ -126,10 +139,10 @@ class Trainee:
                 self._group.recv([self.state], source, 0).wait()
 
     def agree(self) -> None:
-        """Take the state of the member that is ahead: one that ended a step in which the others lost their peer."""
+        """Take the state of the rank that is ahead: one that ended a step in which the others lost their peer."""
         if self._group is None:
             return
-        steps = torch.zeros(len(self._shares))
+        steps = torch.zeros(len(self._shares))  # (ranks,)
         steps[self._rank] = self.state[-1]
         self._group.allreduce([steps]).wait()
         if steps.min() < steps.max():
@@ -139,7 +152,7 @@ class Trainee:
 
 
 def write_state(path: Path, state: Tensor) -> None:
-    """Write a checkpoint; it is on the disk when this returns."""
+    """Write a checkpoint, float32 of shape (2 P + 1,) without a header; it is on the disk when this returns."""
     with open(path, "wb") as file:
         state.numpy().tofile(file)
         file.flush()
@@ -147,14 +160,14 @@ def write_state(path: Path, state: Tensor) -> None:
 
 
 def read_state(path: Path, state: Tensor) -> None:
-    """Read a checkpoint into `state`."""
+    """Read a checkpoint into `state`, (2 P + 1,)."""
     state.copy_(torch.from_numpy(np.fromfile(path, dtype=np.float32)))
 
 
-def _images(training: Training, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Noise around one picture per class, and the classes."""
+def _images(training: TrainingJob, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Noise around one picture per class, of shape (samples, *shape), and the classes, of shape (samples,)."""
     source = torch.Generator().manual_seed(training.seed)
-    pictures = torch.randn(10, *shape, generator=source)
+    pictures = torch.randn(10, *shape, generator=source)  # (classes, channels, height, width)
     targets = torch.randint(10, (training.samples,), generator=source)
     return pictures[targets] + torch.randn(training.samples, *shape, generator=source), targets
 
@@ -163,6 +176,6 @@ def _share_storage(parameters: Sequence[nn.Parameter], values: Tensor, gradients
     """Make parameters and their gradients views of two flat tensors."""
     edges = pairwise(accumulate((parameter.numel() for parameter in parameters), initial=0))
     for parameter, (first, last) in zip(parameters, edges, strict=True):
-        values[first:last] = parameter.detach().flatten()
+        values[first:last] = parameter.detach().flatten()  # (parameter's elements,)
         parameter.data = values[first:last].view_as(parameter)
         parameter.grad = gradients[first:last].view_as(parameter)

@@ -4,41 +4,39 @@
 
 FOLDER/job.json          what is trained                  FOLDER/DEVICE.log        what it did when, a JSON line each
 FOLDER/N.generation      who trains in generation N       FOLDER/DEVICE.N.ready    its process has started
-FOLDER/N.store           where they find each other       FOLDER/checkpoint        of a restart
+FOLDER/N.store           where its ranks connect          FOLDER/checkpoint        of a restart
 
-A generation is a set of members and how its state comes about. The first member tells the others, by the word of a
-step, that the next generation stands in the folder; all leave after that step.
+A generation is a set of devices, of which the i-th is rank i, and where the training state comes from. Rank 0 tells the
+others by the membership flag of a step's all-reduce that the next generation stands in the folder; all leave after it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from traces.lab.child_processes import dies_with, set_priority
+
 if TYPE_CHECKING:
-    from traces.elastic.elastic_worker import Trainee
+    from traces.elastic.elastic_worker import ElasticWorker
 
 POLL_S = 0.002
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Members by device, and the samples of a step that each computes; `speeds` of each, 1 where not slowed down.
+    """Devices in the order of their ranks, the samples of a step that each computes, and the speed of each (1 = full).
 
-    source: "start" from the seed, "checkpoint", "move" along `messages` of (source, target) ranks, "agree" on the state
-    that is furthest.
+    source: where the training state comes from: "start" is the seed, "checkpoint" the file, "move" other ranks along
+    `messages` of (source, target) ranks, "agree" the rank that is ahead. timeout_s: of a collective.
     """
 
-    members: tuple[int, ...]
+    devices: tuple[int, ...]
     shares: tuple[int, ...]
     speeds: tuple[float, ...]
     source: str = "start"
@@ -46,50 +44,44 @@ class Generation:
     timeout_s: float = 60.0
 
 
-def run(folder: Path, device: int, generation: int, parent: int) -> None:
-    """A member's life, until it is in a generation no more, or everything stops."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not even a killed parent leaves members behind
-    if os.getppid() != parent:
+def run(folder: Path, device: int, number: int, parent: int) -> None:
+    """Train from generation `number` on, until one does not have this device, or everything stops."""
+    if not dies_with(parent):
         return
     job = json.loads((folder / "job.json").read_text())
     if job["cores"]:
         os.sched_setaffinity(0, [job["cores"][device % len(job["cores"])]])
-    if (folder / f"{generation}.generation").exists():
-        take_turn(-20)  # nobody trains meanwhile
+    if _path(folder, number).exists():
+        set_priority(-20)  # nobody trains meanwhile
     with open(folder / f"{device}.log", "a", buffering=1) as file:
         log = _Log(file)
-        log.note("launch", generation)
-        from traces.elastic.elastic_worker import Trainee, Training, write_state
+        log.note("launch", number)
+        from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, write_state
 
-        trainee = Trainee(Training(**job["training"]))
-        log.note("framework", generation)
-        (folder / f"{device}.{generation}.ready").touch()
+        worker = ElasticWorker(TrainingJob(**job["training"]))
+        log.note("framework", number)
+        (folder / f"{device}.{number}.ready").touch()
         while True:
-            told = _awaited(folder, generation)
-            if device not in told.members:
+            generation = _awaited(folder, number)
+            if device not in generation.devices:
                 break
-            take_turn(-20)
-            _enter(trainee, told, folder, device, generation, log)
-            generation += 1
-            if _train(trainee, told, folder, device, generation, log) and _restarts(folder, generation):
-                if told.members[0] == device:
-                    write_state(folder / "checkpoint", trainee.state)
-                    log.note("write checkpoint", generation)
+            set_priority(-20)
+            _enter(worker, generation, folder, device, number, log)
+            number += 1
+            if _train_until_change(worker, generation, folder, device, number, log) and _restarts(folder, number):
+                if generation.devices[0] == device:
+                    write_state(folder / "checkpoint", worker.state)
+                    log.note("write checkpoint", number)
                 break
-            trainee.leave()
-            log.note("leave groups", generation)
-        log.note("end", generation)
+            worker.leave()
+            log.note("leave groups", number)
+        log.note("end", number)
     os._exit(0)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
 
 
-def take_turn(niceness: int) -> None:
-    """Come before (-20) or after (19) other processes at the processor; without root nothing changes."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
-        Path("/proc/self/autogroup").write_text(str(niceness))
-
-
 class _Log:
+    """A device's log: what ended, for which generation, and when in seconds of CLOCK_MONOTONIC."""
+
     def __init__(self, file: Any) -> None:
         self._file = file
 
@@ -98,56 +90,61 @@ class _Log:
         self._file.write(json.dumps(line) + "\n")
 
 
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number}.generation"
+
+
 def _awaited(folder: Path, number: int) -> Generation:
-    path = folder / f"{number}.generation"
-    while not path.exists():
+    while not _path(folder, number).exists():
         time.sleep(POLL_S)
-    return Generation(**json.loads(path.read_text()))
+    return Generation(**json.loads(_path(folder, number).read_text()))
 
 
-def _restarts(folder: Path, generation: int) -> bool:
-    return _awaited(folder, generation).source == "checkpoint"
+def _restarts(folder: Path, number: int) -> bool:
+    return _awaited(folder, number).source == "checkpoint"
 
 
-def _enter(trainee: Trainee, told: Generation, folder: Path, device: int, generation: int, log: _Log) -> None:
-    """Join the group and come by the state; the log has a line after each part."""
-    trainee.join(folder / f"{generation}.store", told.members.index(device), told.shares, told.timeout_s)
-    log.note("groups", generation)
-    if told.source == "checkpoint":
+def _enter(worker: ElasticWorker, generation: Generation, folder: Path, device: int, number: int, log: _Log) -> None:
+    """Join the process group and take over the training state; the log has a line after each part."""
+    rank = generation.devices.index(device)
+    worker.join(folder / f"{number}.store", rank, generation.shares, generation.timeout_s)
+    log.note("groups", number)
+    if generation.source == "checkpoint":
         from traces.elastic.elastic_worker import read_state
 
-        read_state(folder / "checkpoint", trainee.state)
-        log.note("read checkpoint", generation)
-    elif told.source == "move":
-        trainee.spread(told.messages)
-        log.note("move", generation)
-    elif told.source == "agree":
-        trainee.agree()
-        log.note("move", generation)
+        read_state(folder / "checkpoint", worker.state)
+        log.note("read checkpoint", number)
+    elif generation.source == "move":
+        worker.move_state(generation.messages)
+        log.note("move", number)
+    elif generation.source == "agree":
+        worker.agree()
+        log.note("move", number)
 
 
-def _train(trainee: Trainee, told: Generation, folder: Path, device: int, following: int, log: _Log) -> bool:
-    """Steps until the word that generation `following` is there (True), or until a member is gone (False)."""
-    leads, path = told.members[0] == device, folder / f"{following}.generation"
-    speed = told.speeds[told.members.index(device)]
+def _train_until_change(
+    worker: ElasticWorker, generation: Generation, folder: Path, device: int, following: int, log: _Log
+) -> bool:
+    """Steps until generation `following` is announced (True), or until a rank is lost (False)."""
+    rank = generation.devices.index(device)
     while True:
-        own, began_s = trainee.own_samples(), time.monotonic()
-        word = int(leads and path.exists())
+        samples, began_s = worker.own_samples(), time.monotonic()
+        changes = rank == 0 and _path(folder, following).exists()
         try:
-            loss, heard = trainee.step(word, speed)
+            loss, changed = worker.step(changes, generation.speeds[rank])
         except RuntimeError:
             log.note("detect", following)
             return False
-        number = trainee.step_number - 1
-        took_s = {"began_s": began_s, "compute_s": trainee.compute_s}
-        log.note("step", following - 1, step=number, loss=loss, samples=own, **took_s)
-        if heard:
+        number = worker.step_number - 1
+        seconds = {"began_s": began_s, "compute_s": worker.compute_s}
+        log.note("step", following - 1, step=number, loss=loss, samples=samples, **seconds)
+        if changed:
             return True
 
 
 def main(argv: list[str]) -> None:
-    folder, device, generation, parent = argv
-    run(Path(folder), int(device), int(generation), int(parent))
+    folder, device, number, parent = argv
+    run(Path(folder), int(device), int(number), int(parent))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""What a change of a crew's members took: the parts of the pause, from the members' logs.
+"""What a membership change of an elastic process group took: the parts of the pause, from the ranks' logs.
 
-A part ends when the last member has ended it, so the parts of a pause add up to it: from the end of the last step
-before to the moment when everybody can begin the next one.
+A part ends when the last rank has ended it, so the parts of a pause add up to it: from the end of the last step before
+to the moment when every rank can begin the next one.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
 from simulator.errors import RunError
-from traces.elastic.process_group import Crew
+from traces.elastic.process_group import ElasticProcessGroup, Line
 
 PARTS = {
     "live": (LEAVE, GROUPS, MOVE),
@@ -22,16 +21,14 @@ PARTS = {
     "restart": (WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ),
 }
 
-Line = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
-    """A change of members as it went.
+class MembershipChange:
+    """A membership change as it was measured: from `before` to `after` devices under a policy, in seconds.
 
     parts_s: of the pause. beside_s: from the order to the last joiner's readiness. slowed_s: by how much steps beside
     that took longer than steps before it. first_s: by how much the first step after the pause took longer than later
-    ones. step_s: a steady step afterwards.
+    ones. step_s: the median of the later ones.
     """
 
     policy: str
@@ -45,25 +42,26 @@ class Switch:
 
     @property
     def pause_s(self) -> float:
+        """Seconds without training: the sum of the parts."""
         return sum(self.parts_s.values())
 
     @property
     def lost_s(self) -> float:
-        """The pause, and what steps around it took longer than steady ones."""
+        """Seconds of the pause, and those that steps around it took longer than steady ones."""
         return self.pause_s + self.slowed_s + self.first_s
 
 
-def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
-    """How the crew came to `generation`. Raises RunError when the logs do not show it."""
-    logs = {int(path.stem): crew.lines(int(path.stem)) for path in crew.folder.glob("*.log")}
-    marks = {(what, number): at_s for what, number, at_s in crew.marks}
+def measured_change(group: ElasticProcessGroup, generation: int, policy: str) -> MembershipChange:
+    """How the group came to `generation`. Raises RunError when the logs do not show it."""
+    logs = {int(path.stem): group.lines(int(path.stem)) for path in group.folder.glob("*.log")}
+    marks = {(what, number): at_s for what, number, at_s in group.marks}
     old, new = _steps(logs, generation - 1), _steps(logs, generation)
     if not old or not new:
         raise RunError(f"generation {generation} did not train after generation {generation - 1}; look at its logs")
     ended_s = max(steps[-1]["at_s"] for steps in old.values())
     began_s = marks.get(("kill", generation), ended_s)
-    going_on = {device: logs[device] for device in new}
-    moments = [_end_s(going_on, marks, part, generation) for part in PARTS[policy]]
+    remaining = {device: logs[device] for device in new}
+    moments = [_end_s(remaining, marks, part, generation) for part in PARTS[policy]]
     parts_s = {}
     for part, moment_s in zip(PARTS[policy], moments, strict=True):
         parts_s[part] = max(moment_s - began_s, 0.0)
@@ -71,7 +69,7 @@ def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
     order_s = marks.get(("order", generation), ended_s)
     ready_s = _end_s(logs, marks, FRAMEWORK, generation) if policy == "live" else order_s
     steady_s = _steady_s(new)
-    return Switch(
+    return MembershipChange(
         policy=policy,
         before=len(old),
         after=len(new),
@@ -83,41 +81,44 @@ def switch_of(crew: Crew, generation: int, policy: str) -> Switch:
     )
 
 
-def samples_seen(crew: Crew, steps: int) -> dict[int, list[int]]:
-    """The samples that the members computed in each of the first `steps` steps, sorted."""
-    found: dict[int, list[int]] = {step: [] for step in range(steps)}
-    for path in crew.folder.glob("*.log"):
-        for line in crew.lines(int(path.stem)):
-            if line["what"] == "step" and line["step"] < steps:
-                found[line["step"]] += line["samples"]
-    return {step: sorted(samples) for step, samples in found.items()}
+def samples_seen(group: ElasticProcessGroup, steps: int) -> dict[int, list[int]]:
+    """By step, for the first `steps` of them, the samples that all ranks computed, sorted."""
+    samples: dict[int, list[int]] = {step: [] for step in range(steps)}
+    for line in _logged_steps(group):
+        if line["step"] < steps:
+            samples[line["step"]] += line["samples"]
+    return {step: sorted(numbers) for step, numbers in samples.items()}
 
 
-def losses(crew: Crew) -> list[float]:
-    """The loss of every step, from whoever logged it first. Raises RunError when a step is missing."""
-    found: dict[int, float] = {}
-    for path in sorted(crew.folder.glob("*.log")):
-        for line in crew.lines(int(path.stem)):
-            if line["what"] == "step":
-                found.setdefault(line["step"], line["loss"])
-    if sorted(found) != list(range(len(found))):
-        raise RunError(f"of {max(found) + 1} steps only {len(found)} were logged")
-    return [found[step] for step in range(len(found))]
+def losses(group: ElasticProcessGroup) -> list[float]:
+    """The loss of every step, from the rank that logged it first. Raises RunError when a step is missing."""
+    by_step: dict[int, float] = {}
+    for line in _logged_steps(group):
+        by_step.setdefault(line["step"], line["loss"])
+    if sorted(by_step) != list(range(len(by_step))):
+        raise RunError(f"of {max(by_step) + 1} steps only {len(by_step)} were logged")
+    return [by_step[step] for step in range(len(by_step))]
+
+
+def _logged_steps(group: ElasticProcessGroup) -> Iterator[Line]:
+    """The steps that all devices logged, device by device."""
+    for path in sorted(group.folder.glob("*.log")):
+        yield from (line for line in group.lines(int(path.stem)) if line["what"] == "step")
 
 
 def _steps(logs: Mapping[int, Sequence[Line]], generation: int) -> dict[int, list[Line]]:
     """The steps of a generation, by device."""
-    chosen = {
+    by_device = {
         device: [line for line in lines if line["what"] == "step" and line["generation"] == generation]
         for device, lines in logs.items()
     }
-    return {device: steps for device, steps in chosen.items() if steps}
+    return {device: steps for device, steps in by_device.items() if steps}
 
 
 def _end_s(
     logs: Mapping[int, Sequence[Line]], marks: Mapping[tuple[str, int], float], part: str, generation: int
 ) -> float:
-    """When the last of those that did it had ended a part."""
+    """When the last rank ended a part, in seconds of CLOCK_MONOTONIC."""
     if (part, generation) in marks:
         return marks[part, generation]
     return max(
@@ -134,7 +135,7 @@ def _steady_s(steps: Mapping[int, Sequence[Line]]) -> float:
 
 
 def _slowed_s(steps: Mapping[int, Sequence[Line]], order_s: float) -> float:
-    """What steps after the order took longer than as many like those before it, on the first member."""
+    """What steps after the order took longer than as many like those before it, in seconds, on the first device."""
     lines = steps[min(steps)]
     before = [line["at_s"] - line["began_s"] for line in lines[1:] if line["at_s"] <= order_s]
     after = [line["at_s"] - line["began_s"] for line in lines if line["at_s"] > order_s]

@@ -1,34 +1,32 @@
-"""A crew: processes that train one network together in a lab and whose number changes while they do.
+"""An elastic process group: processes that train one network together in a lab, more or fewer from time to time.
 
-with Crew(training, lab, cores) as crew:
-    crew.start((0,))
-    crew.expand((0, 1), "live")        processes start beside the training, then one pause
-    crew.expand((0, 1, 2, 3), "restart")
-    crew.shrink((0, 1))
-    crew.kill(1)                       the others notice and go on
-    account = crew.finish()
+with ElasticProcessGroup(training, lab, cores) as group:
+    group.start((0,))
+    group.expand((0, 1), "live")       processes start beside the training, then one pause
+    group.expand((0, 1, 2, 3), "restart")
+    group.shrink((0, 1))
+    group.kill(1)                      the others detect it and go on
+    group.finish()
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from simulator.errors import RunError, require
-from simulator.lowering.shard_regions import split
-from traces.elastic.elastic_worker import Training
-from traces.elastic.group_rank import Generation, take_turn
+from traces.elastic.elastic_worker import TrainingJob, even_shares
+from traces.elastic.group_rank import Generation
+from traces.lab.child_processes import kill_processes, set_priority, start_process
 from traces.lab.cpu_throttle import Throttle
 from traces.lab.namespaces import batch
 from traces.lab.shaped_network import Lab
@@ -38,100 +36,102 @@ WAIT_S = 120.0
 """How long anything may take before a run is given up."""
 
 Line = Mapping[str, Any]
+"""What a rank logged: what ended in which generation at_s seconds of CLOCK_MONOTONIC, and of a step its loss, ..."""
 
 
-class Crew:
-    """The members' processes, and the folder through which they are told what to do."""
+class ElasticProcessGroup:
+    """One process per device, and the folder in which they read who trains in which generation.
+
+    marks: (what, generation, moment in seconds of CLOCK_MONOTONIC) of what this process did.
+    """
 
     def __init__(
         self,
-        training: Training,
+        training: TrainingJob,
         lab: Lab | None = None,
         cores: Sequence[int] = (),
         *,
         throttles: Sequence[Throttle] = (),
         timeout_s: float = 60.0,
     ) -> None:
-        """cores: those that members are pinned to, in turn. throttles: what holds each device's processes back.
+        """cores: those that processes are pinned to, in turn. throttles: the control group of each device's process.
 
-        timeout_s: after which a member's silence means that it is gone.
+        timeout_s: after which a rank that does not answer counts as lost.
         """
         self.training, self._lab, self._throttles, self._timeout_s = training, lab, throttles, timeout_s
-        self._place = tempfile.TemporaryDirectory(prefix="shardscope-")
-        self.folder = Path(self._place.name)
+        self._temporary = tempfile.TemporaryDirectory(prefix="shardscope-")
+        self.folder = Path(self._temporary.name)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._generation = -1
-        self._members: tuple[int, ...] = ()
-        self._cut: list[int] = []
+        self._devices: tuple[int, ...] = ()
+        self._without_link: list[int] = []
         self.marks: list[tuple[str, int, float]] = []
-        """(what, generation, moment in s) of what this process did."""
         job = {"training": asdict(training), "cores": list(cores)}
         (self.folder / "job.json").write_text(json.dumps(job))
 
-    def __enter__(self) -> Crew:
-        take_turn(-20)  # what starts members does not wait behind them
+    def __enter__(self) -> ElasticProcessGroup:
+        set_priority(-20)  # what starts processes does not wait behind them
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        take_turn(0)
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for device in self._cut:
+        set_priority(0)
+        kill_processes(self._processes.values())
+        for device in self._without_link:
             self._set_link(device, "up")
-        self._place.cleanup()
+        self._temporary.cleanup()
 
     def start(
-        self, members: tuple[int, ...], shares: Sequence[int] = (), speeds: Sequence[float] = (), source: str = "start"
+        self, devices: tuple[int, ...], shares: Sequence[int] = (), speeds: Sequence[float] = (), source: str = "start"
     ) -> None:
-        """Start a process per member and let them train."""
-        self._launch(members, self._generation + 1)
-        self._tell(members, source, shares=shares, speeds=speeds)
+        """Start a process per device and let them train.
 
-    def expand(self, members: tuple[int, ...], policy: str, messages: Sequence[tuple[int, int]] = ()) -> None:
-        """Go on with more members. messages: under "live", who sends the state to whom, as devices, in order."""
+        shares: samples of a step by device, even by default. speeds: of each, at most 1. source: as of a Generation.
+        """
+        self._launch(devices, self._generation + 1)
+        self._announce(devices, source, shares=shares, speeds=speeds)
+
+    def expand(self, devices: tuple[int, ...], policy: str, messages: Sequence[tuple[int, int]] = ()) -> None:
+        """Go on with more devices. messages: under "live", which device sends the state to which, in order."""
         require(policy in ("live", "restart"), "policy", policy, "it is live or restart")
         self._mark("order", self._generation + 1)
         if policy == "restart":
-            self._restart(members)
+            self._restart(devices)
             return
-        joining = tuple(sorted(set(members) - set(self._members)))
+        joining = tuple(sorted(set(devices) - set(self._devices)))
         self._launch(joining, self._generation + 1)
         self._await_ready(joining)
-        self._tell(members, "move", messages=[(members.index(a), members.index(b)) for a, b in messages])
+        self._announce(devices, "move", messages=[(devices.index(a), devices.index(b)) for a, b in messages])
 
-    def shrink(self, members: tuple[int, ...], policy: str = "shrink") -> None:
-        """Go on with fewer members."""
+    def shrink(self, devices: tuple[int, ...], policy: str = "shrink") -> None:
+        """Go on with fewer devices."""
         require(policy in ("shrink", "restart"), "policy", policy, "it is shrink or restart")
         self._mark("order", self._generation + 1)
         if policy == "restart":
-            self._restart(members)
+            self._restart(devices)
         else:
-            self._tell(members, "move")
+            self._announce(devices, "move")
 
     def kill(self, device: int, *, silently: bool = False) -> None:
-        """Kill a member without notice; the others, once they have noticed, are told to go on.
+        """Kill a device's process without notice; the others go on without it once they have detected that.
 
-        silently: first its link is cut, so that not even its system says that it is gone.
+        silently: its link is cut first, so that not even its connections are closed.
         """
         process = self._processes.pop(device)
         self._mark("kill", self._generation + 1)
         if silently:
             self._set_link(device, "down")
-            self._cut.append(device)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        self._tell(tuple(member for member in self._members if member != device), "agree")
+            self._without_link.append(device)
+        kill_processes([process])
+        self._announce(tuple(other for other in self._devices if other != device), "agree")
 
     def await_steps(self, count: int) -> None:
         """Return when the present generation has done `count` steps."""
-        path, mark = self.folder / f"{self._members[0]}.log", _start_of_line("step", self._generation)
+        path, mark = self.folder / f"{self._devices[0]}.log", _start_of_line("step", self._generation)
         self._until(lambda: path.exists() and path.read_text().count(mark) >= count, f"{count} steps")
 
     def finish(self) -> None:
         """Stop after the step in flight."""
-        self._tell((), "start")
+        self._announce((), "start")
         for process in self._processes.values():
             process.wait(WAIT_S)
 
@@ -141,70 +141,47 @@ class Crew:
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
-    def _restart(self, members: tuple[int, ...]) -> None:
-        self._tell(members, "checkpoint")
+    def _restart(self, devices: tuple[int, ...]) -> None:
+        self._announce(devices, "checkpoint")
         for process in self._processes.values():
             process.wait(WAIT_S)
         self._mark("stop", self._generation)
-        self._launch(members, self._generation)
+        self._launch(devices, self._generation)
 
-    def _tell(
+    def _announce(
         self,
-        members: tuple[int, ...],
+        devices: tuple[int, ...],
         source: str,
         *,
         messages: Sequence[tuple[int, int]] = (),
         shares: Sequence[int] = (),
         speeds: Sequence[float] = (),
     ) -> None:
-        """Write the next generation; its name appears when it is whole."""
+        """Write the next generation; its file appears when it is whole."""
         self._generation += 1
-        even = [last - first for first, last in split(self.training.batch_size, len(members))] if members else []
-        told = Generation(
-            members=members,
-            shares=tuple(shares) or tuple(even),
-            speeds=tuple(speeds) or (1.0,) * len(members),
+        generation = Generation(
+            devices=devices,
+            shares=tuple(shares) or even_shares(self.training.batch_size, len(devices)),
+            speeds=tuple(speeds) or (1.0,) * len(devices),
             source=source,
             messages=tuple(messages),
             timeout_s=self._timeout_s,
         )
         hidden = self.folder / f".{self._generation}"
-        hidden.write_text(json.dumps(asdict(told)))
+        hidden.write_text(json.dumps(asdict(generation)))
         hidden.rename(self.folder / f"{self._generation}.generation")
-        self._members = members
+        self._devices = devices
 
     def _launch(self, devices: Sequence[int], generation: int) -> None:
         for device in devices:
-            self._processes[device] = self._started(device, generation)
+            self._processes[device] = self._start_rank(device, generation)
             if self._throttles:
                 self._throttles[device].add(self._processes[device].pid)
 
-    def _started(self, device: int, generation: int) -> subprocess.Popen[bytes]:
-        argv = [
-            sys.executable,
-            "-m",
-            "traces.elastic.group_rank",
-            str(self.folder),
-            str(device),
-            str(generation),
-            str(os.getpid()),
-        ]
-        interface = self._lab.interface if self._lab else "lo"
-        environment = {
-            **os.environ,
-            "GLOO_SOCKET_IFNAME": interface,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[2]), *sys.path] if path),
-        }
-        with open(self.folder / f"{device}.out", "ab") as out:
-            return subprocess.Popen(
-                self._lab.command(device, argv) if self._lab else argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=environment,
-                start_new_session=True,
-            )
+    def _start_rank(self, device: int, generation: int) -> subprocess.Popen[bytes]:
+        numbers = [str(device), str(generation), str(os.getpid())]
+        argv = [sys.executable, "-m", "traces.elastic.group_rank", str(self.folder), *numbers]
+        return start_process(argv, self.folder / f"{device}.out", lab=self._lab, device=device)
 
     def _await_ready(self, devices: Sequence[int]) -> None:
         paths = [self.folder / f"{device}.{self._generation + 1}.ready" for device in devices]
@@ -215,8 +192,8 @@ class Crew:
         while not done():
             failed = [device for device, process in self._processes.items() if process.poll()]
             if failed or time.monotonic() > deadline:
-                told = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
-                raise RunError(f"waited for {what} in vain: {told}")
+                error = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
+                raise RunError(f"waited for {what} in vain: {error}")
             time.sleep(POLL_S)
 
     def _set_link(self, device: int, state: str) -> None:
@@ -229,5 +206,5 @@ class Crew:
 
 
 def _start_of_line(what: str, generation: int) -> str:
-    """How a line of a log begins; reading all of it would take time from the members."""
+    """How a line of a log begins; parsing all of them would take time from the ranks."""
     return json.dumps({"what": what, "generation": generation}).removesuffix("}") + ","

@@ -1,9 +1,9 @@
 """Measure what changing the devices of a job costs on this machine: `shardscope calibrate --reconfiguration`.
 
-    launch, framework, stop   a crew with a process on each core that restarts
-    groups                    a crew that forms a new group between two steps, by the number of its members
+    launch, framework, stop   an elastic process group with a process on each core that restarts
+    groups                    one that forms a new group between two steps, by the number of its ranks
     checkpoint                files of several sizes, written to the disk and read back
-    detect                    a crew of two, one of which is killed in the middle of a step
+    detect                    one of two ranks, of which one is killed in the middle of a step
 
 Processes run in a network lab shaped like the cluster (root), else over loopback.
 """
@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,77 +27,79 @@ from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from simulator.network.catalogue import read_cluster
 from traces.capture import machine_settings
-from traces.elastic.elastic_worker import Training, read_state, write_state
-from traces.elastic.membership_changes import Switch, switch_of
-from traces.elastic.process_group import Crew
+from traces.capture.measurement_rounds import median
+from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
+from traces.elastic.membership_changes import measured_change
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 
 SIZES_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
-TRAINING = Training(model="vgg_small", batch_size=64)
+TRAINING = TrainingJob(model="vgg_small", batch_size=64)
 REPEATS = 5
 
 
 def overheads(cluster: Cluster, lab: Lab | None, cores: Sequence[int]) -> Overheads:
-    """The overheads on this machine, medians; one process per device of `cluster`, in its lab or over loopback."""
-    starts = list(_restarts(lab, cores))
+    """The overheads on this machine, medians in seconds; one process per device of `cluster`, in its lab or over
+    loopback."""
+    restarts = list(_restarts(lab, cores))
     counts = [n for n in (1, 2, 4, 8, 16, 32) if n < len(cluster.devices)] + [len(cluster.devices)]
-    regrouped = _regroupings(lab, cores, counts)
+    regroupings = _regroupings(lab, cores, counts)
     write, read = _checkpoints()
     return Overheads(
-        stop_s=_median(one[STOP] for one in starts),
-        launch_s=_median(one[LAUNCH] for one in starts),
-        framework_s=_median(one[FRAMEWORK] for one in starts),
-        leave_s={count: _median(one.parts_s[LEAVE] for one in switches) for count, switches in regrouped.items()},
-        group_s={count: _median(one.parts_s[GROUPS] for one in switches) for count, switches in regrouped.items()},
+        stop_s=median([parts_s[STOP] for parts_s in restarts]),
+        launch_s=median([parts_s[LAUNCH] for parts_s in restarts]),
+        framework_s=median([parts_s[FRAMEWORK] for parts_s in restarts]),
+        leave_s={count: median([parts_s[LEAVE] for parts_s in group]) for count, group in regroupings.items()},
+        group_s={count: median([parts_s[GROUPS] for parts_s in group]) for count, group in regroupings.items()},
         checkpoint_write=write,
         checkpoint_read=read,
-        detect_s=_median(_detections(lab, cores)),
+        detect_s=median(list(_detections(lab, cores))),
         sources=(_source(lab),),
     )
 
 
-def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, list[Switch]]:
-    """By number of devices, how a training crew left its group and formed a new one."""
-    found: dict[int, list[Switch]] = {count: [] for count in counts}
-    with Crew(TRAINING, lab, cores) as crew:
-        crew.start(tuple(range(counts[-1])))
+def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -> dict[int, list[Mapping[str, float]]]:
+    """By number of devices, the parts of leaving the process group and forming one of as many ranks, in seconds."""
+    parts_s: dict[int, list[Mapping[str, float]]] = {count: [] for count in counts}
+    with ElasticProcessGroup(TRAINING, lab, cores) as group:
+        group.start(tuple(range(counts[-1])))
         order = [count for count in reversed(counts) for _ in range(REPEATS)]
         for count in order:
-            crew.await_steps(3)
-            crew.shrink(tuple(range(count)))
-        crew.await_steps(3)
-        crew.finish()
-        switches = [switch_of(crew, generation, "shrink") for generation in range(1, len(order) + 1)]
-    for switch in switches:
-        if switch.before == switch.after:
-            found[switch.after].append(switch)
-    return found
+            group.await_steps(3)
+            group.shrink(tuple(range(count)))
+        group.await_steps(3)
+        group.finish()
+        changes = [measured_change(group, generation, "shrink") for generation in range(1, len(order) + 1)]
+    for change in changes:
+        if change.before == change.after:
+            parts_s[change.after].append(change.parts_s)
+    return parts_s
 
 
 def _restarts(lab: Lab | None, cores: Sequence[int]) -> Iterator[dict[str, float]]:
-    """The parts of restarts of a crew with a process for each core."""
-    members = tuple(range(min(len(cores), len(lab.cluster.devices) if lab else len(cores))))
-    with Crew(TRAINING, lab, cores) as crew:
-        crew.start(members)
+    """The parts of restarts of a group with a process for each core, in seconds."""
+    devices = tuple(range(min(len(cores), len(lab.cluster.devices) if lab else len(cores))))
+    with ElasticProcessGroup(TRAINING, lab, cores) as group:
+        group.start(devices)
         for _ in range(REPEATS):
-            crew.await_steps(3)
-            crew.expand(members, "restart")
-        crew.await_steps(3)
-        crew.finish()
+            group.await_steps(3)
+            group.expand(devices, "restart")
+        group.await_steps(3)
+        group.finish()
         for generation in range(1, REPEATS + 1):
-            yield dict(switch_of(crew, generation, "restart").parts_s)
+            yield dict(measured_change(group, generation, "restart").parts_s)
 
 
 def _detections(lab: Lab | None, cores: Sequence[int]) -> Iterator[float]:
     for _ in range(3):
-        with Crew(TRAINING, lab, cores) as crew:
-            crew.start((0, 1))
-            crew.await_steps(4)
-            crew.kill(1)
-            crew.await_steps(2)
-            crew.finish()
-            yield switch_of(crew, 1, "recover").parts_s[DETECT]
+        with ElasticProcessGroup(TRAINING, lab, cores) as group:
+            group.start((0, 1))
+            group.await_steps(4)
+            group.kill(1)
+            group.await_steps(2)
+            group.finish()
+            yield measured_change(group, 1, "recover").parts_s[DETECT]
 
 
 def _checkpoints() -> tuple[Curve, Curve]:
@@ -108,8 +109,8 @@ def _checkpoints() -> tuple[Curve, Curve]:
     with tempfile.TemporaryDirectory(prefix="shardscope-") as folder:
         for size in SIZES_BYTES:
             pairs = [_write_and_read_s(Path(folder) / "checkpoint", size) for _ in range(REPEATS)]
-            written.append((float(size), _median(write for write, _ in pairs)))
-            loaded.append((float(size), _median(read for _, read in pairs)))
+            written.append((float(size), median([write_s for write_s, _ in pairs])))
+            loaded.append((float(size), median([read_s for _, read_s in pairs])))
     return Curve(points=tuple(written)), Curve(points=tuple(loaded))
 
 
@@ -122,15 +123,11 @@ def _write_and_read_s(path: Path, size_bytes: int) -> tuple[float, float]:
     return wrote - began, time.perf_counter() - wrote
 
 
-def _median(seconds: Iterator[float] | Sequence[float]) -> float:
-    return float(f"{statistics.median(seconds):.4g}")
-
-
 def _source(lab: Lab | None) -> str:
-    place = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(place).items())
+    cpu = torch.device("cpu")
+    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(cpu).items())
     where = "in a network lab" if lab else "over loopback"
-    device = machine_settings.device_name(place, 1)
+    device = machine_settings.device_name(cpu, 1)
     return (
         f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {device}, {os.cpu_count()} cores in all, {TRAINING.model}, "
         f"gloo; {versions}; medians of {REPEATS}"
@@ -150,9 +147,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if reason:
         print(f"{reason}; measuring over loopback instead", file=sys.stderr)
     with Lab(cluster) if not reason else nullcontext() as lab:
-        found = overheads(cluster, lab, sorted(os.sched_getaffinity(0)))
-    files.write_yaml(found, args.output)
-    print(f"{args.output}: {'; '.join(found.sources)}")
+        measured = overheads(cluster, lab, sorted(os.sched_getaffinity(0)))
+    files.write_yaml(measured, args.output)
+    print(f"{args.output}: {'; '.join(measured.sources)}")
     return 0
 
 

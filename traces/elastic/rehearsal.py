@@ -1,21 +1,20 @@
-"""Devices that come and go in a training for real, beside what the simulator says.
+"""Real membership changes of an elastic process group, beside what the simulator predicts of each.
 
     sudo python -m traces.elastic.rehearsal
 
-A crew trains in a network lab of this machine (root) through two series, twice as many devices each time and back:
+It trains in a network lab of this machine (root) through two series, twice as many devices each time and back:
 
     live      joiners start beside the training; leavers leave after a step
     restart   checkpoint, stop, launch, initialise, read: what elastic launchers do
 
 and a device is killed in the middle of a step, and another one's link cut. Every sample of every step is accounted for,
-and every loss is compared with that of one process without any change.
+and every loss is compared with that of one process without any membership change.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,138 +25,142 @@ from simulator.cluster import Cluster
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import Change, Reconfiguration, read_overheads
 from simulator.network.catalogue import read_cluster
-from simulator.plan import Placement, Plan
+from simulator.plan import Synchronisation
+from simulator.studies.scaling import replicated
 from simulator.units import format_time
 from simulator.workload import Profile
-from traces.elastic.elastic_worker import Trainee, Training, samples_of
-from traces.elastic.membership_changes import Switch, losses, samples_seen, switch_of
-from traces.elastic.process_group import Crew
+from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
+from traces.elastic.membership_changes import MembershipChange, losses, measured_change, samples_seen
+from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.shaped_network import Lab
-from traces.results.validation_cases import Network
+from traces.results.executions import nearest_to_median
+from traces.results.validation_cases import LabNetwork
 
 SERIES = ("live", "restart", "killed", "cut")
 SIZES = (1, 2, 4, 8, 4, 2, 1)
 STEPS = 16
 """Steps between two changes."""
 SILENCE_S = 3.0
-"""How long members wait for each other before they hold one for gone, where one is lost."""
+"""How long ranks wait for each other before one counts as lost, in the series in which one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """A series of changes: how each went, whether each sample came once.
+    """A series of membership changes as measured, and whether every step computed each of its samples once.
 
     loss_difference: the largest of any step's, relative to the first loss; sums of float32 depend on their order.
     """
 
-    switches: tuple[Switch, ...]
+    changes: tuple[MembershipChange, ...]
     steps: int
     samples_once: bool
     loss_difference: float
 
 
 def rehearse(
-    training: Training, lab: Lab | None, cores: Sequence[int], pricing: Reconfiguration, policy: str,
+    training: TrainingJob, lab: Lab | None, cores: Sequence[int], pricing: Reconfiguration, policy: str,
     sizes: Sequence[int] = SIZES,
 ) -> Rehearsal:  # fmt: skip
-    """Train through `sizes` devices, one after the other, under a policy ("live" or "restart")."""
-    names = []
-    with Crew(training, lab, cores) as crew:
-        crew.start(tuple(range(sizes[0])))
+    """Train on `sizes` devices, one number after the other, under a policy ("live" or "restart")."""
+    policies = []
+    with ElasticProcessGroup(training, lab, cores) as group:
+        group.start(tuple(range(sizes[0])))
         for before, after in pairwise(sizes):
-            crew.await_steps(STEPS)
-            members = tuple(range(after))
+            group.await_steps(STEPS)
+            devices = tuple(range(after))
             if after > before:
-                moved = _moved(training, pricing, before, after) if policy == "live" else []
-                crew.expand(members, policy, moved)
+                messages = _state_messages(training, pricing, before, after) if policy == "live" else []
+                group.expand(devices, policy, messages)
             else:
-                crew.shrink(members, policy if policy == "restart" else "shrink")
-            names.append("shrink" if after < before and policy == "live" else policy)
-        crew.await_steps(STEPS)
-        crew.finish()
-        return rehearsal(crew, training, names)
+                group.shrink(devices, policy if policy == "restart" else "shrink")
+            policies.append("shrink" if after < before and policy == "live" else policy)
+        group.await_steps(STEPS)
+        group.finish()
+        return rehearsal(group, training, policies)
 
 
 def lose(
-    training: Training, lab: Lab | None, cores: Sequence[int], members: int = 4, silently: bool = False
+    training: TrainingJob, lab: Lab | None, cores: Sequence[int], devices: int = 4, silently: bool = False
 ) -> Rehearsal:
-    """Train on `members` devices and kill the last in the middle of a step, or cut its link."""
-    with Crew(training, lab, cores, timeout_s=SILENCE_S) as crew:
-        crew.start(tuple(range(members)))
-        crew.await_steps(STEPS)
-        crew.kill(members - 1, silently=silently)
-        crew.await_steps(STEPS)
-        crew.finish()
-        return rehearsal(crew, training, ["recover"])
+    """Train on `devices` devices and kill the last in the middle of a step; silently: its link is cut before."""
+    with ElasticProcessGroup(training, lab, cores, timeout_s=SILENCE_S) as group:
+        group.start(tuple(range(devices)))
+        group.await_steps(STEPS)
+        group.kill(devices - 1, silently=silently)
+        group.await_steps(STEPS)
+        group.finish()
+        return rehearsal(group, training, ["recover"])
 
 
-def predicted(training: Training, pricing: Reconfiguration, switch: Switch) -> Change:
-    """What the simulator says of a change."""
-    old, new = placed(training, pricing.profile, switch.before), placed(training, pricing.profile, switch.after)
-    if switch.policy == "restart":
+def predicted(training: TrainingJob, pricing: Reconfiguration, change: MembershipChange) -> Change:
+    """What the simulator predicts of a membership change."""
+    old, new = placed(training, pricing.profile, change.before), placed(training, pricing.profile, change.after)
+    if change.policy == "restart":
         return pricing.restart(new)
-    if switch.policy == "live":
+    if change.policy == "live":
         return pricing.live(old, new)
-    if switch.policy == "shrink":
+    if change.policy == "shrink":
         return pricing.shrink(old, new)
     return pricing.recover(old, new, set(old.members) - set(new.members))
 
 
-def placed(training: Training, profile: Profile, devices: int) -> Placed:
+def placed(training: TrainingJob, profile: Profile, devices: int) -> Placed:
     """Data parallelism with momentum on the first devices."""
-    placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
-    placements = {layer.name: placement for layer in profile.layers}
-    plan = Plan(model=profile.model, batch_size=training.batch_size, placements=placements, strategy="data")
+    plan = replicated(profile, devices, training.batch_size, Synchronisation())
     return Placed(plan=plan, members=tuple(range(devices)))
 
 
-def _moved(training: Training, pricing: Reconfiguration, before: int, after: int) -> list[tuple[int, int]]:
-    """Who sends the state to whom, as the simulator has it move."""
+def _state_messages(training: TrainingJob, pricing: Reconfiguration, before: int, after: int) -> list[tuple[int, int]]:
+    """Which device sends the state to which, in the order of the simulator's movement."""
     old, new = (placed(training, pricing.profile, devices) for devices in (before, after))
-    return [(one.source, one.target) for one in movement(pricing.profile, pricing.cluster, old, new).messages]
+    messages = movement(pricing.profile, pricing.cluster, old, new).messages
+    return [(message.source, message.target) for message in messages]
 
 
-def rehearsal(crew: Crew, training: Training, names: Sequence[str]) -> Rehearsal:
-    """What a crew that has finished went through; `names` are the policies of its changes."""
-    found = losses(crew)
-    seen = samples_seen(crew, len(found))
-    allowed = "recover" in names  # the last lines of a killed process may be missing
-    once = all(_once(seen[step], samples_of(training, step), allowed) for step in seen)
-    expected = _alone(training, len(found))
+def rehearsal(group: ElasticProcessGroup, training: TrainingJob, policies: Sequence[str]) -> Rehearsal:
+    """What a group that has finished measured; policies: of its membership changes, in order."""
+    measured_losses = losses(group)
+    steps = len(measured_losses)
+    samples = samples_seen(group, steps)
+    incomplete = "recover" in policies  # the last lines of a killed process may be missing
+    expected_losses = _losses_of_one_process(training, steps)
+    differences = (abs(a - b) for a, b in zip(measured_losses, expected_losses, strict=True))
     return Rehearsal(
-        switches=tuple(switch_of(crew, number, name) for number, name in enumerate(names, start=1)),
-        steps=len(found),
-        samples_once=once,
-        loss_difference=max(abs(a - b) for a, b in zip(found, expected, strict=True)) / expected[0],
+        changes=tuple(measured_change(group, number, policy) for number, policy in enumerate(policies, start=1)),
+        steps=steps,
+        samples_once=all(_once(samples[step], samples_of(training, step), incomplete) for step in samples),
+        loss_difference=max(differences) / expected_losses[0],
     )
 
 
-def _once(seen: list[int], wanted: list[int], some_missing: bool) -> bool:
-    return len(set(seen)) == len(seen) and (set(seen) <= set(wanted) if some_missing else seen == sorted(wanted))
+def _once(computed: list[int], expected: list[int], incomplete: bool) -> bool:
+    """Whether no sample was computed twice, and all that were expected were, unless logs are incomplete."""
+    all_there = set(computed) <= set(expected) if incomplete else computed == sorted(expected)
+    return all_there and len(set(computed)) == len(computed)
 
 
-def _alone(training: Training, steps: int) -> list[float]:
-    """The losses of one process to which nothing happens."""
-    trainee = Trainee(training)
-    return [trainee.step()[0] for _ in range(steps)]
+def _losses_of_one_process(training: TrainingJob, steps: int) -> list[float]:
+    """The losses without any process group."""
+    worker = ElasticWorker(training)
+    return [worker.step()[0] for _ in range(steps)]
 
 
-def table(training: Training, pricing: Reconfiguration, rehearsals: Sequence[Rehearsal]) -> Iterator[str]:
+def table(training: TrainingJob, pricing: Reconfiguration, rehearsals: Sequence[Rehearsal]) -> Iterator[str]:
     """Lines of a Markdown table: each change, medians over the rehearsals that made it, beside its prediction."""
     yield "| change | policy | parts of the pause (predicted) | pause | predicted | error | lost time | start | step |"
     yield "| --- | --- | --- | --: | --: | --: | --: | --: | --: |"
-    for alike in zip(*(one.switches for one in rehearsals), strict=True):
-        switch = min(alike, key=lambda one: abs(one.pause_s - statistics.median(x.pause_s for x in alike)))
-        change = predicted(training, pricing, switch)
+    for repetitions in zip(*(rehearsal.changes for rehearsal in rehearsals), strict=True):
+        change = repetitions[nearest_to_median([change.pause_s for change in repetitions])]
+        prediction = predicted(training, pricing, change)
         parts = ", ".join(
-            f"{name} {format_time(seconds)} ({format_time(change.parts_s.get(name, 0.0))})"
-            for name, seconds in switch.parts_s.items()
+            f"{name} {format_time(seconds)} ({format_time(prediction.parts_s.get(name, 0.0))})"
+            for name, seconds in change.parts_s.items()
         )
-        error = change.pause_s / switch.pause_s - 1
+        error = prediction.pause_s / change.pause_s - 1
         yield (
-            f"| {switch.before} → {switch.after} | {switch.policy} | {parts} | {format_time(switch.pause_s)} "
-            f"| {format_time(change.pause_s)} | {error:+.0%} | {format_time(switch.lost_s)} "
-            f"| {format_time(switch.beside_s)} | {format_time(switch.step_s)} |"
+            f"| {change.before} → {change.after} | {change.policy} | {parts} | {format_time(change.pause_s)} "
+            f"| {format_time(prediction.pause_s)} | {error:+.0%} | {format_time(change.lost_s)} "
+            f"| {format_time(change.beside_s)} | {format_time(change.step_s)} |"
         )
 
 
@@ -172,31 +175,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", metavar="B", type=int, default=64)
     args = parser.parse_args(argv)
     cores = sorted(os.sched_getaffinity(0))
-    nominal = Network(ranks=8, mbit=1000).cluster(cores)
+    nominal = LabNetwork(ranks=8, mbit=1000).cluster(cores)
     cluster: Cluster = read_cluster(args.cluster) if args.cluster else nominal
-    training = Training(model="vgg_small", batch_size=args.batch_size)
+    training = TrainingJob(model="vgg_small", batch_size=args.batch_size)
     profile = files.read_profile(training.model)
     pricing = Reconfiguration(profile=profile, cluster=cluster, overheads=read_overheads(args.overheads))
     silent = replace(pricing, overheads=replace(pricing.overheads, detect_s=SILENCE_S))
     with Lab(nominal) as lab:
         for name in args.series:
             if name in ("live", "restart"):
-                _tell(training, pricing, [rehearse(training, lab, cores, pricing, name) for _ in range(args.repeats)])
+                rehearsals = [rehearse(training, lab, cores, pricing, name) for _ in range(args.repeats)]
             else:
-                cut = name == "cut"
-                found = [lose(training, lab, cores, silently=cut) for _ in range(args.repeats)]
-                _tell(training, silent if cut else pricing, found)
+                rehearsals = [lose(training, lab, cores, silently=name == "cut") for _ in range(args.repeats)]
+            _print(training, silent if name == "cut" else pricing, rehearsals)
     return 0
 
 
-def _tell(training: Training, pricing: Reconfiguration, found: Sequence[Rehearsal]) -> None:
-    print("\n".join(table(training, pricing, found)))
-    once, worst = all(one.samples_once for one in found), max(one.loss_difference for one in found)
-    steps, told = ", ".join(str(one.steps) for one in found), "yes" if once else "NO"
-    print(f"\n{steps} steps; every sample once: {told}; losses differ by at most {worst:.1e} of the first\n")
-    for one in found:
-        for switch in one.switches:
-            print(f"    {switch}", file=sys.stderr)
+def _print(training: TrainingJob, pricing: Reconfiguration, rehearsals: Sequence[Rehearsal]) -> None:
+    print("\n".join(table(training, pricing, rehearsals)))
+    steps = ", ".join(str(rehearsal.steps) for rehearsal in rehearsals)
+    once = "yes" if all(rehearsal.samples_once for rehearsal in rehearsals) else "NO"
+    worst = max(rehearsal.loss_difference for rehearsal in rehearsals)
+    print(f"\n{steps} steps; every sample once: {once}; losses differ by at most {worst:.1e} of the first\n")
+    for change in (change for rehearsal in rehearsals for change in rehearsal.changes):
+        print(f"    {change}", file=sys.stderr)
     sys.stdout.flush()
 
 

@@ -1,12 +1,13 @@
 """Processes on a shaped network of this machine.
 
-    cpu_throttle    processes held to a share of a core by the kernel's control groups, so that one machine has devices
-                    of unequal speed
-    launch          run one process per rank, in the network lab or over loopback, and bring back what each returned
-    namespaces      Linux network namespaces that a process owns: made, listed, and removed with whatever runs in them
-    rank            the life of one rank that `traces.lab.launch` started
-    shaped_network  a small shaped network on one Linux machine: every device of a Cluster gets a network namespace of
-                    its own
+    child_processes  processes that this one starts for ranks, and what those do about their place on the machine
+    cpu_throttle     processes held to a share of a core by the kernel's control groups, so that one machine has devices
+                     of unequal speed
+    launch           run one process per rank, in the network lab or over loopback, and bring back what each returned
+    namespaces       Linux network namespaces that a process owns: made, listed, and removed with the processes in them
+    rank             the life of one rank that `traces.lab.launch` started
+    shaped_network   a small shaped network on one Linux machine: every device of a Cluster gets a network namespace of
+                     its own
 
 Import from the files themselves: processes that start with one of them need none of the others.
 """

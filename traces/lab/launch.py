@@ -18,12 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import RunError, require
+from traces.lab.child_processes import kill_processes, start_process
 from traces.lab.rank import Job
 from traces.lab.shaped_network import Lab
 
@@ -75,30 +75,14 @@ def launch(
                 processes.append(_start(number, folder, lab, threads))
             _watch(processes, folder, timeout_s)
         finally:
-            _kill(processes)
+            kill_processes(processes)
         return [json.loads((folder / f"{number}.result").read_text()) for number in range(ranks)]
 
 
 def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "traces.lab.rank", str(folder), str(number), str(os.getpid())]
-    environment = {
-        **os.environ,
-        **_KEEP_MEMORY,
-        "GLOO_SOCKET_IFNAME": lab.interface if lab else "lo",
-        "NCCL_SOCKET_IFNAME": lab.interface if lab else "lo",
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "PYTHONPATH": os.pathsep.join(path for path in [str(Path(__file__).parents[2]), *sys.path] if path),
-    }
-    with open(folder / f"{number}.log", "wb") as log:
-        return subprocess.Popen(
-            lab.command(number, argv) if lab else argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # so that what a rank starts dies with it
-        )
+    log = folder / f"{number}.log"
+    return start_process(argv, log, lab=lab, device=number, threads=threads, environment=_KEEP_MEMORY)
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float) -> None:
@@ -141,8 +125,8 @@ def _hang(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s:
     for number in running:
         processes[number].send_signal(signal.SIGUSR1)
     time.sleep(20 * POLL_S)
-    told = "\n".join(f"rank {number} {_during(number, folder)}{_log_end(number, folder)}" for number in running)
-    return f"{len(running)} of {len(processes)} ranks did not end within {timeout_s:g} s:\n{told}"
+    ends = "\n".join(f"rank {number} {_during(number, folder)}{_log_end(number, folder)}" for number in running)
+    return f"{len(running)} of {len(processes)} ranks did not end within {timeout_s:g} s:\n{ends}"
 
 
 def _during(number: int, folder: Path) -> str:
@@ -154,11 +138,3 @@ def _during(number: int, folder: Path) -> str:
 def _log_end(number: int, folder: Path) -> str:
     lines = (folder / f"{number}.log").read_text(errors="replace").strip().splitlines()
     return "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:])
-
-
-def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    for process in processes:
-        process.wait()

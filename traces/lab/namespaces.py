@@ -1,4 +1,4 @@
-"""Linux network namespaces that a process owns: made, listed, and removed with whatever runs in them.
+"""Linux network namespaces that a process owns: made, listed, and removed with the processes in them.
 
 A name is shardscope-PROCESS-START-..., where START is when the process started, in the kernel's ticks: it tells
 the owner from a later process of the same number, so that what a killed owner left can be known and removed.
@@ -102,13 +102,13 @@ def remove(names: Sequence[str]) -> None:
 
 def _killed_inside(inodes: Container[int]) -> bool:
     """Kill every process in the namespaces of these inodes; whether there was any."""
-    found = False
+    killed = False
     for path in Path("/proc").glob("[0-9]*/ns/net"):
         with suppress(OSError):  # it has ended meanwhile
             if path.stat().st_ino in inodes:
-                found = True
+                killed = True
                 os.kill(int(path.parts[2]), signal.SIGKILL)
-    return found
+    return killed
 
 
 def _wait_until(done: Callable[[], bool], complaint: str) -> None:

@@ -7,7 +7,6 @@ FOLDER/N.log       what it printed                       FOLDER/N.error     when
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import json
@@ -18,18 +17,18 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from traces.lab.child_processes import dies_with, set_priority
+
 _TASK_BYTES = 512
-_PR_SET_PDEATHSIG = 1
 
 
 class Rank:
-    """What a rank knows about itself: `number` of `ranks`, and its place to say what it is doing."""
+    """What a rank knows about itself: `number` of `ranks`, and where it notes the task that it is doing."""
 
     def __init__(self, number: int, ranks: int, folder: Path) -> None:
         self.number = number
@@ -45,7 +44,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What every rank is told."""
+    """What every rank is to do, the same for all; stored as job.json."""
 
     target: str
     ranks: int
@@ -58,13 +57,12 @@ class Job:
 
 def run(folder: Path, number: int, parent: int) -> None:
     """A rank's life: set up, join the others, call the target, leave the result."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not even a killed parent leaves ranks behind
-    if os.getppid() != parent:
+    if not dies_with(parent):
         return
     faulthandler.register(signal.SIGUSR1)
     job = Job(**json.loads((folder / "job.json").read_text()))
     rank = Rank(number, job.ranks, folder)
-    _go_first()
+    set_priority(-20)  # so that the machine's other programs disturb what is measured least
     try:
         result = _called(job, rank, folder)
         (folder / f"{number}.result").write_text(json.dumps(result))
@@ -73,16 +71,6 @@ def run(folder: Path, number: int, parent: int) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
-
-
-def _go_first() -> None:
-    """Take the processor before the machine's other programs, so that they disturb what is measured least.
-
-    Where the kernel groups processes by session, only the group's own weight counts. Without root nothing changes.
-    """
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-        Path("/proc/self/autogroup").write_text("-20")
 
 
 def _called(job: Job, rank: Rank, folder: Path) -> Any:

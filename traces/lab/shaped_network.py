@@ -164,25 +164,25 @@ def _ports(cluster: Cluster, namespace: Callable[[int], str], switches: str) -> 
     """The port of every directed link, in the order of the cluster's links."""
     numbers = {device.name: i for i, device in enumerate(cluster.devices)}
     trunks = _trunks(cluster)
-    found = []
+    ports = []
     for link in cluster.links:
         if link.source in numbers:
-            found.append(_Port(link, namespace(numbers[link.source]), Lab.interface))
+            ports.append(_Port(link, namespace(numbers[link.source]), Lab.interface))
         elif link.target in numbers:
-            found.append(_Port(link, switches, f"d{numbers[link.target]}"))
+            ports.append(_Port(link, switches, f"d{numbers[link.target]}"))
         else:
-            found.append(_Port(link, switches, trunks[link.source, link.target]))
-    return tuple(found)
+            ports.append(_Port(link, switches, trunks[link.source, link.target]))
+    return tuple(ports)
 
 
 def _trunks(cluster: Cluster) -> dict[tuple[str, str], str]:
     """Interface at the source of every link between switches; the two ends of a trunk are numbered alike."""
     devices = {device.name for device in cluster.devices}
     pairs = {tuple(sorted((x.source, x.target))) for x in cluster.links if not devices & {x.source, x.target}}
-    found = {}
+    interfaces = {}
     for i, (a, b) in enumerate(sorted(pairs)):
-        found[a, b], found[b, a] = f"t{i}a", f"t{i}b"
-    return found
+        interfaces[a, b], interfaces[b, a] = f"t{i}a", f"t{i}b"
+    return interfaces
 
 
 def _wiring(cluster: Cluster, namespace: Callable[[int], str]) -> list[str]:

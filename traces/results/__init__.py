@@ -2,24 +2,24 @@
 
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
-observed_timeline    from what ranks saw of a step to the Timeline of its task graph. No torch here
+observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 task_order           the order of a timeline's tasks
-timeline_comparison  a timeline held against another of the same task graph, task by task: where the simulator was
+timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was
                      wrong, and why
 validation_cases     the runs of a validation: which network, on which lab, split how, and run by what
 validations          what a validation holds: real runs beside their predictions. No torch here, so that anything
                      may read it
 """
 
-from traces.results.executions import Execution, read_execution, write_execution
-from traces.results.observed_timeline import Seen, execution
+from traces.results.executions import Execution, nearest_to_median, read_execution, write_execution
+from traces.results.observed_timeline import ObservedTask, execution
 from traces.results.task_order import in_order
 from traces.results.timeline_comparison import Comparison, Difference, compare
-from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validation_cases import Case, LabNetwork, pinning
 from traces.results.validations import (
-    Outcome,
     Overhead,
     Round,
+    ValidatedRun,
     Validation,
     explained,
     plan_path,
@@ -33,16 +33,17 @@ __all__ = [
     "Comparison",
     "Difference",
     "Execution",
-    "Network",
-    "Outcome",
+    "LabNetwork",
+    "ObservedTask",
     "Overhead",
     "Round",
-    "Seen",
+    "ValidatedRun",
     "Validation",
     "compare",
     "execution",
     "explained",
     "in_order",
+    "nearest_to_median",
     "pinning",
     "plan_path",
     "prediction_inputs",

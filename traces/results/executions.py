@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,12 @@ from simulator import files
 from simulator.errors import InputError, require
 from simulator.taskgraph import Floats
 from simulator.timeline import Timeline
+
+
+def nearest_to_median(seconds: Sequence[float]) -> int:
+    """The position of the value nearest to the median: the step, or the run, that stands for all; the first if tied."""
+    median = statistics.median(seconds)
+    return min(range(len(seconds)), key=lambda position: (abs(seconds[position] - median), position))
 
 
 def write_execution(execution: Execution, path: str | Path) -> None:
@@ -38,7 +46,7 @@ def read_execution(path: str | Path) -> Execution:
             require(
                 int(columns["schema"]) == files.SCHEMA, f"{path}: schema", columns["schema"], f"it is {files.SCHEMA}"
             )
-        found = Execution(
+        execution = Execution(
             steps_s=tuple(columns["steps_s"].tolist()),
             losses=tuple(columns["losses"].tolist()),
             sent_bytes=columns["sent_bytes"],
@@ -48,24 +56,24 @@ def read_execution(path: str | Path) -> Execution:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a timeline that shardscope execute wrote ({error})") from None
-    _check(found, path)
-    return found
+    _check(execution, path)
+    return execution
 
 
-def _check(found: Execution, path: str | Path) -> None:
+def _check(execution: Execution, path: str | Path) -> None:
     """Raise InputError unless there are steps and every task has a span."""
-    start_s, end_s = found.timeline.start_s, found.timeline.end_s
-    require(len(found.steps_s) > 0, f"{path}: steps_s", "empty", "an execution has at least one step")
-    alike = start_s.ndim == 1 and start_s.shape == end_s.shape == found.sent_bytes.shape
+    start_s, end_s = execution.timeline.start_s, execution.timeline.end_s
+    require(len(execution.steps_s) > 0, f"{path}: steps_s", "empty", "an execution has at least one step")
+    alike = start_s.ndim == 1 and start_s.shape == end_s.shape == execution.sent_bytes.shape
     require(alike, f"{path}: start_s", f"of shape {start_s.shape}", "times and bytes have one number for each task")
-    numbers = all(column.dtype.kind == "f" for column in (start_s, end_s, found.sent_bytes))
+    numbers = all(column.dtype.kind == "f" for column in (start_s, end_s, execution.sent_bytes))
     spans = numbers and bool(np.all(np.isfinite(end_s)) and np.all(start_s >= 0) and np.all(end_s >= start_s))
     require(spans, f"{path}: end_s", "no end for some task", "every task ends, not before it starts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """A plan that ran: seconds and loss of each counted step, bytes sent by task, timeline of the median step.
+    """A plan that ran: seconds and loss of each counted step, bytes sent by task (tasks,), timeline of the median step.
 
     By torch's own runtimes, which keep the losses to themselves, the timeline is that of steps watched afterwards.
     """

@@ -1,12 +1,11 @@
-"""From what ranks saw of a step to the Timeline of its task graph. No torch here.
+"""From the tasks that ranks observed to the Timeline of a step's task graph. No torch here.
 
-A rank that runs a plan by a runtime of torch's notes what it sees (`runs/torch_runtimes`); of a message each end sees
-a part. A task began when the last of those that saw it begin did, and ended when the last that saw it end did.
+Ranks under torch's runtimes record their tasks (`runs/torch_runtimes`); of a message each end records a part. A task
+lasts from the last of its recorded starts to the last of its recorded ends.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,13 +14,13 @@ import numpy as np
 from simulator.errors import RunError
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.results.executions import Execution
+from traces.results.executions import Execution, nearest_to_median
 
 Key = tuple[int, str, int, int, int]
 
 
-class Seen(NamedTuple):
-    """A task as one rank saw it; NaN for the end of it that it did not see.
+class ObservedTask(NamedTuple):
+    """A task as one rank observed it, in seconds; NaN for a start or an end that it did not observe.
 
     source, target: a message's, twice the own device for compute, -1 for a collective. layer: "" for the update and
     for a collective. microbatch: -1 for the update, the number of a collective's bucket. sent_bytes: by the rank.
@@ -41,37 +40,38 @@ class Seen(NamedTuple):
         return self.kind, self.layer, self.microbatch, self.source, self.target
 
 
-def execution(graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[Seen]]]) -> Execution:
-    """The execution of `graph` whose steps took `steps_s`, with the timeline of the median of the steps watched.
+def execution(
+    graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[ObservedTask]]]
+) -> Execution:
+    """The execution of `graph` whose steps took `steps_s`, with the timeline of the median observed step.
 
-    ranks: of each rank, what it saw of each of those. Raises RunError when that is another graph's.
+    ranks: of each rank, its tasks in each observed step. Raises RunError when they are another graph's.
     """
     tasks = _keys(graph)
     steps = [[seen for rank in step for seen in rank] for step in zip(*ranks, strict=True)]
     timelines = [_timeline(graph, tasks, step) for step in steps]
-    seconds = [timeline.step_s for timeline in timelines]
-    middle = min(range(len(steps)), key=lambda i: (abs(seconds[i] - statistics.median(seconds)), i))
+    median = nearest_to_median([timeline.step_s for timeline in timelines])
     sent = np.zeros(len(graph))
-    for seen in steps[middle]:
+    for seen in steps[median]:
         sent[tasks[seen.key]] = max(sent[tasks[seen.key]], seen.sent_bytes)
-    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timelines[middle])
+    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timelines[median])
 
 
 def _keys(graph: TaskGraph) -> dict[Key, int]:
     """Every task by what ranks call it."""
-    found: dict[Key, int] = {}
+    tasks: dict[Key, int] = {}
     for task in range(len(graph)):
         route, device = int(graph.route[task]), int(graph.device[task])
         pairs = graph.routes[route].pairs if route >= 0 else ((device, device),)
         kind, layer, number = (int(column[task]) for column in (graph.kind, graph.layer, graph.microbatch))
         if len(pairs) > 1:
-            found[kind, "", int(graph.shard[task]), -1, -1] = task
+            tasks[kind, "", int(graph.shard[task]), -1, -1] = task
         else:
-            found[kind, graph.layer_names[layer] if layer >= 0 else "", number, *pairs[0]] = task
-    return found
+            tasks[kind, graph.layer_names[layer] if layer >= 0 else "", number, *pairs[0]] = task
+    return tasks
 
 
-def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[Seen]) -> Timeline:
+def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[ObservedTask]) -> Timeline:
     start_s, end_s = np.full((2, len(graph)), np.nan)
     for seen in step:
         if seen.key not in tasks:
@@ -83,7 +83,7 @@ def _timeline(graph: TaskGraph, tasks: Mapping[Key, int], step: Iterable[Seen]) 
 
 
 def _fill(graph: TaskGraph, start_s: np.ndarray, end_s: np.ndarray) -> None:
-    """What nobody saw, such as half a backward pass that has nothing to do, takes no time after what it waits for."""
+    """Tasks that no rank observed, such as half a backward pass without work, take no time after what they wait for."""
     missing = np.flatnonzero(np.isnan(start_s) | np.isnan(end_s)).tolist()
     while missing:
         ready = [task for task in missing if not np.isnan(end_s[graph.predecessors(task)]).any()]

@@ -9,7 +9,7 @@ from simulator.timeline import Timeline
 
 
 def in_order(graph: TaskGraph, timeline: Timeline) -> Ints:
-    """All tasks in the order of their starts; among those of no duration, what others depend on comes first."""
+    """All tasks, (tasks,), in the order of their starts; among those of no duration, predecessors come first."""
     return np.lexsort((_depths(graph), timeline.end_s, timeline.start_s))
 
 

@@ -1,4 +1,4 @@
-"""A timeline held against another of the same task graph, task by task: where the simulator was wrong, and why.
+"""A timeline compared with another of the same task graph, task by task: where the simulator was wrong, and why.
 
 A task can be wrong in two ways. It lasts longer than predicted; or it starts late, and then because of the task
 that it waited for last: a predecessor, or the task that its device ran before it. That task is its `cause`.
@@ -50,12 +50,13 @@ class Difference:
 
     @property
     def longer_s(self) -> float:
+        """Seconds by which the task lasted longer than predicted."""
         return self.actual_s - self.predicted_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two timelines of one graph; columns are by task."""
+    """Two timelines of one graph; columns are by task, of shape (tasks,)."""
 
     graph: TaskGraph
     predicted: Timeline
@@ -68,50 +69,50 @@ class Comparison:
 
     @cached_property
     def longer_s(self) -> Floats:
-        """How much longer each task lasted than predicted."""
+        """Seconds by which each task lasted longer than predicted; (tasks,)."""
         return (self.actual.end_s - self.actual.start_s) - (self.predicted.end_s - self.predicted.start_s)
 
     @cached_property
     def late_s(self) -> Floats:
-        """How much later each task started than predicted."""
+        """Seconds by which each task started later than predicted; (tasks,)."""
         return self.actual.start_s - self.predicted.start_s
 
     @cached_property
     def causes(self) -> Ints:
-        """For each task the one it actually waited for last, -1 where it waited for none."""
+        """For each task the one it actually waited for last, -1 where it waited for none; (tasks,)."""
         graph, end_s = self.graph, self.actual.end_s
-        found = np.full(len(graph), -1, dtype=np.int64)
+        causes = np.full(len(graph), -1, dtype=np.int64)
         before = self._before_on_device()
         for task in range(len(graph)):
             candidates = [other for other in (*graph.predecessors(task).tolist(), int(before[task])) if other >= 0]
             if candidates:
-                found[task] = max(candidates, key=lambda other: (end_s[other], -other))
-        return found
+                causes[task] = max(candidates, key=lambda other: (end_s[other], -other))
+        return causes
 
     @cached_property
     def path(self) -> Ints:
-        """From the first task to the last, each the cause of the next."""
-        found = [int(np.argmax(self.actual.end_s))] if len(self.graph) else []
-        while found and self.causes[found[-1]] >= 0:
-            found.append(int(self.causes[found[-1]]))
-        return np.array(found[::-1], dtype=np.int64)
+        """Tasks from the first to the last, each the cause of the next; (tasks on the path,)."""
+        path = [int(np.argmax(self.actual.end_s))] if len(self.graph) else []
+        while path and self.causes[path[-1]] >= 0:
+            path.append(int(self.causes[path[-1]]))
+        return np.array(path[::-1], dtype=np.int64)
 
     @property
     def waits_s(self) -> float:
-        """Seconds on the path in which no task of it ran: from each cause's end to the start of what it let go."""
+        """Seconds on the path in which no task of it ran: from each cause's end to the start of what waited for it."""
         seconds = self.actual.end_s - self.actual.start_s
         return self.actual.step_s - float(seconds[self.path].sum())
 
     def totals(self, only: Ints | None = None) -> dict[Kind, Total]:
-        """Sums by kind, of all tasks or `only` of some."""
+        """Seconds summed by kind, of all tasks or `only` of some."""
         tasks = np.arange(len(self.graph)) if only is None else only
-        found = {}
+        totals = {}
         for kind in Kind:
-            mine = tasks[self.graph.kind[tasks] == kind]
-            if len(mine):
-                lasted = [float((t.end_s - t.start_s)[mine].sum()) for t in (self.predicted, self.actual)]
-                found[kind] = Total(tasks=len(mine), predicted_s=lasted[0], actual_s=lasted[1])
-        return found
+            of_kind = tasks[self.graph.kind[tasks] == kind]
+            if len(of_kind):
+                lasted = [float((t.end_s - t.start_s)[of_kind].sum()) for t in (self.predicted, self.actual)]
+                totals[kind] = Total(tasks=len(of_kind), predicted_s=lasted[0], actual_s=lasted[1])
+        return totals
 
     def longest(self, count: int) -> list[Difference]:
         """The tasks that last longer than predicted by most, the worst first."""
@@ -123,7 +124,7 @@ class Comparison:
         return list(self._differences(self.late_s - released, count))
 
     def difference(self, task: int) -> Difference:
-        """What is to be said of one task."""
+        """One task's seconds, delay and cause."""
         return Difference(
             task=task,
             predicted_s=float(self.predicted.end_s[task] - self.predicted.start_s[task]),

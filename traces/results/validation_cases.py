@@ -14,10 +14,10 @@ Runner = Literal["ddp", "pipelining", "execute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class LabNetwork:
     """The lab of a run: `ranks` hosts on one switch at `mbit` Mbit/s each way.
 
-    With `trunk_mbit` they stand in nodes of two, whose trunks have that rate. `servers` are further hosts, for
+    With `trunk_mbit` they are in nodes of two, whose trunks have that rate. `servers` are further hosts, for
     parameter servers.
     """
 
@@ -30,6 +30,7 @@ class Network:
 
     @property
     def name(self) -> str:
+        """Ranks x Mbit/s, of trunks too where there are some, and the servers: "4x1000-200", "2x200-1ps"."""
         tiers = f"{self.mbit}" if self.trunk_mbit is None else f"{self.mbit}-{self.trunk_mbit}"
         return f"{self.ranks}x{tiers}" + (f"-{self.servers}ps" if self.servers else "")
 
@@ -56,7 +57,7 @@ class Case:
     __pydantic_config__ = {"extra": "forbid"}
 
     model: str
-    network: Network
+    network: LabNetwork
     strategy: str
     via: Runner
     batch_size: int = 32
@@ -102,7 +103,7 @@ def local() -> tuple[Case, ...]:
 
 def reduced() -> tuple[Case, ...]:
     """Three runs of the local suite, one network in two labs, for a test of a minute or two."""
-    labs = Network(ranks=2, mbit=200), Network(ranks=2, mbit=1000)
+    labs = LabNetwork(ranks=2, mbit=200), LabNetwork(ranks=2, mbit=1000)
     cases = [case for case in local() if case.model == "vgg_small" and case.network in labs]
     plain = [case for case in cases if case.via == "ddp" and case.straggler is None and case.bucket_bytes == 1 << 20]
     return (*plain, next(case for case in cases if case.via == "pipelining"))
@@ -110,19 +111,19 @@ def reduced() -> tuple[Case, ...]:
 
 def _ddp() -> Iterator[Case]:
     for mbit in (100, 200, 500, 1000, 2000):
-        yield Case(model="vgg_small", network=Network(ranks=2, mbit=mbit), strategy="data", via="ddp")
+        yield Case(model="vgg_small", network=LabNetwork(ranks=2, mbit=mbit), strategy="data", via="ddp")
     for model, mbit in (("resnet_small", 100), ("resnet_small", 1000), ("alexnet_small", 200), ("alexnet_small", 1000)):
-        yield Case(model=model, network=Network(ranks=2, mbit=mbit), strategy="data", via="ddp")
+        yield Case(model=model, network=LabNetwork(ranks=2, mbit=mbit), strategy="data", via="ddp")
     whole = 25 << 20
     for ranks, mbit in ((2, 200), (4, 200), (4, 1000)):
-        network = Network(ranks=ranks, mbit=mbit)
+        network = LabNetwork(ranks=ranks, mbit=mbit)
         yield Case(model="vgg_small", network=network, strategy="data", via="ddp", bucket_bytes=whole)
     for model, ranks, mbit in (("vgg_small", 4, 1000), ("resnet_small", 4, 200), ("vgg_small", 8, 1000)):
-        yield Case(model=model, network=Network(ranks=ranks, mbit=mbit), strategy="data", via="ddp")
-    tiers = Network(ranks=4, mbit=1000, trunk_mbit=200)
+        yield Case(model=model, network=LabNetwork(ranks=ranks, mbit=mbit), strategy="data", via="ddp")
+    tiers = LabNetwork(ranks=4, mbit=1000, trunk_mbit=200)
     yield Case(model="vgg_small", network=tiers, strategy="data", via="ddp")
     for mbit in (200, 1000):
-        network = Network(ranks=2, mbit=mbit)
+        network = LabNetwork(ranks=2, mbit=mbit)
         yield Case(model="vgg_small", network=network, strategy="data", via="ddp", straggler=1)
 
 
@@ -136,17 +137,17 @@ def _pipelines() -> Iterator[Case]:
             ("vgg_small", 4, 1000),
         ):
             options: dict[str, str | int] = {"schedule": schedule, "microbatches": 4}
-            network = Network(ranks=ranks, mbit=mbit)
+            network = LabNetwork(ranks=ranks, mbit=mbit)
             yield Case(model=model, network=network, strategy="pipeline", via="pipelining", options=options)
 
 
 def _executed() -> Iterator[Case]:
     for strategy, slowest in (("owt", 200), ("layerwise", 1000), ("hypergraph", 1000)):  # below, one device is best
         for model, mbit in (("vgg_small", slowest), ("vgg_small", 2000), ("alexnet_small", slowest)):
-            yield Case(model=model, network=Network(ranks=2, mbit=mbit), strategy=strategy, via="execute")
+            yield Case(model=model, network=LabNetwork(ranks=2, mbit=mbit), strategy=strategy, via="execute")
     for mbit in (200, 1000):
-        served = Network(ranks=2, mbit=mbit, servers=1)
+        served = LabNetwork(ranks=2, mbit=mbit, servers=1)
         yield Case(model="vgg_small", network=served, strategy="data", via="execute", collective="ps")
-    two = Network(ranks=2, mbit=200)
+    two = LabNetwork(ranks=2, mbit=200)
     yield Case(model="vgg_small", network=two, strategy="data", via="execute", collective="ps-workers")
     yield Case(model="vgg_small", network=two, strategy="data", via="execute")

@@ -20,7 +20,7 @@ from traces.results.timeline_comparison import Comparison, compare
 from traces.results.validation_cases import Case
 
 
-def summarised(outcomes: Sequence[Outcome]) -> Summary:
+def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
     """The summary of at least one outcome."""
     worst = max(outcomes, key=lambda outcome: abs(outcome.error))
     return Summary(
@@ -49,7 +49,7 @@ def prediction_inputs(folder: Path, case: Case) -> tuple[Profile, Cluster, Runti
 
 
 def explained(folder: Path, case: Case) -> Comparison | None:
-    """A run held against its prediction task by task; None where the folder has no timeline of it.
+    """A run compared with its prediction task by task; None where the folder has no timeline of it.
 
     Raises InputError where plan and timeline are not of each other, OSError where a file cannot be read.
     """
@@ -61,10 +61,12 @@ def explained(folder: Path, case: Case) -> Comparison | None:
 
 
 def plan_path(folder: Path, case: Case) -> Path:
+    """Where a validation stores the case's plan (JSON)."""
     return folder / "plans" / f"{case.name}.json"
 
 
 def timeline_path(folder: Path, case: Case) -> Path:
+    """Where a validation stores the timeline of the case's last run (an execution, .npz)."""
     return folder / "timelines" / f"{case.name}.npz"
 
 
@@ -101,10 +103,10 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
-    What is said of the run is the median over the rounds, as a shared machine's speed drifts from minute to minute.
+    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -124,29 +126,32 @@ class Outcome:
 
     @property
     def actual_s(self) -> float:
+        """Measured seconds of a step: the median of the rounds' median steps."""
         return statistics.median(each.step_s for each in self.rounds)
 
     @property
     def actual_spread_s(self) -> float:
-        """Interquartile range of the steps of a round."""
+        """Interquartile range of the steps of a round, in seconds."""
         return statistics.median(each.spread_s for each in self.rounds)
 
     @property
     def drift_s(self) -> float:
-        """Between the fastest and the slowest round."""
+        """Seconds of a step between the fastest and the slowest round."""
         return max(each.step_s for each in self.rounds) - min(each.step_s for each in self.rounds)
 
     @property
     def counted_bytes(self) -> float:
+        """Payload that all ranks sent in a step, counted at their interfaces."""
         return statistics.median(each.sent_bytes for each in self.rounds)
 
     @property
     def actual_memory_bytes(self) -> int | None:
+        """Measured peak of the fullest rank in any round; None where no round measured it."""
         return max((each.peak_bytes for each in self.rounds if each.peak_bytes is not None), default=None)
 
     @property
     def load(self) -> float:
-        """The machine's greatest as a round began."""
+        """The machine's greatest load as a round began, in processes."""
         return max(each.load for each in self.rounds)
 
     @property
@@ -174,11 +179,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """Outcomes, worst first, and the machine and software that they were found with."""
+    """Runs with their predictions, worst first, and the machine and software that they ran on."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     machine: str
     cores: int
     software: Mapping[str, str]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ValidatedRun, ...]

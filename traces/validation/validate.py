@@ -8,7 +8,7 @@
                              plan, and when each task ran   folder/plans, folder/timelines
     in the end               all runs, machine, software    folder/validation.json
 
-A file that exists is not made again, so that a validation which was broken off goes on where it stood. All ranks run
+A file that exists is not made again, so that a validation which was interrupted continues. All ranks run
 on this machine, each pinned to one core. A shared machine's speed drifts by a fifth from minute to minute; therefore
 captures are spread over the calibration, and the suite is run through in rounds.
 """
@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ from simulator.network.catalogue import write_cluster
 from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
+from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s
@@ -43,11 +45,11 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
-from traces.results.validation_cases import Case, Network, pinning
+from traces.results.validation_cases import Case, LabNetwork, pinning
 from traces.results.validations import (
-    Outcome,
     Overhead,
     Round,
+    ValidatedRun,
     Validation,
     plan_path,
     prediction_inputs,
@@ -55,7 +57,7 @@ from traces.results.validations import (
 )
 from traces.runs.executor.execute import WARMUP, execute
 from traces.runs.torch_runtimes.ddp import run_ddp
-from traces.runs.torch_runtimes.measured_steps import Measured
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 
 STEPS = 16
@@ -73,12 +75,12 @@ def validate(
     say: Callable[[str], None] = print,
     *,
     rounds: int = ROUNDS,
-) -> list[Outcome]:
+) -> list[ValidatedRun]:
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
-    make_plan: the case's plan from profile and calibrated cluster. say: told of progress, line by line. rounds: how
-    often every run is made, and every network captured before.
-    A run that fails is told and left out. Raises RunError where this machine has no network lab.
+    make_plan: the case's plan from profile and calibrated cluster. say: called with each line about the progress.
+    rounds: how often every run is made, and every network captured before. A run that fails is reported to `say` and
+    left out. Raises RunError where this machine has no network lab.
     """
     reason = namespaces.available()
     if reason:
@@ -102,21 +104,21 @@ def validate(
                 f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
     wanted = {case.name for case in cases}
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
-    place = torch.device("cpu")
-    found = Validation(
-        machine=machine_settings.device_name(place, 1),
+    cpu = torch.device("cpu")
+    validation = Validation(
+        machine=machine_settings.device_name(cpu, 1),
         cores=len(cores),
-        software=machine_settings.software(place),
+        software=machine_settings.software(cpu),
         outcomes=tuple(outcomes),
     )
-    files.write_text_atomic(folder / "validation.json", files.to_json(found))
+    files.write_text_atomic(folder / "validation.json", files.to_json(validation))
     return outcomes
 
 
-def stored(folder: Path) -> list[Outcome]:
+def stored(folder: Path) -> list[ValidatedRun]:
     """The outcomes that `folder` holds, worst first."""
-    found = [files.read_json(path, Outcome) for path in sorted((folder / "runs").glob("*.json"))]
-    return sorted(found, key=lambda outcome: -abs(outcome.error))
+    outcomes = [files.read_json(path, ValidatedRun) for path in sorted((folder / "runs").glob("*.json"))]
+    return sorted(outcomes, key=lambda outcome: -abs(outcome.error))
 
 
 def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> None:
@@ -141,7 +143,7 @@ def _path(folder: Path, case: Case) -> Path:
 def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     """The rounds of a run that `folder` holds."""
     path = _path(folder, case)
-    return files.read_json(path, Outcome).rounds if path.exists() else ()
+    return files.read_json(path, ValidatedRun).rounds if path.exists() else ()
 
 
 def _calibrate(
@@ -169,24 +171,27 @@ def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: 
     path = folder / "captures" / f"{model}.{number}.json"
     if not path.exists():
         say(f"capture {number + 1} of {model}")
-        pinned = pinning(len(cores), cores)
-        arguments = {"model": model, "path": str(path)}
-        launch(
-            "traces.validation.validate:profile_rank",
-            len(cores),
-            arguments=arguments,
-            cores=pinned,
-            backend="",
-            timeout_s=900,
-        )
+        capture_on_all_cores(path, model, BATCH_SIZE, cores, command="shardscope validate")
 
 
-def profile_rank(rank: Rank, model: str, path: str) -> None:
+def capture_on_all_cores(path: Path, model: str, batch_size: int, cores: Sequence[int], command: str) -> None:
+    """Write the profile of a network captured on every core at once; command: what its file says it was made by."""
+    arguments = {"path": str(path), "model": model, "batch_size": batch_size, "command": command}
+    on_all_cores("traces.validation.validate:profile_rank", cores, arguments, timeout_s=900)
+
+
+def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object], timeout_s: float) -> list[Any]:
+    """What `target` returns in a process on each core, none of which talks to another."""
+    pinned = pinning(len(cores), cores)
+    return launch(target, len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=timeout_s)
+
+
+def profile_rank(rank: Rank, path: str, model: str, batch_size: int, command: str) -> None:
     """What each process of a capture on all cores does; rank 0 keeps the profile."""
     rank.doing(f"capture of {model}")
-    found = capture(model, BATCH_SIZE, repeats=25, fractions=FRACTIONS, command="shardscope validate")
+    profile = capture(model, batch_size, repeats=25, fractions=FRACTIONS, command=command)
     if rank.number == 0:
-        files.write_profile(found, path)
+        files.write_profile(profile, path)
 
 
 def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
@@ -194,18 +199,10 @@ def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
         say(f"runtimes' overhead on {model}")
-        pinned = pinning(len(cores), cores)
-        arguments = {"path": str(folder / "profiles" / f"{model}.json")}
-        found = launch(
-            "traces.validation.validate:overhead_rank",
-            len(cores),
-            arguments=arguments,
-            cores=pinned,
-            backend="",
-            timeout_s=300,
-        )
-        of_task, of_pass = (statistics.fmean(each) for each in zip(*found, strict=True))
-        overhead = Overhead(task_overhead_s=of_task, pass_overhead_s=of_pass)
+        arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json")}
+        overheads_s = on_all_cores("traces.validation.validate:overhead_rank", cores, arguments, timeout_s=300)
+        of_task_s, of_pass_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
+        overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s)
         files.write_text_atomic(path, files.to_json(overhead))
 
 
@@ -213,60 +210,64 @@ def overhead_rank(rank: Rank, path: str) -> tuple[float, float]:
     """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines."""
     profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
-    of_task = task_overhead_s(profile)
+    of_task_s = task_overhead_s(profile)
     rank.doing("a pipeline of one stage")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    of_pass = pass_overhead_s(profile)
+    of_pass_s = pass_overhead_s(profile)
     dist.destroy_process_group()
-    return of_task, of_pass
+    return of_task_s, of_pass_s
 
 
-def _calibrated(folder: Path, network: Network, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _calibrated(folder: Path, network: LabNetwork, cores: Sequence[int], say: Callable[[str], None]) -> None:
     """Calibrate the lab unless it is stored."""
     path = folder / "clusters" / f"{network.name}.yaml"
     if not path.exists():
         say(f"calibration of lab {network.name}")
-        nominal = network.cluster(cores)
-        counts = [nominal.workers]
-        pinned = pinning(len(nominal.devices), cores)
-        with Lab(nominal) as lab:
-            found = calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=counts, cores=pinned)
-        write_cluster(*found[:1], path, found[1])
+        cluster, runtime = calibrated_lab(network, cores)
+        write_cluster(cluster, path, runtime)
+
+
+def calibrated_lab(network: LabNetwork, cores: Sequence[int]) -> tuple[Cluster, Runtime]:
+    """The lab's cluster with its measured links and all-reduces of all workers, and the runtime that used them."""
+    nominal = network.cluster(cores)
+    pinned = pinning(len(nominal.devices), cores)
+    with Lab(nominal) as lab:
+        return calibrate(nominal, lab, sizes_bytes=CALIBRATED_BYTES, counts=[nominal.workers], cores=pinned)
 
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
-    """The case's plan and what the simulator says of it, from the stored profile and calibration alone."""
+    """The case's plan and the simulator's report of it, from the stored profile and calibration alone."""
     profile, cluster, runtime = prediction_inputs(folder, case)
     plan = make_plan(case, profile, cluster)
     return profile, cluster, plan, simulate(profile, cluster, plan, runtime=runtime).report
 
 
-def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> Outcome:
+def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:
     """The case with one more round."""
     profile, cluster, plan, report = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
-    found = _run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores))
+    run = _run(case, profile, plan, case.network.cluster(cores), pinning(len(cluster.devices), cores))
     files.write_plan(plan, plan_path(folder, case))
-    write_execution(found.execution, timeline_path(folder, case))
-    made = Round(
-        step_s=found.step_s,
-        spread_s=found.spread_s,
-        steps=len(found.steps_s),
-        sent_bytes=found.sent_bytes or 0.0,
-        peak_bytes=max(found.peak_bytes, default=None),
+    write_execution(run.execution, timeline_path(folder, case))
+    again = Round(
+        step_s=run.step_s,
+        spread_s=run.spread_s,
+        steps=len(run.steps_s),
+        sent_bytes=run.sent_bytes or 0.0,
+        peak_bytes=max(run.peak_bytes, default=None),
         load=load,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
     )
-    return Outcome(
+    return ValidatedRun(
         case=case,
         predicted_s=report.step_s,
         predicted_bytes=report.communication_bytes.total,
         predicted_memory_bytes=report.peak_memory_bytes,
-        rounds=(*_rounds(folder, case), made),
+        rounds=(*_rounds(folder, case), again),
     )
 
 
-def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> Measured:
+def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> MeasuredRun:
     """Make the run in a lab of its own."""
     stragglers = [] if case.straggler is None else [case.straggler]
     with Lab(nominal) as lab:
@@ -277,4 +278,4 @@ def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequ
         done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return Measured(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)
+    return MeasuredRun(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)

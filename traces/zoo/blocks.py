@@ -43,14 +43,14 @@ def initialised(model: nn.Module) -> nn.Module:
 
 
 class Add(nn.Module):
-    """The sum of its inputs: the join of a residual block."""
+    """The sum of its inputs, which are of one shape: the join of a residual block."""
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         return left + right
 
 
 class Concat(nn.Module):
-    """Its inputs joined along channels."""
+    """Its inputs (samples, channels, height, width) joined along channels."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, 1)
@@ -59,7 +59,7 @@ class Concat(nn.Module):
 class Attention(nn.Module):
     """Scaled dot-product attention of queries, keys and values that lie side by side, head by head.
 
-    (sample, position, heads x 3 x d) -> (sample, position, heads x d); each head sees its own channels only.
+    (samples, positions, heads x 3 x d) -> (samples, positions, heads x d); each head sees its own channels only.
     """
 
     def __init__(self, heads: int, causal: bool) -> None:
@@ -67,13 +67,16 @@ class Attention(nn.Module):
         self.heads, self.causal = heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        split = x.view(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)
+        split = x.view(*x.shape[:2], self.heads, 3, -1).permute(3, 0, 2, 1, 4)  # (q k v, samples, heads, positions, d)
         mixed = nn.functional.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=self.causal)
-        return mixed.transpose(1, 2).flatten(2)
+        return mixed.transpose(1, 2).flatten(2)  # (samples, heads, positions, d) -> (samples, positions, heads x d)
 
 
 class Tokens(nn.Module):
-    """Patches (sample, channel, height, width) as a sequence behind a class token, with learned positions added."""
+    """Patches as a sequence behind a class token, with learned positions added.
+
+    (samples, channels, height, width) -> (samples, 1 + height x width, channels)
+    """
 
     def __init__(self, width: int, patches: int) -> None:
         super().__init__()
@@ -81,12 +84,13 @@ class Tokens(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = x.flatten(2).transpose(1, 2)
-        return torch.cat((self.first.expand(len(x), -1, -1), patches), 1) + self.positions
+        patches = x.flatten(2).transpose(1, 2)  # (samples, height x width, channels)
+        tokens = torch.cat((self.first.expand(len(x), -1, -1), patches), 1)  # (samples, 1 + height x width, channels)
+        return tokens + self.positions
 
 
 class Positions(nn.Module):
-    """A sequence (sample, position, channel) with learned positions added."""
+    """A sequence (samples, positions, channels) with learned positions added."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
@@ -97,7 +101,7 @@ class Positions(nn.Module):
 
 
 class First(nn.Module):
-    """The first position of a sequence."""
+    """The first position of a sequence: (samples, positions, channels) -> (samples, channels)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[:, 0]
+        return x[:, 0]  # (samples, positions, channels) -> (samples, channels)

@@ -40,22 +40,23 @@ def load(
 
 
 def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | None, vocabulary: int | None) -> Network:
-    place, _, attribute = model.partition(":")
+    module, _, attribute = model.partition(":")
     try:
-        made = getattr(importlib.import_module(place), attribute)
+        constructor = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"model {model!r}: {error}; write package.module:callable of an installed package") from None
     if input_shape is None:
         raise InputError(f"model {model!r}: its input is unknown; say it, e.g. --input-shape 3x224x224")
     arguments = {} if classes is None else {"num_classes": classes}
-    return Network(build=lambda: made(**arguments), input_shape=input_shape, vocabulary=vocabulary)
+    return Network(build=lambda: constructor(**arguments), input_shape=input_shape, vocabulary=vocabulary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """How to build a network, and what it reads.
 
-    input_shape is that of one sample; with a vocabulary the input is integers below it, otherwise real numbers.
+    input_shape: of one sample, (channels, height, width) or (positions,). With a vocabulary the input is integers below
+    it, otherwise real numbers.
     """
 
     build: Callable[[], nn.Module]
@@ -116,10 +117,12 @@ def vgg_digits() -> nn.Module:
 
 
 def resnet18() -> nn.Module:
+    """ResNet-18 for 224x224 images and 1000 classes."""
     return _resnet(_Basic, (2, 2, 2, 2))
 
 
 def resnet50() -> nn.Module:
+    """ResNet-50 for 224x224 images and 1000 classes."""
     return _resnet(_Bottleneck, (3, 4, 6, 3))
 
 

@@ -27,7 +27,7 @@ def gpt2_small() -> nn.Module:
 
 def vision_transformer(*, side: int, patch: int, width: int, depth: int, heads: int, classes: int) -> nn.Module:
     """Patches and a class token through `depth` blocks; the class token's position is classified."""
-    blocks = nn.Sequential(*(Block(width, heads, causal=False) for _ in range(depth)))
+    blocks = nn.Sequential(*(TransformerBlock(width, heads, causal=False) for _ in range(depth)))
     return joined(
         patches=nn.Conv2d(3, width, patch, patch),
         tokens=Tokens(width, (side // patch) ** 2),
@@ -39,12 +39,12 @@ def vision_transformer(*, side: int, patch: int, width: int, depth: int, heads: 
 
 
 class Decoder(nn.Module):
-    """Predicts the next token at every position: (sample, position) -> (sample, position, vocabulary)."""
+    """Predicts the next token at every position: (samples, positions) -> (samples, positions, vocabulary)."""
 
     def __init__(self, *, vocabulary: int, context: int, width: int, depth: int, heads: int) -> None:
         super().__init__()
         self.embedding, self.positions = nn.Embedding(vocabulary, width), Positions(width, context)
-        self.blocks = nn.Sequential(*(Block(width, heads, causal=True) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, causal=True) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.head.weight = self.embedding.weight
@@ -53,8 +53,11 @@ class Decoder(nn.Module):
         return self.head(self.norm(self.blocks(self.positions(self.embedding(tokens)))))  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and with a way around it."""
+class TransformerBlock(nn.Module):
+    """Attention and a two-layer perceptron, each behind a norm and with a residual connection.
+
+    (samples, positions, channels) -> the same shape
+    """
 
     def __init__(self, width: int, heads: int, causal: bool) -> None:
         super().__init__()

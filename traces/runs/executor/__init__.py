@@ -5,7 +5,7 @@
     gradient_updates  from gradients to new parameters on one rank: all-reduce, or push to servers and pull back; SGD
                       with momentum
     rank_shards       the shards of one rank: their parameters, their forward and backward passes, what they send and
-                      are sent
+                      receive
     run_setup         everything about a run that all ranks agree on beforehand: the plan's tasks, the network, what
                       reads what
     shard_inputs      what a shard's inputs are made of, and what of its output crosses to another device
@@ -13,7 +13,7 @@
                       inputs
     sliced_layers     layers of which a shard makes some output channels, rows or columns: weight slices and padded
                       windows
-    transport         how ranks talk: between processes through torch.distributed (gloo), or between threads of one
+    transport         messages and all-reduces between ranks: processes by torch.distributed (gloo), or threads of one
                       process
     worker            one rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it
 

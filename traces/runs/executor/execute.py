@@ -4,19 +4,18 @@
     threads     `in_threads`: ranks of one process, for tests and small data sets
 
 A compute task lasts from the assembly of its inputs to the end of its operator, a message from when its sender has
-it to its arrival, a collective from its last member's readiness to its last member's end. Ranks run on one machine,
-where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignment. Steps begin together.
+it to its arrival, a collective from when its last rank is ready to when its last rank has ended. Ranks run on one
+machine, where CLOCK_MONOTONIC is one clock for all processes, so clocks need no alignment. Steps begin together.
 """
 
 from __future__ import annotations
 
 import gc
-import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,14 +32,16 @@ from simulator.workload import Profile
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.executions import Execution
+from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Gloo, Mailroom, Threads
-from traces.runs.executor.worker import Step, Worker
-from traces.zoo.networks import load
+from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
+from traces.runs.executor.worker import RankStep, Worker
+from traces.zoo.networks import Network, load
 
 T = TypeVar("T")
 WARMUP = 2
+COLUMNS = ("start_s", "end_s", "sent_bytes")
+"""What a rank stores of its steps, beside their losses: by step and task."""
 
 
 def execute(
@@ -66,50 +67,62 @@ def execute(
     load(model or profile.model)
     with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
         folder = Path(name)
-        files.write_profile(profile, folder / "profile.json")
-        write_cluster(cluster, folder / "cluster.yaml", runtime)
-        files.write_plan(plan, folder / "plan.json")
+        write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
         launch(
             "traces.runs.executor.execute:run_rank", len(cluster.devices),
             lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
         )  # fmt: skip
         ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]
-    return combined(ranks)
+    return execution_of_ranks(ranks)
 
 
 def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
-    """What each process of `execute` does; it leaves its steps in `folder`."""
-    place = Path(folder)
-    script = Script(
-        profile=files.read_profile(place / "profile.json"),
-        cluster=read_cluster(place / "cluster.yaml"),
-        runtime=read_runtime(place / "cluster.yaml"),
-        plan=files.read_plan(place / "plan.json"),
-        network=load(model),
-        seed=seed,
-    )
+    """What each process of `execute` does; it stores its steps in `folder`."""
+    script = read_script(Path(folder), load(model), seed=seed)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
     batch = random_batch(script)
     for _ in range(WARMUP):
         worker.step(*batch)
     gc.disable()
-    found = [worker.step(*batch) for _ in range(steps)]
+    measured = [worker.step(*batch) for _ in range(steps)]
     gc.enable()
     worker.close()
-    columns = {name: np.stack([getattr(step, name) for step in found]) for name in ("start_s", "end_s", "sent_bytes")}
-    np.savez(place / f"{rank.number}.npz", loss=np.array([step.loss for step in found]), **columns)  # type: ignore[arg-type]
+    columns = {name: np.stack([getattr(step, name) for step in measured]) for name in COLUMNS}  # (steps, tasks)
+    losses = np.array([step.loss for step in measured])
+    np.savez(Path(folder) / f"{rank.number}.npz", loss=losses, **columns)  # type: ignore[arg-type]
+
+
+def write_inputs(folder: Path, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> None:
+    """Leave in `folder` what `read_script` reads in every rank's process."""
+    files.write_profile(profile, folder / "profile.json")
+    write_cluster(cluster, folder / "cluster.yaml", runtime)
+    files.write_plan(plan, folder / "plan.json")
+
+
+def read_script(folder: Path, network: Network, **options: Any) -> Script:
+    """The script of the profile, cluster and plan in `folder`. options: the other fields of a Script."""
+    return Script(
+        profile=files.read_profile(folder / "profile.json"),
+        cluster=read_cluster(folder / "cluster.yaml"),
+        runtime=read_runtime(folder / "cluster.yaml"),
+        plan=files.read_plan(folder / "plan.json"),
+        network=network,
+        **options,
+    )
 
 
 def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
-    """What `work` returns for each rank's worker; ranks are threads of this process and talk through memory.
+    """What `work` returns for each rank's worker; ranks are threads of this process and communicate in memory.
+
+    timeout_s: seconds after which a wait for another rank fails with RunError.
 
     Meanwhile torch's operators use one thread each.
     """
     count, threads = len(script.cluster.devices), torch.get_num_threads()
-    room = Mailroom(count, timeout_s)
-    workers = [Worker(script, rank, Threads(room, rank)) for rank in range(count)]
+    group = ThreadGroup(count, timeout_s)
+    workers = [Worker(script, rank, Threads(group, rank)) for rank in range(count)]
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(count) as pool:
@@ -121,22 +134,22 @@ def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 6
             worker.close()
 
 
-def combined(ranks: Sequence[Sequence[Step]]) -> Execution:
-    """One execution out of what each rank saw of each step."""
+def execution_of_ranks(ranks: Sequence[Sequence[RankStep]]) -> Execution:
+    """One execution out of what each rank observed of each step; its timeline is that of the median step."""
     steps = list(zip(*ranks, strict=True))
     timelines = [_timeline(step) for step in steps]
     seconds = [timeline.step_s for timeline in timelines]
-    middle = min(range(len(steps)), key=lambda i: (abs(seconds[i] - statistics.median(seconds)), i))
+    median = nearest_to_median(seconds)
     return Execution(
         steps_s=tuple(seconds),
         losses=tuple(sum(rank.loss for rank in step) for step in steps),
-        sent_bytes=np.max([rank.sent_bytes for rank in steps[middle]], axis=0),
-        timeline=timelines[middle],
+        sent_bytes=np.max([rank.sent_bytes for rank in steps[median]], axis=0),  # (ranks, tasks) -> (tasks,)
+        timeline=timelines[median],
     )
 
 
 def random_batch(script: Script) -> tuple[Tensor, Tensor]:
-    """A batch for the plan, alike on all ranks: random samples and classes."""
+    """A batch for the plan, alike on all ranks: random data (samples, *input shape) and classes (samples, ...)."""
     source = torch.Generator().manual_seed(script.seed)
     network, batch = script.network, script.plan.batch_size
     shape = (batch, *network.input_shape)
@@ -158,29 +171,27 @@ def whole_parameters(
 ) -> dict[str, Tensor]:
     """The network's parameters as "layer.name", joined from the slots (layer, channel slot) that ranks hold."""
     slots = {key: slot for held in ranks for key, slot in held.items()}
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     for position, layer in enumerate(script.profile.layers):
         parts = [slots[key] for key in sorted(slots) if key[0] == position]
         for name in parts[0] if parts else ():
             axis = 1 if layer.kind == "embedding" else 0
-            found[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
-    return found
+            parameters[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
+    return parameters
 
 
-def _timeline(ranks: Sequence[Step]) -> Timeline:
-    """When each task began, by the last of those that saw it begin, and ended, by the last that saw it end."""
+def _timeline(ranks: Sequence[RankStep]) -> Timeline:
+    """Each task from the last of the starts to the last of the ends that its ranks observed."""
     return Timeline(
-        start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),
+        start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),  # (ranks, tasks) -> (tasks,)
         end_s=np.nanmax([rank.end_s for rank in ranks], axis=0),
     )
 
 
-def _read_steps(path: Path) -> list[Step]:
+def _read_steps(path: Path) -> list[RankStep]:
     with np.load(path, allow_pickle=False) as archive:
-        columns = dict(archive)
+        columns, losses = [archive[name] for name in COLUMNS], archive["loss"]  # (steps, tasks) each, and (steps,)
     return [
-        Step(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
-        for start, end, sent, loss in zip(
-            columns["start_s"], columns["end_s"], columns["sent_bytes"], columns["loss"], strict=True
-        )
+        RankStep(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
+        for start, end, sent, loss in zip(*columns, losses, strict=True)
     ]

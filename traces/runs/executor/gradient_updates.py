@@ -1,7 +1,8 @@
 """From gradients to new parameters on one rank: all-reduce, or push to servers and pull back; SGD with momentum.
 
-A bucket's gradients travel in one row, piece after piece. With K servers each serves the k-th of K equal parts of
-it: it adds what was pushed to what it has itself, updates its part of the parameters and sends that back.
+A bucket's gradients are sent as one row of shape (elements,), piece after piece. With K servers each serves the k-th
+of K equal parts of it: it adds what was pushed to its own gradients, updates its part of the parameters and sends
+that back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from simulator import collectives
 from simulator.collectives import CollectiveTask
 from simulator.lowering.buckets import Bucket
 from simulator.taskgraph import Kind
+from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.run_setup import Script
 
@@ -29,34 +31,34 @@ class Updates:
         self._pushed: dict[int, dict[int, Tensor]] = {}
         self._rows: dict[int, Tensor] = {}
         self._served: dict[int, tuple[Tensor, Tensor]] = {}
-        mine = [tensor for key in self._local_slots() for tensor in shards.slot(*key).values() if tensor.requires_grad]
-        rate, momentum = script.learning_rate, script.momentum
-        self._optimizer = torch.optim.SGD(mine, lr=rate, momentum=momentum) if mine else None
+        slots = [shards.slot(*key) for key in self._local_slots()]
+        trained = [tensor for slot in slots for tensor in slot.values() if tensor.requires_grad]
+        self._optimizer = optimizer(trained, script.learning_rate, script.momentum)
 
     def begin(self) -> None:
-        """Start a step: forget the gradients of the one before."""
+        """Start a step: drop the gradients of the one before."""
         self._rows.clear()
         self._pushed.clear()
         for tensor in self._all_parameters():
             tensor.grad = None
 
     def all_reduced(self, task: int) -> Tensor:
-        """The row that an all-reduce task sums."""
+        """The row of gradients, (elements,), that an all-reduce task sums."""
         return self._gradients(self._roles[task][0])
 
     def take_all_reduced(self, task: int, row: Tensor) -> None:
-        """The sum, which becomes the gradients."""
+        """Let the sum, (elements,), be the gradients."""
         for tensor, part in self._views(self._roles[task][0], row):
             tensor.grad = part
 
-    def room(self, task: int) -> int:
+    def message_elements(self, task: int) -> int:
         """Elements of a push or a pull."""
         number, step = self._roles[task]
         part = self._part(number, _server(step))
         return int(part.stop - part.start)
 
     def message(self, task: int) -> Tensor:
-        """The part of the gradients to push, or of the parameters that a server sends back."""
+        """The part of the gradients to push, or of the parameters that a server sends back: (elements,)."""
         number, step = self._roles[task]
         part = self._part(number, _server(step))
         if step.after:
@@ -64,7 +66,7 @@ class Updates:
         return self._gradients(number)[part]
 
     def take_message(self, task: int, row: Tensor) -> None:
-        """What was pushed, or new parameters."""
+        """Keep pushed gradients, or overwrite parameters with pulled ones: (elements,)."""
         number, step = self._roles[task]
         (source, _), *_ = step.route.pairs if step.route else ()
         if step.after:
@@ -76,20 +78,18 @@ class Updates:
     def update(self, task: int) -> None:
         """Run the optimizer: this device's own, or that of one bucket on a server."""
         if task not in self._roles:
-            if self._optimizer:
-                self._optimizer.step()
+            self._optimizer.step()
             return
         number, step = self._roles[task]
         part = self._part(number, step.device)
         rows = self._pushed.pop(number, {})
         if self._rank in self._bucket(number).group:
             rows[self._rank] = self._gradients(number)[part]
-        total = torch.stack([rows[source] for source in sorted(rows)]).sum(0)
+        total = torch.stack([rows[source] for source in sorted(rows)]).sum(0)  # (sources, elements) -> (elements,)
         if number not in self._served:
             self._served[number] = self._flat(number)[part].clone(), torch.zeros_like(total)
         values, momentum = self._served[number]
-        momentum.mul_(self._script.momentum).add_(total)
-        values.sub_(momentum, alpha=self._script.learning_rate)
+        descend([values], [total], [momentum], self._script.learning_rate, self._script.momentum)
         if self._rank in self._bucket(number).group:
             self._set_parameters(number, part, values)
 
@@ -97,26 +97,26 @@ class Updates:
         return self._script.buckets[number]
 
     def _tensors(self, number: int) -> list[Tensor]:
-        """The parameters of a bucket, in the order in which they travel."""
+        """The parameters of a bucket, in the order in which they are sent."""
         pieces = self._bucket(number).pieces
-        found = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
-        return [tensor for tensor in found if tensor.requires_grad]
+        tensors = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
+        return [tensor for tensor in tensors if tensor.requires_grad]
 
     def _gradients(self, number: int) -> Tensor:
         """A bucket's gradients in one row, made once per step; zeros where a parameter has none."""
         if number not in self._rows:
-            found = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
-            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in found])
+            gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
+            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in gradients])  # (elements,)
         return self._rows[number]
 
     def _flat(self, number: int) -> Tensor:
-        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors(number)])
+        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors(number)])  # (elements,)
 
     def _views(self, number: int, row: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter of a bucket with its part of `row`, in its shape."""
         first = 0
         for tensor in self._tensors(number):
-            yield tensor, row[first : first + tensor.numel()].view_as(tensor)
+            yield tensor, row[first : first + tensor.numel()].view_as(tensor)  # the parameter's shape
             first += tensor.numel()
 
     @torch.no_grad()
@@ -132,8 +132,8 @@ class Updates:
     def _part(self, number: int, server: int) -> slice:
         """The elements of a bucket that `server` serves."""
         servers = list(dict.fromkeys(step.device for n, step in self._roles.values() if n == number and not step.route))
-        size, place = sum(tensor.numel() for tensor in self._tensors(number)), servers.index(server)
-        return slice(size * place // len(servers), size * (place + 1) // len(servers))
+        size, index = sum(tensor.numel() for tensor in self._tensors(number)), servers.index(server)
+        return slice(size * index // len(servers), size * (index + 1) // len(servers))
 
     def _local_slots(self) -> list[tuple[int, int]]:
         """The parameter pieces that this device updates itself."""

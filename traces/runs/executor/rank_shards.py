@@ -1,8 +1,9 @@
-"""The shards of one rank: their parameters, their forward and backward passes, what they send and are sent.
+"""The shards of one rank: their parameters, their forward and backward passes, what they send and receive.
 
-Forward assembles a shard's inputs out of the outputs around it, cut off from autograd, and keeps the operator's
-graph. Backward adds up what the readers of the output say its gradient is, here and on other devices, and hands on
-the gradients of the inputs. Nothing here knows of clocks, threads or networks.
+Forward assembles a shard's inputs out of its producers' outputs, detached from autograd, and keeps the operator's
+autograd graph. Backward sums the gradients of the output that its readers computed, here and on other devices, and
+passes the gradients of the inputs to their producers. No clock, thread or network is used here. Tensors between
+shards are canonical, (samples, channels, height, width); messages are rows of shape (elements,).
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import torch
 from torch import Tensor, fx
 
 from simulator.lowering.shard_regions import split
-from simulator.taskgraph import Ints
-from traces.capture.fx_steps import Loss, Step
+from traces.capture.fx_steps import Loss, TracedStep
 from traces.runs.executor.run_setup import DATA, Script
-from traces.runs.executor.shard_inputs import Parcel, Place, Region, added, assembled, parcels
+from traces.runs.executor.shard_inputs import Coordinates, Parcel, Region, added, assembled, coordinates, parcels
 from traces.runs.executor.shard_operators import cut_to_own, loss_share, operator, to_canonical, to_native
 from traces.runs.executor.sliced_layers import Box, Operator, Shard, sliced_parameters
 
@@ -35,7 +35,10 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What a shard reads of one producer: parts of the producer's shards; none of the training data (-1)."""
+    """What a shard reads of one producer, -1 for the training data.
+
+    parts: (producer's shard, region of it), of which the read region is made; none of the training data.
+    """
 
     node: fx.Node
     producer: int
@@ -45,9 +48,9 @@ class _Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A shard as it is computed."""
+    """How a shard is computed: its operator, what that makes (region) and reads, and the slot of its parameters."""
 
-    step: Step
+    step: TracedStep
     run: Operator
     shard: Shard
     region: Region
@@ -57,14 +60,18 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Tape:
-    """What backward needs of a forward pass."""
+    """What backward needs of a forward pass: the result and the detached inputs, joined by autograd's graph."""
 
     result: Tensor
     leaves: list[tuple[_Input, Tensor]]
 
 
 class Shards:
-    """What device `rank` holds and computes under a script."""
+    """What device `rank` holds and computes in a run.
+
+    parameters: by (layer, channel slot), then by name. parcels: by (layer, producing shard, reading device). loss: of
+    this rank's shards in the present step. Raises InputError for a layer that cannot be split so.
+    """
 
     def __init__(self, script: Script, rank: int) -> None:
         self._script = script
@@ -86,17 +93,17 @@ class Shards:
         self.begin(torch.empty(0), torch.empty(0))
 
     def begin(self, data: Tensor, targets: Tensor) -> None:
-        """Start a step over a batch: its samples and the classes to predict."""
+        """Start a step over a batch: data (samples, *input shape) and the classes to predict, (samples, ...)."""
         self._data, self._targets = data, targets
-        self._held: dict[Output, tuple[Tensor, Place]] = {}
+        self._held: dict[Output, tuple[Tensor, Coordinates]] = {}
         self._left: Counter[Output] = Counter()
         self._tapes: dict[Output, _Tape] = {}
-        self._slopes_kept: dict[Output, tuple[Tensor, Tensor]] = {}
-        self._slopes: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
+        self._kept_gradients: dict[Output, tuple[Tensor, Tensor]] = {}
+        self._reader_gradients: dict[Output, list[tuple[tuple[int, int], Region, Tensor]]] = defaultdict(list)
         self.loss = 0.0
 
     def slot(self, position: int, slot: int) -> Mapping[str, Tensor]:
-        """The parameters of a layer's channel slot, by name; as first drawn where no shard here uses them."""
+        """The parameters of a layer's channel slot, by name, (own channels, ...); as drawn where no shard uses them."""
         if (position, slot) in self.parameters:
             return self.parameters[position, slot]
         layer = self._script.profile.layers[position]
@@ -119,44 +126,46 @@ class Shards:
         """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
         part, output = self._parts[layer, shard], Output(layer, microbatch, shard)
         tape = self._tapes.pop(output)
-        slope = self._slope(output, part, tape.result)
+        output_gradient = self._output_gradient(output, part, tape.result)
         apart = layer in self._script.weights_apart
         parameters = [] if apart else self._trained(layer, part)
         if tape.result.requires_grad and (tape.leaves or parameters):
             targets = [*(leaf for _, leaf in tape.leaves), *parameters]
-            found = torch.autograd.grad(tape.result, targets, slope, retain_graph=apart, allow_unused=True)
-            for (wanted, _), gradient in zip(tape.leaves, found, strict=False):
+            gradients = torch.autograd.grad(
+                tape.result, targets, output_gradient, retain_graph=apart, allow_unused=True
+            )
+            for (wanted, _), gradient in zip(tape.leaves, gradients, strict=False):
                 if gradient is not None:
-                    self._hand_on(wanted, microbatch, (layer, shard), gradient)
-            _accumulate(parameters, found[len(tape.leaves) :])
+                    self._pass_on(wanted, microbatch, (layer, shard), gradient)
+            _accumulate(parameters, gradients[len(tape.leaves) :])
         if apart:
-            self._slopes_kept[output] = tape.result, slope
+            self._kept_gradients[output] = tape.result, output_gradient
 
     def weight(self, layer: int, microbatch: int, shard: int) -> None:
         """The gradients of the parameters, if any, of a shard whose backward pass has run."""
         parameters = self._trained(layer, self._parts[layer, shard])
-        result, slope = self._slopes_kept.pop(Output(layer, microbatch, shard))
+        result, output_gradient = self._kept_gradients.pop(Output(layer, microbatch, shard))
         if parameters:
-            _accumulate(parameters, torch.autograd.grad(result, parameters, slope, allow_unused=True))
+            _accumulate(parameters, torch.autograd.grad(result, parameters, output_gradient, allow_unused=True))
 
     def activation(self, output: Output, device: int) -> Tensor:
-        """The elements of a shard's output that `device` reads, in one row."""
+        """The elements of a shard's output that `device` reads, of shape (elements,)."""
         return self.parcels[output.layer, output.shard, device].packed(*self._held[output])
 
     def receive_activation(self, output: Output, device: int, row: Tensor) -> None:
-        """Hold what came of another device's shard."""
+        """Keep the received part, of shape (elements,), of another device's shard."""
         parcel = self.parcels[output.layer, output.shard, device]
         self._hold(output, parcel.unpacked(row), parcel.region.low)
 
     def gradient(self, output: Output, device: int, like: Tensor) -> Tensor:
-        """The summed gradient of what `device`, this one, read of another device's shard, in one row."""
+        """The summed gradient of what `device`, this one, read of another device's shard; of shape (elements,)."""
         parcel = self.parcels[output.layer, output.shard, device]
         return parcel.packed(self._sum(output, parcel.region, like), parcel.region.low)
 
     def receive_gradient(self, output: Output, device: int, row: Tensor) -> None:
-        """Add the gradient that came from a reading device."""
+        """Add the gradient, of shape (elements,), that a reading device sent."""
         parcel = self.parcels[output.layer, output.shard, device]
-        self._slopes[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
+        self._reader_gradients[output].append(((-1, device), parcel.region, parcel.unpacked(row)))
 
     def _trained(self, layer: int, part: _Part) -> list[Tensor]:
         return [p for p in self.parameters[layer, part.slot].values() if p.requires_grad]
@@ -170,14 +179,16 @@ class Shards:
         return assembled(wanted.region, parts).detach().requires_grad_(self._needs[wanted.producer])
 
     def _shaped(self, rows: Tensor) -> Tensor:
-        """Training data in canonical form; words have one channel."""
-        return to_canonical(rows) if self._script.network.vocabulary is None else rows[:, None, :, None]
+        """Training data in canonical form; tokens have one channel."""
+        if self._script.network.vocabulary is None:
+            return to_canonical(rows)
+        return rows[:, None, :, None]  # (samples, positions) -> (samples, 1, positions, 1)
 
     def _native(self, wanted: _Input, leaf: Tensor) -> Tensor:
         if wanted.producer >= 0:
             return to_native(leaf, self._steps.dimensions[self._script.profile.layers[wanted.producer].name])
         if self._script.network.vocabulary is not None:
-            return leaf[:, 0, :, 0]
+            return leaf[:, 0, :, 0]  # (samples, positions)
         return to_native(leaf, len(self._script.network.input_shape) + 1)
 
     def _result(self, part: _Part, values: Mapping[fx.Node, Tensor], layer: int, microbatch: int) -> Tensor:
@@ -188,49 +199,49 @@ class Shards:
         (scores,) = values.values()
         share = loss_share(scores, self._targets[first:last], self._targets.numel())
         self.loss += float(share.detach())
-        return share.reshape(1, 1, 1, 1)
+        return share.reshape(1, 1, 1, 1)  # the loss in canonical form
 
-    def _hold(self, output: Output, tensor: Tensor, origin: Place) -> None:
+    def _hold(self, output: Output, tensor: Tensor, origin: Coordinates) -> None:
         uses = self._uses[output.layer, output.shard]
         if uses:
             self._held[output], self._left[output] = (tensor, origin), uses
 
     def _release(self, wanted: _Input, microbatch: int) -> None:
-        """Let go of what has had its last reader here."""
+        """Count one use less of all that an input was assembled from."""
         for shard, _ in wanted.parts:
             self.release(Output(wanted.producer, microbatch, shard))
 
     def release(self, output: Output) -> None:
-        """One use of an output is over: a reader here, or a device it was packed for."""
+        """Count one use less of an output, by a reader here or a device it was sent to; free it after the last."""
         self._left[output] -= 1
         if not self._left[output]:
             del self._held[output]
 
-    def _slope(self, output: Output, part: _Part, result: Tensor) -> Tensor:
+    def _output_gradient(self, output: Output, part: _Part, result: Tensor) -> Tensor:
         """The gradient of a shard's output; the loss's own is 1."""
         if isinstance(part.step.module, Loss):
             return torch.ones_like(result)
         return self._sum(output, part.region, result)
 
     def _sum(self, output: Output, region: Region, like: Tensor) -> Tensor:
-        """What the readers of an output said, added in an order that does not depend on who was first."""
-        said = sorted(self._slopes.pop(output, []), key=lambda entry: (entry[0], entry[1].low))
-        return added(region, [(part, tensor) for _, part, tensor in said], like.detach())
+        """The readers' gradients of an output, added in an order that does not depend on which came first."""
+        entries = sorted(self._reader_gradients.pop(output, []), key=lambda entry: (entry[0], entry[1].low))
+        return added(region, [(part, tensor) for _, part, tensor in entries], like.detach())
 
-    def _hand_on(self, wanted: _Input, microbatch: int, reader: tuple[int, int], gradient: Tensor) -> None:
+    def _pass_on(self, wanted: _Input, microbatch: int, reader: tuple[int, int], gradient: Tensor) -> None:
         for shard, region in wanted.parts:
             piece = region.of(gradient, wanted.region.low)
-            self._slopes[Output(wanted.producer, microbatch, shard)].append((reader, region, piece))
+            self._reader_gradients[Output(wanted.producer, microbatch, shard)].append((reader, region, piece))
 
     def _find_reads(self, position: int, rank: int, sources: _Sources) -> None:
         """Note what this rank reads of a layer and sends of it."""
-        found, source, target = self._script.reads_of(position)
+        reads, source, target = self._script.reads_of(position)
         for entry in np.flatnonzero(target == rank).tolist():
-            region = Region(_place(found.low[entry]), _place(found.high[entry]))
-            producer = int(found.producer[entry])
-            sources[position, int(found.consumer[entry]), int(found.shard[entry])].append((producer, region))
+            region = Region(coordinates(reads.low[entry]), coordinates(reads.high[entry]))
+            producer = int(reads.producer[entry])
+            sources[position, int(reads.consumer[entry]), int(reads.shard[entry])].append((producer, region))
             self._uses[position, producer] += 1
-        for shard, device, parcel in parcels(found, source, target, rank):
+        for shard, device, parcel in parcels(reads, source, target, rank):
             self.parcels[position, shard, device] = parcel
             if device != rank:
                 self._uses[position, shard] += 1
@@ -284,8 +295,3 @@ def _box(intervals: list[list[tuple[int, int]]], at: tuple[np.intp, ...]) -> Box
 def _region(box: Box) -> Region:
     (a, b), (c, d), (e, f), (g, h) = box
     return Region((a, c, e, g), (b, d, f, h))
-
-
-def _place(numbers: Ints) -> Place:
-    a, b, c, d = (int(x) for x in numbers)
-    return a, b, c, d

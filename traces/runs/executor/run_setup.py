@@ -26,9 +26,9 @@ from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
-from traces.capture.fx_steps import Loss, Step, Trained, trace
+from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import Network
 
 ALL_REDUCE = "ring"
@@ -40,9 +40,10 @@ DATA = "the training data"
 class Script:
     """A plan to run for real: `network` of `profile` on `cluster`, updated by SGD with momentum.
 
-    steady: batch norm keeps its running statistics and dropout is off, so that the result does not depend on how
-    the batch is split; otherwise batch norm takes the statistics of each shard, as under DDP. Parameters are drawn
-    from `seed`, alike on all ranks. Raises InputError when the plan cannot run for real.
+    dtype: of parameters and data, as torch names it. steady: batch norm keeps its running statistics and dropout is
+    off, so that the result does not depend on how the batch is split; otherwise batch norm takes the statistics of each
+    shard, as under DDP. Parameters are drawn from `seed`, alike on all ranks. Raises InputError when the plan cannot
+    run for real.
     """
 
     profile: Profile
@@ -80,6 +81,7 @@ class Script:
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
+        """The gradient buckets of the plan, in the order of their numbers."""
         return self.sharded.buckets
 
     @cached_property
@@ -90,13 +92,13 @@ class Script:
     @cached_property
     def needs_gradient(self) -> list[bool]:
         """Whether the gradient of a layer's output is needed: it, or a layer before it, has parameters."""
-        found: dict[str, bool] = {}
+        needed: dict[str, bool] = {}
         for layer in self.profile.layers:
-            found[layer.name] = layer.parameter_bytes > 0 or any(found[name] for name in layer.inputs)
-        return list(found.values())
+            needed[layer.name] = layer.parameter_bytes > 0 or any(needed[name] for name in layer.inputs)
+        return list(needed.values())
 
     def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
-        """Who reads the layer, with the devices of producer and reader of each."""
+        """Which shards read the layer's, with the devices of producer and reader, both of shape (reads,)."""
         reads = self.sharded.reads(position)
         return reads, *self.sharded.ends(position, reads)
 
@@ -110,7 +112,7 @@ class Script:
         return reads(self.profile, layer, self.producer(producer), self.own(position))
 
     def producer(self, name: str) -> Layer:
-        """A layer by name, or the training data dressed as one."""
+        """A layer by name, or the training data as if a layer had made it."""
         return self._data_layer if name == DATA else self.profile.layers[self.profile.index[name]]
 
     @cached_property
@@ -125,7 +127,7 @@ class Script:
             name=DATA, kind="data", output_shape=sides, forward_s=0.0, backward_s=0.0, output_bytes=4 * prod(shape)
         )
 
-    def build(self) -> Steps:
+    def build(self) -> TracedLayers:
         """The network with its parameters drawn, step by step. Raises InputError where the profile is another's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -136,35 +138,36 @@ class Script:
         for module in trained.modules():
             if self.steady and isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
                 module.eval()
-        return Steps(
+        return TracedLayers(
             by_name={step.name: step for step in steps if step.name in self.profile.index},
             placeholder=steps[0].node.graph.find_nodes(op="placeholder")[0],
             dimensions=dimensions,
         )
 
     @torch.no_grad()
-    def _dimensions(self, trained: Trained, steps: Sequence[Step]) -> dict[str, int]:
-        """How many dimensions each layer's output has, from one sample; shapes are held against the profile's."""
+    def _dimensions(self, trained: Trained, steps: Sequence[TracedStep]) -> dict[str, int]:
+        """How many dimensions each layer's output has, from one sample. Raises InputError where shapes differ from the
+        profile's."""
         trained.eval()
         values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
-        found: dict[str, int] = {}
+        dimensions: dict[str, int] = {}
         for step in steps:
             if isinstance(step.module, Loss):
-                found[step.name] = 0
+                dimensions[step.name] = 0
                 continue
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = result = step.call(*args, **kwargs)
             if step.name in self.profile.index and isinstance(result, Tensor):
                 shape, expected = shape_of(result), self.producer(step.name).output_shape
                 require(shape == expected, f"layer {step.name!r}", shape, f"the profile says {expected}; capture again")
-                found[step.name] = result.dim()
-        missing = [name for name in self.profile.index if name not in found]
+                dimensions[step.name] = result.dim()
+        missing = [name for name in self.profile.index if name not in dimensions]
         if missing:
             raise InputError(
                 f"profile {self.profile.model!r}: the network has no layer {missing[0]!r}; capture it again"
             )
         trained.train()
-        return found
+        return dimensions
 
     def _sample(self) -> Tensor:
         shape = (1, *self.network.input_shape)
@@ -173,15 +176,15 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """A network's layers ready to be run: steps by name, what stands for the data, dimensions of each output."""
+class TracedLayers:
+    """A network's layers ready to be run: steps by name, the graph's node of the data, dimensions of each output."""
 
-    by_name: Mapping[str, Step]
+    by_name: Mapping[str, TracedStep]
     placeholder: fx.Node
     dimensions: Mapping[str, int]
 
 
-def _check_ties(steps: Sequence[Step]) -> None:
+def _check_ties(steps: Sequence[TracedStep]) -> None:
     """Raise InputError when two layers share a parameter: each would sum and update a gradient of its own."""
     user: dict[nn.Parameter, str] = {}
     for step in steps:

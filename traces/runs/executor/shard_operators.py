@@ -1,6 +1,6 @@
 """What a layer does on one shard: its operator with a slice of its parameters, on a slice of its inputs.
 
-A shard that has all channels and the whole plane of its samples runs the layer as it stands. Otherwise
+A shard that has all channels and the whole plane of its samples runs the layer unchanged. Otherwise
 
     by output channel  the layer runs with the rows of its weights that make those channels; a grouped convolution
                        runs the groups that they touch
@@ -24,35 +24,35 @@ from torch.nn import functional
 
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
-from traces.capture.fx_steps import Step
+from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.sliced_layers import Operator, Parameters, Shard, Values, of_channels, windowed
 
 
 def to_canonical(tensor: Tensor) -> Tensor:
-    """A layer's output as (sample, channel, height, width); a sequence's length is its height."""
+    """A layer's output as (samples, channels, height, width); a sequence's length is its height."""
     match tensor.dim():
         case 4:
             return tensor
         case 3:
-            return tensor.transpose(1, 2).unsqueeze(3)
+            return tensor.transpose(1, 2).unsqueeze(3)  # from (samples, positions, channels)
         case 2:
-            return tensor[:, :, None, None]
-    return tensor.reshape(-1, 1, 1, 1)
+            return tensor[:, :, None, None]  # (samples, channels, 1, 1)
+    return tensor.reshape(-1, 1, 1, 1)  # (samples, 1, 1, 1)
 
 
 def to_native(tensor: Tensor, dimensions: int) -> Tensor:
-    """The inverse of `to_canonical` for a tensor that had so many dimensions."""
+    """The inverse of `to_canonical`, from (samples, channels, height, width) to so many dimensions."""
     match dimensions:
         case 4:
             return tensor
         case 3:
-            return tensor.squeeze(3).transpose(1, 2)
+            return tensor.squeeze(3).transpose(1, 2)  # (samples, positions, channels)
         case 2:
-            return tensor[:, :, 0, 0]
-    return tensor.reshape(-1)
+            return tensor[:, :, 0, 0]  # (samples, channels)
+    return tensor.reshape(-1)  # (samples,)
 
 
-def operator(step: Step, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
+def operator(step: TracedStep, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Operator:
     """How to run a shard: a function of its parameters and of the values of the nodes that the step reads.
 
     joined: the channels read of each node that a concatenation joins. Raises InputError where the layer cannot be
@@ -61,7 +61,7 @@ def operator(step: Step, shard: Shard, joined: Mapping[fx.Node, Interval]) -> Op
     kind, module = shard.layer.kind, step.module
     if kind == "concat":
         nodes = [node for node in step.node.all_input_nodes if joined[node][0] < joined[node][1]]
-        return lambda parameters, values: torch.cat([values[node] for node in nodes], 1)
+        return lambda parameters, values: torch.cat([values[node] for node in nodes], 1)  # along channels
     if kind == "flatten":
         return _flatten(step, shard)
     if not shard.whole_plane and shard.layer.geometry.kernel not in (None, (1, 1)):
@@ -91,13 +91,16 @@ def cut_to_own(result: Tensor, shard: Shard) -> Tensor:
 
 
 def loss_share(scores: Tensor, targets: Tensor, total: int) -> Tensor:
-    """What the predictions of a shard add to the cross entropy averaged over `total` predictions."""
-    flat = scores if scores.dim() == 2 else scores.flatten(0, -2)
+    """What the predictions of a shard add to the cross entropy averaged over `total` predictions.
+
+    scores: (samples, classes) or (samples, positions, classes). targets: (samples,) or (samples, positions).
+    """
+    flat = scores if scores.dim() == 2 else scores.flatten(0, -2)  # (predictions, classes)
     return functional.cross_entropy(flat, targets.reshape(-1), reduction="sum") / total
 
 
-def _as_it_stands(step: Step) -> Operator:
-    """The step's own call; a parameter is used where it stands, in the module."""
+def _as_it_stands(step: TracedStep) -> Operator:
+    """The step's own call, with the module's own parameters."""
     call: Any = step.call
     if getattr(call, "inplace", False):
         call = copy.copy(call)
@@ -107,12 +110,12 @@ def _as_it_stands(step: Step) -> Operator:
     plain = not step.node.kwargs and len(nodes) == len(step.node.args)
 
     def run(parameters: Parameters, values: Values) -> Tensor:
-        given: Any
+        arguments: Any
         if plain:  # map_arg takes as long as a small layer
-            given = tuple(_value(step, node, values) for node in nodes), {}
+            arguments = tuple(_value(step, node, values) for node in nodes), {}
         else:
-            given = map_arg((step.node.args, step.node.kwargs), lambda node: _value(step, node, values))
-        args, kwargs = given
+            arguments = map_arg((step.node.args, step.node.kwargs), lambda node: _value(step, node, values))
+        args, kwargs = arguments
         if "inplace" in kwargs:
             kwargs = {**kwargs, "inplace": False}
         if overwrites:
@@ -125,7 +128,7 @@ def _as_it_stands(step: Step) -> Operator:
     return run
 
 
-def _value(step: Step, node: fx.Node, values: Values) -> Any:
+def _value(step: TracedStep, node: fx.Node, values: Values) -> Any:
     """A tensor that the shard reads, or a number or constant made of such tensors."""
     if node in values:
         return values[node]
@@ -144,11 +147,11 @@ def _overwrites(node: fx.Node) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name in ("iadd", "isub", "imul", "itruediv")
 
 
-def _flatten(step: Step, shard: Shard) -> Operator:
+def _flatten(step: TracedStep, shard: Shard) -> Operator:
     """Channels, rows and columns become channels, of which the shard's own are kept."""
     if shard.all_channels:
         return _as_it_stands(step)
     first = shard.read[1][0] * shard.extents[1] * shard.extents[2]
     start, length = shard.own[1][0] - first, shard.own[1][1] - shard.own[1][0]
     node = step.node.all_input_nodes[0]
-    return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)
+    return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)  # (samples, own channels)

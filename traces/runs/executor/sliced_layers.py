@@ -15,7 +15,7 @@ from torch.nn import functional
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
 from simulator.workload import Layer
-from traces.capture.fx_steps import Step
+from traces.capture.fx_steps import TracedStep
 
 Box = tuple[Interval, Interval, Interval, Interval]
 """Half-open intervals of samples, channels, rows, columns."""
@@ -36,14 +36,17 @@ class Shard:
 
     @property
     def all_channels(self) -> bool:
+        """Whether it makes every channel of the layer's output."""
         return self.own[1] == (0, self.layer.channels)
 
     @property
     def whole_plane(self) -> bool:
+        """Whether it makes every row and column of them."""
         return all(x == (0, extent) for x, extent in zip(self.own[2:], self.layer.output_shape[1:], strict=True))
 
     @property
     def channels(self) -> slice:
+        """The output channels that it makes."""
         return slice(*self.own[1])
 
     def groups(self, groups: int) -> Interval:
@@ -53,27 +56,27 @@ class Shard:
 
     def padding(self) -> list[int]:
         """What the window lacks at the plane's borders, as torch's pad wants it: left, right, top, bottom."""
-        found: list[int] = []
+        sides: list[int] = []
         geometry = self.layer.geometry
         for axis in (1, 0):
             kernel, stride, padding = ((geometry.kernel or (1, 1))[axis], geometry.stride[axis], geometry.padding[axis])
             (first, last), (low, high) = self.own[2 + axis], self.read[2 + axis]
             reach = geometry.dilation[axis] * (kernel - 1) + 1
-            found += [low - (first * stride - padding), (last - 1) * stride - padding + reach - high]
-        return found
+            sides += [low - (first * stride - padding), (last - 1) * stride - padding + reach - high]
+        return sides
 
 
-def sliced_parameters(step: Step, channels: Interval, of: int) -> dict[str, Tensor]:
+def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str, Tensor]:
     """The step's parameters that make the output `channels` (of `of`), as leaves of their own unless they are all.
 
-    Raises InputError for a layer whose parameters cannot be told apart by channel.
+    Raises InputError for a layer whose parameters do not belong to channels.
     """
     module = step.module
     if module is None:
         return {}
-    given: dict[str, Tensor] = dict(module.named_parameters())
-    if channels == (0, of) or not given:
-        return given
+    parameters: dict[str, Tensor] = dict(module.named_parameters())
+    if channels == (0, of) or not parameters:
+        return parameters
     if not isinstance(module, _BY_CHANNEL):
         raise InputError(
             f"placements: layer {step.name!r} is split by channel, but the parameters of a {type(module).__name__} "
@@ -84,12 +87,15 @@ def sliced_parameters(step: Step, channels: Interval, of: int) -> dict[str, Tens
         name: value.detach().narrow(axis, channels[0], channels[1] - channels[0]).clone().requires_grad_(
             value.requires_grad
         )
-        for name, value in given.items()
+        for name, value in parameters.items()
     }  # fmt: skip
 
 
-def windowed(step: Step, shard: Shard) -> Operator:
-    """A convolution or pooling of some rows or columns, over a window padded by hand."""
+def windowed(step: TracedStep, shard: Shard) -> Operator:
+    """A convolution or pooling of some rows or columns, over a window that is padded explicitly.
+
+    Raises InputError for layers of other kinds.
+    """
     kind, geometry, module = shard.layer.kind, shard.layer.geometry, step.module
     node, padding = step.node.all_input_nodes[0], shard.padding()
     kernel, stride, dilation = geometry.kernel or (1, 1), geometry.stride, geometry.dilation
@@ -117,8 +123,8 @@ def windowed(step: Step, shard: Shard) -> Operator:
     )
 
 
-def of_channels(step: Step, module: nn.Module, shard: Shard) -> Operator:
-    """A layer with parameters, for some of its output channels and the whole plane."""
+def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
+    """A layer with parameters, for some of its output channels and the whole plane. Raises InputError for others."""
     node = step.node.all_input_nodes[0]
     match module:
         case nn.Conv2d() if module.padding_mode == "zeros":
@@ -139,12 +145,12 @@ def of_channels(step: Step, module: nn.Module, shard: Shard) -> Operator:
     raise InputError(f"placements: layer {step.name!r} cannot be split by channel; use a channel degree of 1")
 
 
-def _counts(step: Step, shard: Shard) -> Tensor:
+def _counts(step: TracedStep, shard: Shard) -> Tensor:
     """By what an average pooling divides, for each of the shard's positions; shape (rows, columns)."""
-    given = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
+    arguments = dict(zip(_AVERAGE_ARGUMENTS, step.node.args[1:], strict=False)) | dict(step.node.kwargs)
 
     def source(name: str, default: Any) -> Any:
-        return given.get(name, default) if step.module is None else getattr(step.module, name, default)
+        return arguments.get(name, default) if step.module is None else getattr(step.module, name, default)
 
     divisor = source("divisor_override", None)
     if divisor:
@@ -156,7 +162,7 @@ def _counts(step: Step, shard: Shard) -> Tensor:
         first = torch.arange(*shard.own[2 + axis]) * stride - padding
         last = (first + kernel).clamp(max=shard.extents[1 + axis] + margin)
         sides.append((last - first.clamp(min=-margin)).double())
-    return torch.outer(*sides)
+    return torch.outer(*sides)  # (rows,) x (columns,) -> (rows, columns)
 
 
 def _convolution(module: nn.Conv2d, shard: Shard, padding: Any) -> Callable[[Parameters, Tensor], Tensor]:
@@ -175,11 +181,11 @@ def _convolution(module: nn.Conv2d, shard: Shard, padding: Any) -> Callable[[Par
         parts = []
         for a, b in pairwise(edges):
             inner = (a // wide - low, -(-b // wide) - low)
-            part = window[:, inner[0] * narrow : inner[1] * narrow]
-            rows = slice(a - first, b - first)
+            part = window[:, inner[0] * narrow : inner[1] * narrow]  # (samples, input channels of groups, h, w)
+            rows = slice(a - first, b - first)  # of weight (own channels, input channels per group, kh, kw)
             shift = None if bias is None else bias[rows]
             parts.append(functional.conv2d(part, weight[rows], shift, *settings, inner[1] - inner[0]))
-        return torch.cat(parts, 1)
+        return torch.cat(parts, 1)  # (samples, own channels, height, width)
 
     return run
 
@@ -198,7 +204,7 @@ def _group_norm(module: nn.GroupNorm, shard: Shard, node: fx.Node) -> Operator:
 def _scaled(normed: Tensor, parameters: Parameters, axis: int) -> Tensor:
     """A normalised tensor by the weight and plus the bias of its channels, where there are any."""
     shape = [1] * normed.dim()
-    shape[axis] = -1
+    shape[axis] = -1  # channels lie along `axis`, all else is broadcast
     if "weight" in parameters:
         normed = normed * parameters["weight"].view(shape)
     return normed + parameters["bias"].view(shape) if "bias" in parameters else normed

@@ -1,6 +1,7 @@
-"""How ranks talk: between processes through torch.distributed (gloo), or between threads of one process.
+"""Messages and all-reduces between ranks: processes by torch.distributed (gloo), or threads of one process.
 
-Every call blocks until its tensor has been handed over, and may be made from several threads at once.
+Every call blocks until its tensor may be reused or has arrived, and may be made from several threads at once. Tensors
+are contiguous rows of shape (elements,).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from simulator.errors import RunError
 
 START_S = 2e-3
-"""After all ranks have said that they are ready, how long until a step begins."""
+"""Seconds from when the last rank is ready until a step begins."""
 
 
 def together() -> float:
@@ -34,13 +35,13 @@ class Transport(Protocol):
     """What one rank needs of the others; a device's number is its rank."""
 
     def send(self, row: Tensor, target: int, tag: int) -> None:
-        """Send a contiguous tensor; returns when it may be changed again."""
+        """Send a row (elements,) under `tag`; returns when it may be changed again."""
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
-        """Fill a contiguous tensor with what `source` sent under `tag`."""
+        """Fill a row (elements,) with what `source` sent under `tag`."""
 
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
-        """Replace a tensor by its sum over the group, whose members call this in the same order."""
+        """Replace a row (elements,) by its sum over the group, whose ranks call this in the same order."""
 
     def start(self) -> float:
         """Wait for all ranks; the instant at which they go on together, in seconds of CLOCK_MONOTONIC."""
@@ -68,60 +69,60 @@ class Gloo:
         return together()
 
 
-class Mailroom:
-    """Where threads that stand for ranks leave messages for each other; any that waits over `timeout_s` fails."""
+class ThreadGroup:
+    """What threads that stand for ranks share: queues, and a barrier; a wait of over `timeout_s` seconds fails."""
 
     def __init__(self, ranks: int, timeout_s: float = 60.0) -> None:
         self.timeout_s = timeout_s
-        self.box: dict[tuple[int, int, int], SimpleQueue[Tensor]] = defaultdict(SimpleQueue)
-        self.moments: list[float] = []
-        self.all = threading.Barrier(ranks)
+        self._queues: dict[tuple[int, int, int], SimpleQueue[Tensor]] = defaultdict(SimpleQueue)
+        self.starts_s: list[float] = []
+        self.barrier = threading.Barrier(ranks)
         self._lock = threading.Lock()
-        self._meetings: dict[tuple[int, ...], _Meeting] = {}
+        self._reductions: dict[tuple[int, ...], _Reduction] = {}
 
     def queue(self, source: int, target: int, tag: int) -> SimpleQueue[Tensor]:
         with self._lock:
-            return self.box[source, target, tag]
+            return self._queues[source, target, tag]
 
-    def meeting(self, group: tuple[int, ...]) -> _Meeting:
+    def reduction(self, group: tuple[int, ...]) -> _Reduction:
         with self._lock:
-            return self._meetings.setdefault(group, _Meeting(len(group)))
+            return self._reductions.setdefault(group, _Reduction(len(group)))
 
 
 class Threads:
-    """One rank of a Mailroom."""
+    """The transport of one rank of a ThreadGroup."""
 
-    def __init__(self, room: Mailroom, rank: int) -> None:
-        self._room, self._rank = room, rank
+    def __init__(self, threads: ThreadGroup, rank: int) -> None:
+        self._threads, self._rank = threads, rank
 
     def send(self, row: Tensor, target: int, tag: int) -> None:
-        self._room.queue(self._rank, target, tag).put(row.clone())
+        self._threads.queue(self._rank, target, tag).put(row.clone())
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         try:
-            row.copy_(self._room.queue(source, self._rank, tag).get(timeout=self._room.timeout_s))
+            row.copy_(self._threads.queue(source, self._rank, tag).get(timeout=self._threads.timeout_s))
         except Empty:
             raise RunError(
-                f"rank {self._rank} waited {self._room.timeout_s:g} s for task {tag} of rank {source}"
+                f"rank {self._rank} waited {self._threads.timeout_s:g} s for task {tag} of rank {source}"
             ) from None
 
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
-        meeting = self._room.meeting(group)
-        meeting.rows[self._rank] = row.clone()
-        meeting.barrier.wait(self._room.timeout_s)
-        row.copy_(torch.stack([meeting.rows[member] for member in group]).sum(0))
-        meeting.barrier.wait(self._room.timeout_s)
+        reduction = self._threads.reduction(group)
+        reduction.rows[self._rank] = row.clone()
+        reduction.barrier.wait(self._threads.timeout_s)
+        row.copy_(torch.stack([reduction.rows[rank] for rank in group]).sum(0))  # (ranks, elements) -> (elements,)
+        reduction.barrier.wait(self._threads.timeout_s)
 
     def start(self) -> float:
-        if self._room.all.wait(self._room.timeout_s) == 0:
-            self._room.moments.append(time.monotonic())
-        self._room.all.wait(self._room.timeout_s)
-        return self._room.moments[-1]
+        if self._threads.barrier.wait(self._threads.timeout_s) == 0:
+            self._threads.starts_s.append(time.monotonic())
+        self._threads.barrier.wait(self._threads.timeout_s)
+        return self._threads.starts_s[-1]
 
 
-class _Meeting:
-    """Where the members of a group add up their rows."""
+class _Reduction:
+    """The rows that the ranks of a group add up in an all-reduce."""
 
-    def __init__(self, members: int) -> None:
-        self.barrier = threading.Barrier(members)
-        self.rows: dict[int, Tensor] = {}
+    def __init__(self, ranks: int) -> None:
+        self.barrier = threading.Barrier(ranks)
+        self.rows: dict[int, Tensor] = {}  # by rank

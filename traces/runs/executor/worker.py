@@ -1,12 +1,12 @@
 """One rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it.
 
-    main thread     ready compute task of the smallest (priority, index) -> run it -> what it makes ready
-    receivers       block on the messages expected next, in the predicted order, RECEIVES_AHEAD at a time
+    main thread     ready compute task of the smallest (priority, index) -> run it -> tasks that are ready now
+    receivers       have receives posted for the next messages in the predicted order, RECEIVES_AHEAD at a time
     senders         block on one message each, from when it is ready
     a thread for each group of devices, which runs the group's all-reduces in order
 
-Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it has come. That
-cannot lock up: the predicted order is a linear extension of the graph, and senders are as many as they need to be.
+Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it arrives. There is no
+deadlock: the predicted order is a linear extension of the graph, and there is a sender for every message.
 A device of speed s < 1 waits after each of its tasks until 1/s times its duration has passed.
 """
 
@@ -37,10 +37,11 @@ _Event = tuple[int, Tensor | None] | BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step as this rank saw it, by task: seconds after the common start, NaN for what it did not see, and bytes.
+class RankStep:
+    """One step as this rank observed it, by task: columns of shape (tasks,).
 
-    sent_bytes: of the messages that it sent, and of the rows that it gave to all-reduces. loss: of its shards.
+    start_s, end_s: seconds after the common start, NaN for tasks of other ranks. sent_bytes: of the messages that it
+    sent, and of the rows that it gave to all-reduces. loss: of its shards.
     """
 
     start_s: Floats
@@ -50,7 +51,7 @@ class Step:
 
 
 class Worker:
-    """Device `rank` of a script. `doing` is told every task that starts."""
+    """Device `rank` of a run; `doing` is called with a description of every compute task that starts."""
 
     def __init__(
         self, script: Script, rank: int, transport: Transport, doing: Callable[[str], None] = lambda task: None
@@ -73,8 +74,9 @@ class Worker:
         for pool in (self._receivers, self._senders, *self._groups.values()):
             pool.shutdown()
 
-    def step(self, data: Tensor, targets: Tensor) -> Step:
-        """Train on one batch together with all other ranks."""
+    def step(self, data: Tensor, targets: Tensor) -> RankStep:
+        """Train on one batch, the same on all ranks, together with them: data (samples, *input shape), targets
+        (samples, ...)."""
         self.shards.begin(data, targets)
         self._updates.begin()
         self._start_s, self._end_s = np.full((2, len(self._graph)), np.nan)
@@ -84,10 +86,10 @@ class Worker:
         began = self._transport.start()
         for task in self._expected:
             self._receivers.submit(self._caught, task, partial(self._receive, task))
-        for task in np.flatnonzero(self._mine & (self._waits == 0)).tolist():
+        for task in np.flatnonzero(self._own_tasks & (self._waits == 0)).tolist():
             self._begin(task)
         self._run()
-        return Step(
+        return RankStep(
             start_s=self._start_s - began,
             end_s=self._end_s - began,
             sent_bytes=self._sent_bytes,
@@ -95,8 +97,8 @@ class Worker:
         )
 
     def _run(self) -> None:
-        """Compute what is ready and take what comes, until all of this rank's tasks have ended."""
-        left = int(self._mine.sum()) + len(self._expected)
+        """Compute what is ready and take what arrives, until all of this rank's tasks have ended."""
+        left = int(self._own_tasks.sum()) + len(self._expected)
         while left:
             while not self._ready or not self._events.empty():
                 event = self._events.get()
@@ -141,7 +143,7 @@ class Worker:
         self._end(task, None)
 
     def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:
-        """Communicate in a thread; the main thread hears of the end, or of the error."""
+        """Communicate in a thread; the end, or the error, is an event of the main thread."""
         try:
             self._events.put((task, communicate()))
         except BaseException as error:
@@ -161,7 +163,7 @@ class Worker:
         self._transport.send(row, target, task)
 
     def _receive(self, task: int) -> Tensor:
-        row = torch.empty(self._room(task), dtype=self._dtype)
+        row = torch.empty(self._message_elements(task), dtype=self._dtype)
         self._transport.receive(row, self._graph.routes[self._graph.route[task]].pairs[0][0], task)
         self._end_s[task] = time.monotonic()
         return row
@@ -173,15 +175,15 @@ class Worker:
         self._end_s[task] = time.monotonic()
         return row
 
-    def _room(self, task: int) -> int:
-        """Elements of the message that is to come."""
+    def _message_elements(self, task: int) -> int:
+        """Elements of the message to receive."""
         if self._graph.kind[task] == Kind.SYNCHRONISATION:
-            return self._updates.room(task)
+            return self._updates.message_elements(task)
         output = self._output(task)
         return self.shards.parcels[output.layer, output.shard, self._reader(task)].elements
 
     def _end(self, task: int, row: Tensor | None) -> None:
-        """Take what came with a task that has ended, and begin what waited for it."""
+        """Take the row that arrived with a task that has ended, and begin tasks that waited for it last."""
         if self._graph.route[task] >= 0:
             self._take(task, row)
         for successor in self._successors[task]:
@@ -213,22 +215,24 @@ class Worker:
         return Output(int(graph.layer[task]), int(graph.microbatch[task]), int(graph.shard[task]))
 
     def _sort_tasks(self) -> None:
-        """Which tasks this rank begins, which messages come to it, and for how many ends each task waits here."""
+        """Which tasks this rank begins, which messages it receives, and how many tasks each waits for here."""
         graph, rank = self._graph, self._rank
-        ends = {task: graph.routes[graph.route[task]] for task in np.flatnonzero(graph.is_transfer).tolist()}
-        self._sends = {task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][0] == rank}
-        received = [task for task, route in ends.items() if len(route.pairs) == 1 and route.pairs[0][1] == rank]
-        self._collectives = {task for task, route in ends.items() if len(route.pairs) > 1 and rank in route.devices}
-        self._mine = (graph.device == rank) & ~graph.is_transfer
-        self._mine[[*self._sends, *self._collectives]] = True
-        seen = self._mine.copy()
+        routes = {task: graph.routes[graph.route[task]] for task in np.flatnonzero(graph.is_transfer).tolist()}
+        self._sends = {task for task, route in routes.items() if len(route.pairs) == 1 and route.pairs[0][0] == rank}
+        received = [task for task, route in routes.items() if len(route.pairs) == 1 and route.pairs[0][1] == rank]
+        self._collectives = {task for task, route in routes.items() if len(route.pairs) > 1 and rank in route.devices}
+        self._own_tasks = (graph.device == rank) & ~graph.is_transfer
+        self._own_tasks[[*self._sends, *self._collectives]] = True
+        seen = self._own_tasks.copy()
         seen[received] = True
-        owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
-        self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))
+        owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))  # (dependencies,)
+        self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))  # (tasks,)
         start, successors = graph.successors()
-        self._successors = [[x for x in after.tolist() if self._mine[x]] for after in np.split(successors, start[1:-1])]
-        place = np.empty(len(graph), dtype=np.int64)
-        place[in_order(graph, self._script.predicted)] = np.arange(len(graph))
-        self._expected = sorted(received, key=place.__getitem__)
-        computed = np.flatnonzero(self._mine & ~graph.is_transfer).tolist()
+        self._successors = [
+            [x for x in after.tolist() if self._own_tasks[x]] for after in np.split(successors, start[1:-1])
+        ]
+        position = np.empty(len(graph), dtype=np.int64)
+        position[in_order(graph, self._script.predicted)] = np.arange(len(graph))
+        self._expected = sorted(received, key=position.__getitem__)
+        computed = np.flatnonzero(self._own_tasks & ~graph.is_transfer).tolist()
         self._descriptions = {task: graph.describe(task) for task in computed}

@@ -17,14 +17,14 @@ from simulator.plan import Plan
 from simulator.taskgraph import Kind
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.run_setup import ALL_REDUCE
-from traces.runs.torch_runtimes.measured_steps import Measured, combined, slow_down, train
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, slow_down
 from traces.runs.torch_runtimes.stage_modules import whole
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 
@@ -39,7 +39,7 @@ def run_ddp(
     cores: Sequence[Sequence[int]] = (),
     stragglers: Sequence[int] = (),
     timeout_s: float = 300.0,
-) -> Measured:
+) -> MeasuredRun:
     """Train a data-parallel plan with torch's DistributedDataParallel; buckets are those of the plan.
 
     model: a name that `zoo.load` knows, by default the plan's. stragglers: ranks that a busy process slows down.
@@ -57,7 +57,7 @@ def run_ddp(
         "steps": steps,
         "stragglers": list(stragglers),
     }
-    found = launch(
+    results = launch(
         "traces.runs.torch_runtimes.ddp:train_rank",
         len(plan.devices),
         lab=lab,
@@ -65,7 +65,7 @@ def run_ddp(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(ShardedModel(profile, plan), cluster), found)
+    return run_of_ranks(lower(ShardedModel(profile, plan), cluster), results)
 
 
 def _shares(plan: Plan) -> list[int]:
@@ -93,7 +93,7 @@ def train_rank(
         broadcast_buffers=False,
         gradient_as_bucket_view=True,
     )
-    optimizer = torch.optim.SGD(trained.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    descent = optimizer(trained.parameters())
     torch.manual_seed(1 + rank.number)
     data = torch.randn(shares[rank.number], *network.input_shape)
     slow_down(rank, stragglers)
@@ -102,19 +102,19 @@ def train_rank(
     weight = shares[rank.number] * len(shares) / sum(shares)
 
     def step() -> None:
-        optimizer.zero_grad()
+        descent.zero_grad()
         loss = trained(data) * weight
-        watch.begin(Kind.BACKWARD)
+        observer.begin(Kind.BACKWARD)
         loss.backward()
-        watch.end()
-        with watch.update():
-            optimizer.step()
+        observer.end()
+        with observer.update():
+            descent.step()
 
     def open_up() -> None:
         """From now on the network's steps run one by one, and its all-reduce is ours."""
-        plain.forward = whole(trace(plain), watch).forward  # type: ignore[method-assign, assignment]
-        trained.register_comm_hook(None, watch.all_reduce())
-        watch.touch_with(plain)
+        plain.forward = whole(trace(plain), observer).forward  # type: ignore[method-assign, assignment]
+        trained.register_comm_hook(None, observer.all_reduce())
+        observer.last_until_parameters_of(plain)
 
-    watch = Watch(rank.number, layers)
-    return train(rank, step, steps, watch, open_up)
+    observer = TaskObserver(rank.number, layers)
+    return measure_steps(rank, step, steps, observer, open_up)

@@ -1,9 +1,9 @@
 """Whole training steps on one rank: timed back to back, their bytes counted, their memory taken afterwards.
 
-    warm-up -> counters -> step, step, ... -> counters -> a step under the memory profiler -> steps that are watched
+    warm-up -> counters -> step, step, ... -> counters -> a step under the memory profiler -> observed steps
 
 Steps follow one another without a barrier, as in training; a step lasts from the end of the one before to its own.
-Those that are watched begin together and tell when each task ran.
+Observed steps begin together, and the start and end of each of their tasks are recorded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from simulator.taskgraph import TaskGraph
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
-from traces.results.observed_timeline import Seen, execution
+from traces.results.observed_timeline import ObservedTask, execution
 from traces.runs.executor.transport import together
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 WARMUP = 3
-WATCHED = 5
+OBSERVED = 5
 FRAME_BYTES = 66
 """Ethernet, IPv4 and TCP headers with timestamps, of each frame or unsplit segment that an interface counts."""
 
@@ -41,12 +41,12 @@ _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a run showed: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
+class MeasuredRun:
+    """A measured run: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
     peak_bytes: tensors alive at the start of a step and the most that it adds to them. execution: with the timeline
-    of steps that were watched.
+    of the median observed step.
     """
 
     steps_s: tuple[float, ...]
@@ -56,35 +56,39 @@ class Measured:
 
     @property
     def step_s(self) -> float:
+        """Median seconds of a step."""
         return statistics.median(self.steps_s)
 
     @property
     def spread_s(self) -> float:
-        """Interquartile range."""
+        """Interquartile range of the steps, in seconds."""
         lower, _, upper = statistics.quantiles(self.steps_s, n=4, method="inclusive")
         return upper - lower
 
 
-def combined(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measured:
-    """One run of `graph` out of what each rank returned from `train`.
+def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """One run of `graph` out of what each rank returned from `measure_steps`.
 
     A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
     """
     steps_s = tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True))
     sent = [rank["sent_bytes"] for rank in ranks]
-    watched = [[[Seen(*seen) for seen in step] for step in rank["watched"]] for rank in ranks]
-    return Measured(
+    observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
+    return MeasuredRun(
         steps_s=steps_s,
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
-        execution=execution(graph, steps_s, watched),
+        execution=execution(graph, steps_s, observed),
     )
 
 
-def train(
-    rank: Rank, step: Callable[[], None], count: int, watch: Watch, open_up: Callable[[], None] = lambda: None
+def measure_steps(
+    rank: Rank, step: Callable[[], None], count: int, observer: TaskObserver, open_up: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Run `step` and measure it; what `combined` reads. open_up: called before the steps that are watched."""
+    """Run `step` over and over and measure `count` of them; what `run_of_ranks` reads.
+
+    open_up: called before the steps that are observed.
+    """
     rank.doing("warming up")
     for _ in range(WARMUP):
         step()
@@ -105,16 +109,16 @@ def train(
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
         "peak_bytes": peak_bytes,
-        "watched": [_watched(rank, step, watch) for _ in range(WATCHED)],
+        "observed": [_observed(rank, step, observer) for _ in range(OBSERVED)],
     }
 
 
-def _watched(rank: Rank, step: Callable[[], None], watch: Watch) -> list[Seen]:
-    rank.doing("a step that is watched")
-    began_s, watch.on = together(), True
+def _observed(rank: Rank, step: Callable[[], None], observer: TaskObserver) -> list[ObservedTask]:
+    rank.doing("an observed step")
+    began_s, observer.on = together(), True
     step()
-    watch.on = False
-    return watch.take(began_s)
+    observer.on = False
+    return observer.take(began_s)
 
 
 def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:

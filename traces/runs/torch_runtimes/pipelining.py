@@ -21,14 +21,14 @@ from simulator.plan import Plan
 from simulator.runtime import TORCH_PIPELINING
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
-from traces.capture.timed_passes import LEARNING_RATE, MOMENTUM
+from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import Measured, combined, train
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
 
 SCHEDULES = {
@@ -50,7 +50,7 @@ def run_pipeline(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> Measured:
+) -> MeasuredRun:
     """Train a pipeline of one device per stage with torch.distributed.pipelining.
 
     model: a name that `zoo.load` knows, by default the plan's. Raises InputError when the plan is no such
@@ -82,7 +82,7 @@ def run_pipeline(
         cores=cores,
         timeout_s=timeout_s,
     )
-    return combined(lower(sharded, cluster, TORCH_PIPELINING), results)
+    return run_of_ranks(lower(sharded, cluster, TORCH_PIPELINING), results)
 
 
 def train_rank(
@@ -98,25 +98,25 @@ def train_rank(
     """What each process of `run_pipeline` does."""
     torch.manual_seed(0)
     network = load(model)
-    watch = Watch(rank.number, [name for names in stages for name in names])
-    parts = cut(trace(Trained(network.build())), stages, watch)
-    own = [Stage(parts, number, homes, watch) for number, home in enumerate(homes) if home == rank.number]
+    observer = TaskObserver(rank.number, [name for names in stages for name in names])
+    parts = cut(trace(Trained(network.build())), stages, observer)
+    own = [Stage(parts, number, homes, observer) for number, home in enumerate(homes) if home == rank.number]
     del parts  # the stages of other ranks take no memory here
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
-    loss = partial(watch.call, stages[-1][-1], nn.functional.cross_entropy)
+    loss = partial(observer.call, stages[-1][-1], nn.functional.cross_entropy)
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
     parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM) if parameters else None
+    descent = optimizer(parameters)
     data, target = torch.randn(batch_size, *network.input_shape), torch.randint(10, (batch_size,))
     first = (data,) if homes[0] == rank.number else ()
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 
     def step() -> None:
         runtime.step(*first, **last)
-        if optimizer is not None:
-            with watch.update():
-                optimizer.step()
-            optimizer.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
+        if parameters:  # a rank without has no update in the task graph either
+            with observer.update():
+                descent.step()
+            descent.zero_grad()  # now, as the memory profiler would not see it free gradients older than itself
 
-    return train(rank, step, steps, watch)
+    return measure_steps(rank, step, steps, observer)

@@ -9,16 +9,16 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from simulator.errors import InputError
-from traces.capture.fx_steps import Step, by_stage
-from traces.runs.torch_runtimes.task_observer import Watch
+from traces.capture.fx_steps import TracedStep, by_stage
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 
-def whole(steps: Sequence[Step], watch: Watch) -> Part:
+def whole(steps: Sequence[TracedStep], observer: TaskObserver) -> Part:
     """All steps as one stage."""
-    return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], watch)
+    return Part(steps, steps[0].node.graph.find_nodes(op="placeholder"), [steps[-1].node], observer)
 
 
-def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]], watch: Watch) -> list[Part]:
+def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], observer: TaskObserver) -> list[Part]:
     """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
 
     Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
@@ -37,30 +37,30 @@ def cut(steps: Sequence[Step], stages: Sequence[Sequence[str]], watch: Watch) ->
     crossing[-1] = [steps[-2].node]
     placeholder = steps[0].node.graph.find_nodes(op="placeholder")
     inputs = [placeholder, *crossing[:-1]]
-    return [Part(part, reads, gives, watch) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
+    return [Part(part, reads, gives, observer) for part, reads, gives in zip(inside, inputs, crossing, strict=True)]
 
 
 class Part(nn.Module):
-    """Consecutive steps of a traced network as one module, watched. gives: names of the steps whose values leave it."""
+    """Consecutive steps of a traced network as one module, observed. gives: names of steps whose values leave it."""
 
     def __init__(
-        self, steps: Sequence[Step], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], watch: Watch
+        self, steps: Sequence[TracedStep], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], observer: TaskObserver
     ) -> None:
         super().__init__()
-        self._steps, self._inputs, self._outputs, self._watch = steps, inputs, outputs, watch
+        self._steps, self._inputs, self._outputs, self._observer = steps, inputs, outputs, observer
         names = {step.node: step.name for step in steps}
         self.gives = [names[node] for node in outputs if node in names]
-        self.members = nn.ModuleList(step.module for step in steps if step.module is not None)
+        self.modules_of_steps = nn.ModuleList(step.module for step in steps if step.module is not None)
         for step in steps:
             if step.module is not None and set(step.node.all_input_nodes) & set(inputs):
-                # what was received is a leaf, which autograd lets nobody overwrite
+                # what was received is a leaf, which autograd does not let layers overwrite
                 step.module.inplace = False  # type: ignore[assignment]
 
-    def forward(self, *given: Tensor) -> Any:
-        """The outputs of the stage, a tensor when there is one only."""
-        values: dict[fx.Node, Any] = dict(zip(self._inputs, given, strict=True))
+    def forward(self, *received: Tensor) -> Any:
+        """The outputs of the stage, (samples, ...) each; a tensor when there is one only."""
+        values: dict[fx.Node, Any] = dict(zip(self._inputs, received, strict=True))
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
-            values[step.node] = self._watch.call(step.name, step.call, *args, **kwargs)
-        found = tuple(values[node] for node in self._outputs)
-        return found if len(found) > 1 else found[0]
+            values[step.node] = self._observer.call(step.name, step.call, *args, **kwargs)
+        outputs = tuple(values[node] for node in self._outputs)
+        return outputs if len(outputs) > 1 else outputs[0]

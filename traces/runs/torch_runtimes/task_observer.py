@@ -1,12 +1,12 @@
-"""Watches a rank that a runtime of torch's drives: when its layers' passes and its messages begin and end.
+"""Observes the tasks of a rank that one of torch's runtimes drives: when layers' passes and messages begin and end.
 
     forward     around the call of each layer
     backward    from when autograd has the gradient of a layer's output until it has that of the next layer
-    message     from when both ends have asked for it until the pass that needs it begins
+    message     from when send and receive are posted until the pass that needs it begins
     all-reduce  from when the last rank has its bucket until the last rank has the sum
 
 Autograd runs one node at a time, so that what lies between two gradients is the earlier layer's: those of its inputs
-and of its parameters, and adding these to what other micro-batches left. Only the steps that are watched pay for it.
+and of its parameters, and adding these to those of other micro-batches. Only observed steps are slowed down by it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from torch.futures import Future
 
 from simulator.taskgraph import Kind
 from traces.capture.fx_steps import tensors
-from traces.results.observed_timeline import Seen
+from traces.results.observed_timeline import ObservedTask
 
 
-class Watch:
-    """What one rank does in a step, while `on`. layers: their names; other calls are part of theirs."""
+class TaskObserver:
+    """Records what one rank does in a step, while `on`. layers: their names; other calls are part of theirs."""
 
     def __init__(self, rank: int, layers: Iterable[str]) -> None:
         self.on = False
         self._rank, self._layers = rank, frozenset(layers)
-        self._seen: list[Seen] = []
+        self._seen: list[ObservedTask] = []
         self._kind, self._microbatch = Kind.BACKWARD, 0
         self._open: tuple[str, float] | None = None
         self._touched_s = 0.0
 
-    def take(self, began_s: float) -> list[Seen]:
-        """What was seen since the last call, in seconds after `began_s`."""
-        found = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
+    def take(self, began_s: float) -> list[ObservedTask]:
+        """The tasks since the last call, in seconds after `began_s`, a moment of CLOCK_MONOTONIC."""
+        observed = [seen._replace(start_s=seen.start_s - began_s, end_s=seen.end_s - began_s) for seen in self._seen]
         self._seen.clear()
-        return found
+        return observed
 
     def call(self, layer: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What `function` returns for a layer's forward pass, which is noted, as its backward pass will be."""
+        """What `function` returns for a layer's forward pass, which is recorded, as its backward pass will be."""
         if not self.on or layer not in self._layers:
             return function(*args, **kwargs)
         start_s = time.monotonic()
@@ -62,7 +62,7 @@ class Watch:
         self._kind, self._microbatch = kind, microbatch
 
     def end(self, at_s: float | None = None) -> None:
-        """The pass has ended, by default when its last layer's gradients were there."""
+        """The pass has ended, by default when its last layer's gradients were computed."""
         if self._open is not None:
             layer, start_s = self._open
             self._note(self._kind, layer, start_s, at_s or self._touched_s)
@@ -74,35 +74,37 @@ class Watch:
         start_s = time.monotonic()
         yield
         if self.on:
-            self._seen.append(Seen(Kind.UPDATE, "", -1, self._rank, self._rank, start_s, time.monotonic()))
+            self._seen.append(ObservedTask(Kind.UPDATE, "", -1, self._rank, self._rank, start_s, time.monotonic()))
 
-    def asks(
+    def posted(
         self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int], sent: Sequence[int] = ()
     ) -> None:
-        """This rank asks for messages between two ranks; sent: bytes of each where it is the sender."""
+        """This rank has posted sends or receives of messages between two ranks; sent: bytes of each if it sends."""
         if self.on:
             for layer, size in zip(layers, sent or [0] * len(layers), strict=True):
-                self._seen.append(Seen(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
+                self._seen.append(ObservedTask(kind, layer, microbatch, *ends, time.monotonic(), nan, float(size)))
 
-    def has(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
-        """Messages have come."""
+    def arrived(self, kind: Kind, layers: Sequence[str], microbatch: int, ends: tuple[int, int]) -> None:
+        """Messages have arrived."""
         if self.on:
-            self._seen += [Seen(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
+            self._seen += [ObservedTask(kind, layer, microbatch, *ends, nan, time.monotonic()) for layer in layers]
 
-    def touch_with(self, network: nn.Module) -> None:
+    def last_until_parameters_of(self, network: nn.Module) -> None:
         """Let a backward pass last until its last parameter's gradient has been added."""
         for parameter in network.parameters():
             parameter.register_post_accumulate_grad_hook(lambda _: self._touch())  # type: ignore[no-untyped-call]
 
     def all_reduce(self) -> Callable[[None, GradBucket], Future[Tensor]]:
-        """A communication hook for DistributedDataParallel: its all-reduce, watched."""
+        """A communication hook for DistributedDataParallel: the mean over all ranks, recorded."""
 
         def reduce(bucket: GradBucket) -> Future[Tensor]:
-            start_s, row = time.monotonic(), bucket.buffer().div_(dist.get_world_size())
+            start_s, row = time.monotonic(), bucket.buffer().div_(dist.get_world_size())  # (elements,)
 
             def done(future: Future[list[Tensor]]) -> Tensor:
                 span = start_s, time.monotonic()
-                self._seen.append(Seen(Kind.SYNCHRONISATION, "", bucket.index(), -1, -1, *span, float(row.nbytes)))
+                self._seen.append(
+                    ObservedTask(Kind.SYNCHRONISATION, "", bucket.index(), -1, -1, *span, float(row.nbytes))
+                )
                 return future.value()[0]
 
             summed: Future[Tensor] = dist.all_reduce(row, async_op=True).get_future().then(done)
@@ -111,7 +113,7 @@ class Watch:
         return lambda _, bucket: reduce(bucket)
 
     def _note(self, kind: Kind, layer: str, start_s: float, end_s: float) -> None:
-        self._seen.append(Seen(kind, layer, self._microbatch, self._rank, self._rank, start_s, end_s))
+        self._seen.append(ObservedTask(kind, layer, self._microbatch, self._rank, self._rank, start_s, end_s))
 
     def _gradient(self, layer: str) -> None:
         self._touch()

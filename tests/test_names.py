@@ -1,0 +1,58 @@
+"""One name, one thing: no class name stands twice, and values are named after what they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
+EMPTY_WORDS = {"found", "told", "mine", "given"}
+"""They say that somebody found or told something, not what it is."""
+NAMED = ("traces",)
+"""The packages whose functions assign to none of EMPTY_WORDS."""
+FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())
+
+
+def classes_of(package: str) -> dict[str, set[Path]]:
+    """The files of a package in which each class name stands, private ones and those inside functions included."""
+    files: dict[str, set[Path]] = {}
+    for path in FILES[package]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, set()).add(path)
+    return files
+
+
+def assigned(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """(name, line) of every parameter and every variable that is assigned, in loops and comprehensions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+@pytest.mark.parametrize(("package", "other"), list(combinations_with_replacement(PACKAGES, 2)))
+def test_no_class_name_stands_in_two_files(package: str, other: str) -> None:
+    here, there = classes_of(package), classes_of(other)
+    doubles = {name: sorted(map(str, here[name] | there[name])) for name in here.keys() & there.keys()}
+    assert not {name: files for name, files in doubles.items() if len(files) > 1}
+
+
+@pytest.mark.parametrize("path", [path for package in NAMED for path in FILES[package]], ids=str)
+def test_values_are_named_after_what_they_hold(path: Path) -> None:
+    assert not [f"{name} in line {line}" for name, line in assigned(tree_of(path)) if name in EMPTY_WORDS]
+
+
+def test_assignments_of_every_form_are_seen() -> None:
+    text = "def f(told):\n    found: int = 1\n    for mine, given in ():\n        [x for x in (y := [])]"
+    assert {name for name, _ in assigned(ast.parse(text))} == {"told", "found", "mine", "given", "x", "y"}
