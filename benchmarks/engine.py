@@ -172,7 +172,9 @@ def show(name: str, make: Callable[[int], tuple[TaskGraph, Cluster]], size: int,
     small, small_cluster = make(max(1, size // REFERENCE_SHARE))
     reference_s = seconds(lambda: simulate(small, small_cluster, IDEAL, engine="reference"), repeats=1)
     rates = [len(graph) / columns_s, len(graph) / compiled_s, len(graph) / whole_s, len(small) / reference_s]
-    print(f"{name:<58} {len(graph):>9,}" + "".join(f" {rate / 1e6:>10.3g}" for rate in rates) + f"  {target}", flush=True)
+    print(
+        f"{name:<58} {len(graph):>9,}" + "".join(f" {rate / 1e6:>10.3g}" for rate in rates) + f"  {target}", flush=True
+    )
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:

@@ -15,6 +15,8 @@ from simulator.run import Run, run
 from simulator.schedules import SCHEDULES, SPLIT, schedule
 from simulator.taskgraph import Kind
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def picture(found: Run, unit_s: float) -> list[str]:
     """A row per device, a column per `unit_s`."""

@@ -33,9 +33,7 @@ ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
 }
 
 
-def simulate(
-    graph: TaskGraph, cluster: Cluster, runtime: Runtime | None = None, engine: str | None = None
-) -> Timeline:
+def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime | None = None, engine: str | None = None) -> Timeline:
     """Run `graph` on `cluster` as `runtime` would. Same inputs give the same timeline, bit for bit, on either engine.
 
     engine: one of ENGINES; without it `engine_name()`. Raises StuckError, naming blocked tasks and what each waits for,

@@ -36,14 +36,15 @@ class Loop:
     def __init__(self, columns: Columns) -> None:
         self.run = run = RunContext.of(columns, self._wake_network)
         self._seconds, self._class = columns.delay_s.tolist(), columns.activity_class.tolist()
-        self._is_transfer, self._waits = (columns.device < 0).tolist(), np.diff(columns.dependency_start).tolist()
+        self._is_transfer, self._waits = (columns.route >= 0).tolist(), np.diff(columns.dependency_start).tolist()
         self._successors = _successors(columns).lists()
         self._computed: dict[int, Event] = {}
         self._wake: Event | None = None
         self._queues = DeviceQueues(run)
         self._transfers = TransferSteps(run, self._queues.computes, self._complete)
-        for process in (*map(self._run_device, range(columns.devices)), self._run_network()):
-            run.environment.process(process)
+        for device in range(columns.devices):
+            run.environment.process(self._run_device(device))
+        run.environment.process(self._run_network())
         for task in np.flatnonzero(np.diff(columns.dependency_start) == 0).tolist():
             self._make_ready(task)
 
