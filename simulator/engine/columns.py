@@ -196,6 +196,8 @@ def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -
 
 def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, float]:
     costs: dict[int, float] = {}
+    if not runtime.send_cpu_s_per_byte and not runtime.receive_cpu_s_per_byte:
+        return costs
     for pair in route.pairs:
         for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
             if cost and cluster.devices[device].host in cluster.host_cores:
@@ -210,7 +212,7 @@ def _check(graph: TaskGraph, cluster: Cluster) -> None:
     within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
     within("device", graph.device, -1, devices - 1)
     within("route", graph.route, -1, len(graph.routes) - 1)
-    within("devices of routes", np.array([d for x in graph.routes for d in x.devices]), 0, devices - 1)
+    within("devices of routes", np.array([pair for route in graph.routes for pair in route.pairs]), 0, devices - 1)
     require(bool(((graph.route >= 0) == transfers).all()), "route", "-1", "transfers have one, and only they")
     require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
     within("dependencies", graph.dependencies, 0, len(graph) - 1)
