@@ -115,11 +115,12 @@ def test_many_transfers_at_a_time_run_alike(seed: int, runtime: Runtime) -> None
     """Sizes and starts are drawn, so that shares differ and classes hold several activities."""
     rng = np.random.default_rng(seed)
     cluster = switch(6, cores=2.0)
-    sources, targets = rng.integers(0, 6, 300), rng.integers(0, 6, 300)
+    count = 100
+    sources, targets = rng.integers(0, 6, count), rng.integers(0, 6, count)
     builder = GraphBuilder()
-    clocks = builder.add(Kind.FORWARD, 300, device=rng.integers(0, 6, 300), seconds=rng.uniform(0, 1e-3, 300))
+    clocks = builder.add(Kind.FORWARD, count, device=sources, seconds=rng.uniform(0, 1e-4, count))
     routes = builder.message_routes(sources, targets)
-    sent = builder.add(Kind.ACTIVATION, 300, device=targets, route=routes, bytes=rng.uniform(0, 1e4, 300))
+    sent = builder.add(Kind.ACTIVATION, count, device=targets, route=routes, bytes=rng.uniform(0, 1e4, count))
     builder.depend(sent, clocks)
     assert_agreement(builder.build(np.zeros(6), ()), cluster, runtime)
 

@@ -21,14 +21,14 @@ _SECONDS = 60
 
 def library() -> Path | None:
     """The library of this source on this machine: shipped, cached or compiled now; None where none can be made."""
-    shipped, cached = SOURCE.with_name(file_name()), cache_folder() / file_name()
-    for path in (shipped, cached):
-        if path.is_file():
-            return path
+    shipped = SOURCE.with_name(file_name())
+    if shipped.is_file():
+        return shipped
     try:
+        cached = cache_folder() / file_name()
         cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return compile_library(cached)
-    except OSError:  # a home that cannot be written to
+        return cached if cached.is_file() else compile_library(cached)
+    except (OSError, RuntimeError):  # no home, or one that cannot be written to
         return None
 
 
