@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.engine.columns import Columns
-from simulator.engine.library import SOURCE, library
+from simulator.engine.library import STATE, library
 from simulator.taskgraph import Floats
 
 _SLICE = 1_000_000
@@ -59,8 +59,8 @@ def _load() -> ctypes.CDLL | None:
 
 @cache
 def _fields(struct: str) -> tuple[tuple[str, str], ...]:
-    """(name, type) of every field of a struct of the C source, so that the two cannot disagree."""
-    source = re.sub(r"/\*.*?\*/", "", SOURCE.read_text(), flags=re.DOTALL)
+    """(name, type) of every field of a struct of the C header, so that the two cannot disagree."""
+    source = re.sub(r"/\*.*?\*/", "", STATE.read_text(), flags=re.DOTALL)
     fields: list[tuple[str, str]] = []
     (body,) = re.findall(rf"typedef struct {{([^{{}}]*)}} {struct};", source)
     for declaration in body.split(";")[:-1]:

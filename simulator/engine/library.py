@@ -1,4 +1,4 @@
-"""The shared library of compiled.c: shipped in a wheel, or compiled once per user where there is a C compiler.
+"""The shared library of compiled.c and its headers: shipped in a wheel, or compiled once per user where there is a C compiler.
 
 Imports nothing but the standard library, because the build hook of the wheel (hatch_build.py) runs it alone.
 """
@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("compiled.c")
+STATE = SOURCE.with_name("compiled_state.h")
 FLAGS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
 _SECONDS = 60
 
@@ -34,7 +35,8 @@ def library() -> Path | None:
 
 def file_name() -> str:
     """A name that changes with the source, the flags and the machine."""
-    made_from = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
+    sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("compiled*.[ch]"))]
+    made_from = (*sources, " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
     return f"compiled-{sha256(b'|'.join(made_from)).hexdigest()[:16]}.so"
 
 
