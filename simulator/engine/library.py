@@ -1,4 +1,4 @@
-"""The shared library of compiled.c and its headers: shipped in a wheel, or compiled once per user where there is a C compiler.
+"""The shared library of compiled.c and its headers: shipped in a wheel, or compiled once per user where a compiler is.
 
 Imports nothing but the standard library, because the build hook of the wheel (hatch_build.py) runs it alone.
 """
