@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}; set SHARDSCOPE_DATA to run this test")
     return folder
+
+
+@pytest.fixture(params=["compiled", "reference"], scope="module")
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each engine in turn, which `simulate` then uses where none is named."""
+    from simulator.engine import engine_name
+
+    if request.param == "compiled" and engine_name() != "compiled":
+        pytest.skip("no compiled engine: no C compiler here")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SHARDSCOPE_ENGINE", request.param)
+        yield request.param

@@ -17,6 +17,8 @@ from simulator.studies import scaling
 from simulator.taskgraph import Kind, Route
 from simulator.workload import Layer, Profile
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 EXACT = 1e-9
 BANDWIDTH, LATENCY = 1e9, 1e-5
 

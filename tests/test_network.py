@@ -14,6 +14,8 @@ from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.taskgraph import Kind, Route
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def run_flows(cluster: Cluster, flows: list[tuple[int, int, float, float]]) -> list[float]:
     """Finish times of flows (source, target, start_s, bytes) on `cluster`.

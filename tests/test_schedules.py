@@ -17,6 +17,8 @@ from simulator.run import Run, run
 from simulator.runtime import TORCH_PIPELINING
 from simulator.taskgraph import Kind
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def picture(found: Run, unit_s: float) -> list[str]:
     """A row per device, a column per `unit_s`."""

@@ -6,7 +6,9 @@ reference          SimPy: devices and network; the order of events is defined he
   device_queues      ready tasks by device
   transfer_steps     a transfer's way from ready to ended
   rendezvous_lines, overlap, core_work, busy_hosts      only where the runtime asks for them
-compiled, compiled.c   the same in C, used where a compiler or a wheel has made it
+compiled           the same in C, used where a compiler or a wheel has made it
+  compiled.c         the loop
+  compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take
 """

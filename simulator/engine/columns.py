@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.network.transfers import Paths, alone_s, demand, paths
+from simulator.network.transfers import Demand, Paths, alone_s, demand, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 
 _EXACT_INT = 2**53
 """Integers up to here are exact as float64."""
+_MOST, _LARGEST = 2**31 - 2, float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,9 @@ class Ragged:
 class Columns:
     """One run. Times in seconds; -1 stands for "none" in index columns.
 
-    A compute task (route -1) on `device` lasts delay_s, or, if it has an activity class, does `work` seconds at that
-    class's rate. A transfer waits delay_s and then does `work` bytes on its class's links; without a class it has
-    ended then. Class c uses weight[w] of capacity[resource[w]] per unit of rate, w in
+    A compute task (route -1; only then `device` counts) lasts delay_s, or, if it has an activity class, does `work`
+    seconds at that class's rate. A transfer waits delay_s and then does `work` bytes on its class's links; without a
+    class it has ended then. Class c uses weight[w] of capacity[resource[w]] per unit of rate, w in
     class_start[c] : class_start[c + 1], and no activity of it is faster than class_cap[c].
 
     What a runtime may ask for besides; a column is empty where it does not:
@@ -100,23 +101,18 @@ class Columns:
 
 def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Columns:
     """The columns of `graph` on `cluster` under `runtime`. Raises InputError where a value is out of its range."""
+    _check(graph, cluster)
     over = paths(graph.routes, cluster)
     asked = demand(graph, cluster, over)
-    transfers = graph.is_transfer
     core_start, core_device, core_s_per_byte = _core_seconds(graph.routes, cluster, runtime)
     hosts = _shared_hosts(cluster, costly=len(core_device) > 0)
     slowed, busy = runtime.overlap_slowdown > 1, runtime.busy_latency_s > 0
-    computes_shared = np.array([slowed or device.host in hosts for device in cluster.devices])  # [devices]
-    shared = np.where(transfers, asked.contends, computes_shared[np.where(transfers, 0, graph.device)])
-    classes = np.where(transfers, graph.route, len(graph.routes) + graph.device)
-    columns = Columns(
-        device=np.where(transfers, -1, graph.device),
-        route=np.where(transfers, graph.route, -1),
+    return Columns(
+        device=graph.device,
+        route=graph.route,
         priority=_exact(graph.priority),
-        delay_s=np.where(shared & ~transfers, 0.0, asked.delay_s),
-        work=np.where(shared & ~transfers, graph.seconds, asked.work),
+        **_activities(graph, asked, [slowed or device.host in hosts for device in cluster.devices]),
         bytes=graph.bytes,
-        activity_class=np.where(shared, classes, -1),
         dependency_start=graph.dependency_start,
         dependencies=graph.dependencies,
         devices=len(cluster.devices),
@@ -131,8 +127,6 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
         core_s_per_byte=core_s_per_byte,
         alone_s=alone_s(graph, over, asked) if len(core_device) else np.zeros(0),
     )
-    _check(columns, cluster)
-    return columns
 
 
 _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np.int64))
@@ -140,9 +134,19 @@ _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np
 
 def _exact(priority: Ints) -> Ints:
     """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
-    if np.abs(priority.clip(-_EXACT_INT, _EXACT_INT)).max(initial=0) < _EXACT_INT:
+    if priority.min(initial=0) >= -_EXACT_INT and priority.max(initial=0) <= _EXACT_INT:
         return priority
     return np.unique(priority, return_inverse=True)[1].reshape(-1)
+
+
+def _activities(graph: TaskGraph, asked: Demand, shares_cores: Sequence[bool]) -> dict[str, npt.NDArray[Any]]:
+    """Delay, work and class of every task; devices that share cores, or slow down, have a class of their own."""
+    delay_s, work, classes = asked.delay_s, asked.work, np.where(asked.contends, graph.route, -1)
+    if any(shares_cores):
+        shared = (graph.route < 0) & np.array(shares_cores)[graph.device]
+        delay_s, work = np.where(shared, 0.0, delay_s), np.where(shared, graph.seconds, work)
+        classes = np.where(shared, len(graph.routes) + graph.device, classes)
+    return {"delay_s": delay_s, "work": work, "activity_class": classes}
 
 
 def _shared_hosts(cluster: Cluster, costly: bool) -> dict[str, int]:
@@ -192,6 +196,8 @@ def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -
 
 def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, float]:
     costs: dict[int, float] = {}
+    if not runtime.send_cpu_s_per_byte and not runtime.receive_cpu_s_per_byte:
+        return costs
     for pair in route.pairs:
         for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
             if cost and cluster.devices[device].host in cluster.host_cores:
@@ -199,19 +205,22 @@ def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, f
     return costs
 
 
-def _check(columns: Columns, cluster: Cluster) -> None:
+def _check(graph: TaskGraph, cluster: Cluster) -> None:
     """Raise InputError where an index points outside, or a number is negative or not finite."""
-    tasks, edges = len(columns), len(columns.dependencies)
-    starts = columns.dependency_start
-    within("dependencies", columns.dependencies, 0, tasks - 1)
-    within("device", columns.device, -1, len(cluster.devices) - 1)
-    within("route", columns.route, -1, columns.routes - 1)
-    require(bool(((columns.device < 0) != (columns.route < 0)).all()), "device", "-1", "a compute task has a device")
-    require(len(starts) == tasks + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
+    starts, edges, devices = graph.dependency_start, len(graph.dependencies), len(cluster.devices)
+    transfers = graph.is_transfer
+    within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
+    within("device", graph.device, -1, devices - 1)
+    within("route", graph.route, -1, len(graph.routes) - 1)
+    within("devices of routes", np.array([pair for route in graph.routes for pair in route.pairs]), 0, devices - 1)
+    require(bool(((graph.route >= 0) == transfers).all()), "route", "-1", "transfers have one, and only they")
+    require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
+    within("dependencies", graph.dependencies, 0, len(graph) - 1)
+    require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
     require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
-    for name in ("delay_s", "work", "bytes", "capacity", "turn_s", "core_s_per_byte"):
-        within(name, getattr(columns, name), 0.0, np.finfo(np.float64).max)
-    within("touched", columns.touched.values, 0, len(cluster.devices) - 1)
+    within("seconds", graph.seconds, 0.0, _LARGEST)
+    within("bytes", graph.bytes, 0.0, _LARGEST)
+    within("bandwidth_bytes_per_s", np.array([link.bandwidth_bytes_per_s for link in cluster.links]), 0.0, _LARGEST)
 
 
 def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:

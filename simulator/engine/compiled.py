@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping
 from functools import cache
 from math import inf
 from typing import Any
@@ -13,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.engine.columns import Columns
-from simulator.engine.library import SOURCE, library
+from simulator.engine.library import STATE, library
 from simulator.taskgraph import Floats
 
 _SLICE = 1_000_000
 """Events and visits of classes between two returns to Python, where an interrupt is noticed: under 0.1 s."""
-_NOT_WAITING = -2
-_ENTRY = np.dtype([("key", np.float64), ("tie", np.int64), ("event", np.int64)])
-_C_TYPES = {"i64": ctypes.c_int64, "double": ctypes.c_double}
+_NONE, _NOT_WAITING = -1, -2
+_C_TYPES = {"i64": (ctypes.c_int64, np.int64), "i32": (ctypes.c_int32, np.int32), "double": (ctypes.c_double, float)}
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
 
 
 def is_available() -> bool:
@@ -35,13 +33,14 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     loaded = _load()
     if loaded is None:
         raise RuntimeError("is_available() is False")
-    numbers, arrays = _inputs(columns)
-    arrays = {**arrays, **_state(columns, arrays)}
-    run = _run_type()(**numbers, **{name: array.ctypes.data for name, array in arrays.items()})
-    loaded.begin(ctypes.byref(run))
-    while loaded.advance(ctypes.byref(run), _SLICE):
+    arrays = {**_inputs(columns), **_shared(columns), **_queues(columns), **_extras(columns)}
+    addresses = {name: array.ctypes.data for name, array in arrays.items()}
+    run = ctypes.byref(_run_type()(**_numbers(columns), **addresses))
+    loaded.begin(run)
+    while loaded.advance(run, _SLICE):
         pass
-    return arrays["start_s"], arrays["end_s"]
+    tasks = arrays["task"][: len(columns)]
+    return np.ascontiguousarray(tasks["start_s"]), np.ascontiguousarray(tasks["end_s"])
 
 
 @cache
@@ -53,68 +52,100 @@ def _load() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(path))
     except OSError:  # made for another machine
         return None
-    loaded.run_size.restype = ctypes.c_int64
     loaded.begin.argtypes, loaded.begin.restype = (ctypes.c_void_p,), None
     loaded.advance.argtypes, loaded.advance.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_int64
-    return loaded if loaded.run_size() == ctypes.sizeof(_run_type()) else None
+    return loaded
+
+
+@cache
+def _fields(struct: str) -> tuple[tuple[str, str], ...]:
+    """(name, type) of every field of a struct of the C header, so that the two cannot disagree."""
+    source = re.sub(r"/\*.*?\*/", "", STATE.read_text(), flags=re.DOTALL)
+    fields: list[tuple[str, str]] = []
+    (body,) = re.findall(rf"typedef struct {{([^{{}}]*)}} {struct};", source)
+    for declaration in body.split(";")[:-1]:
+        kind, names = declaration.replace("const ", "").split(maxsplit=1)
+        fields += [(name.strip(" *"), "*" if "*" in name else kind) for name in names.split(",")]
+    return tuple(fields)
 
 
 @cache
 def _run_type() -> type[ctypes.Structure]:
-    """The struct Run with the fields that the C source declares, so that the two cannot disagree."""
-    body = re.search(r"typedef struct \{([^{}]*)\} Run;", SOURCE.read_text())
-    if body is None:
-        raise RuntimeError(f"{SOURCE} declares no struct Run")
-    fields: list[tuple[str, Any]] = []
-    for declaration in re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL).split(";")[:-1]:
-        kind, names = declaration.replace("const ", "").split(maxsplit=1)
-        for name in names.split(","):
-            pointer, bare = "*" in name, name.replace("*", "").strip()
-            fields.append((bare, ctypes.c_void_p if pointer else _C_TYPES[kind]))
+    fields = [(name, ctypes.c_void_p if kind == "*" else _C_TYPES[kind][0]) for name, kind in _fields("Run")]
     return type("Run", (ctypes.Structure,), {"_fields_": fields})
 
 
-def _inputs(columns: Columns) -> tuple[dict[str, float], dict[str, npt.NDArray[Any]]]:
-    """What is run, as numbers and arrays; with one further class for each activity of core work."""
-    classes, works = len(columns.class_cap), _core_works(columns)
-    extra = np.arange(works)
-    class_start = np.append(columns.class_start, columns.class_start[-1] + 1 + extra)
-    compute, shared = columns.device >= 0, columns.activity_class
-    arrays = {
-        **{name: getattr(columns, name) for name in _COLUMNS},
-        "class_start": class_start,
-        "class_of_use": np.repeat(np.arange(classes + works), np.diff(class_start)),
-        "resource": np.append(columns.resource, np.zeros(works, dtype=np.int64)),
-        "weight": np.append(columns.weight, np.ones(works)),
-        "first_ready": _first(columns.device[compute], columns.devices),
-        "first_ending": np.append(_first(shared[shared >= 0], classes), (shared >= 0).sum() + 1 + extra),
-        "touched_start": columns.touched.start,
-        "touched": columns.touched.values,
-        "neighbour_start": columns.neighbours.start,
-        "neighbour": columns.neighbours.values,
-    }
-    numbers = {
+def _records(struct: str, count: int, **values: Any) -> Array:
+    """`count` records of a struct: these values, 0 elsewhere. Memory that is never touched is never taken."""
+    made = np.zeros(count, dtype=[(name, _C_TYPES[kind][1]) for name, kind in _fields(struct)])
+    for name, value in values.items():
+        made[name] = value
+    return made
+
+
+def _numbers(columns: Columns) -> dict[str, float]:
+    return {
         "tasks": len(columns),
         "devices": columns.devices,
         "resources": len(columns.capacity),
-        "fixed_classes": classes,
+        "fixed_classes": len(columns.class_cap),
+        "next_class": len(columns.class_cap),
         "has_lines": len(columns.line) > 0,
         "has_overlap": columns.overlap_rate < 1,
         "has_turns": len(columns.turn_s) > 0,
         "has_cores": len(columns.core_device) > 0,
         "overlap_rate": columns.overlap_rate,
         "due_s": inf,
-        "turn_first": -1,
-        "turn_last": -1,
-        "next_class": classes,
+        "turn_first": _NONE,
+        "turn_last": _NONE,
     }
-    return numbers, {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-_COLUMNS = (
-    "device", "route", "priority", "activity_class", "dependency_start", "dependencies", "line", "core_start",
-    "core_device", "delay_s", "work", "bytes", "capacity", "turn_s", "core_s_per_byte", "alone_s",
-)  # fmt: skip
+def _inputs(columns: Columns) -> dict[str, Array]:
+    """The columns that C reads as they are."""
+    names = (
+        "route", "priority", "activity_class", "dependency_start", "dependencies", "core_start",
+        "core_device", "delay_s", "work", "bytes", "turn_s", "core_s_per_byte", "alone_s",
+    )  # fmt: skip
+    arrays = {
+        **{name: getattr(columns, name) for name in names},
+        "device_of_task": columns.device,
+        "line_of_route": columns.line,
+        "touched_start": columns.touched.start,
+        "touched": columns.touched.values,
+        "neighbour_start": columns.neighbours.start,
+        "neighbour": columns.neighbours.values,
+    }
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _shared(columns: Columns) -> dict[str, Array]:
+    """Resources, and classes with their queues; after those of the columns one for each activity of core work."""
+    works, resources = np.arange(_core_works(columns)), len(columns.capacity)
+    first_use = np.append(columns.class_start, columns.class_start[-1] + 1 + works)  # [classes + 1]
+    classes, fixed = len(first_use) - 1, len(columns.class_cap)
+    first_ending = _first(columns.activity_class[columns.activity_class >= 0], fixed)
+    first_ending = np.append(first_ending, first_ending[-1] + 1 + works)
+    class_ = _records(
+        "Class", classes, first_use=first_use[:-1], end_use=first_use[1:], first_ending=first_ending[:-1], due_place=-1
+    )
+    class_["cap"][:fixed] = columns.class_cap
+    use = _records("Use", int(first_use[-1]), weight=1.0)
+    use["class_number"] = np.repeat(np.arange(classes), np.diff(first_use))
+    use["resource"][: len(columns.resource)], use["weight"][: len(columns.weight)] = columns.resource, columns.weight
+    return {
+        "class_": class_,
+        "use": use,
+        "resource": _records("Resource", resources, capacity=columns.capacity, first_use=_NONE),
+        "ending": _records("Entry", int(first_ending[-1])),
+        "batch": _records("Entry", classes),
+        "changed": np.zeros(resources + classes, dtype=np.int64),
+        "visited": np.zeros(resources, dtype=np.int64),
+        **{name: np.zeros(classes, dtype=np.int64) for name in ("due", "affected", "capped")},
+        "done": np.zeros(len(columns) + len(works), dtype=np.int64),
+        "core_task": np.zeros(len(works), dtype=np.int64),
+        "free_class": np.zeros(len(works), dtype=np.int64),
+    }
 
 
 def _core_works(columns: Columns) -> int:
@@ -124,41 +155,42 @@ def _core_works(columns: Columns) -> int:
     return int(np.append(np.diff(columns.core_start), 0)[columns.route].sum())
 
 
-def _first(groups: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Where each of `count` groups begins when their members stand one group after the other."""
+def _first(groups: Array, count: int) -> Array:
+    """Where each of `count` groups begins, and the last ends, when their members stand one group after the other."""
     return np.append(0, np.cumsum(np.bincount(groups, minlength=count)))
 
 
-def _state(columns: Columns, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """Arrays that C works on; memory that it never touches is never taken."""
-    tasks, devices, resources = len(columns), columns.devices, len(columns.capacity)
-    uses, classes = len(arrays["class_of_use"]), len(arrays["class_start"]) - 1
-    lines, works = int(columns.line.max(initial=-1)) + 1, classes - len(columns.class_cap)
-    endings = int(arrays["first_ending"][-1]) + 1
-    cap = np.zeros(classes)
-    cap[: len(columns.class_cap)] = columns.class_cap
-    zeros = {
-        "waits": tasks, "successor_start": tasks + 1, "successor": len(columns.dependencies), "ready_transfer": tasks,
-        "ready_count": devices, "idle": devices, "woken": devices, "is_woken": devices, "active": classes,
-        "due": classes, "class_seen": classes, "next_use": uses, "previous_use": uses, "resource_seen": resources,
-        "is_changed": resources + classes, "changed": resources + classes, "visited": resources, "pending": classes,
-        "full": resources, "done": tasks + works, "line_next": tasks if lines else 0, "in_flight": devices,
-        "turn_previous": tasks if len(columns.turn_s) else 0, "parts": tasks if works else 0, "core_task": works,
-        "free_class": works, "instant": 2 * tasks,
-    }  # fmt: skip
-    floats = {
-        "start_s": tasks, "end_s": tasks, "served": classes, "rate": classes, "since_s": classes,
-        "class_due_s": classes, "left": resources, "load": resources, "ratio": resources,
-    }  # fmt: skip
-    entries = {"timer": 2 * tasks, "ready": tasks, "ending": endings, "affected": classes}
+def _queues(columns: Columns) -> dict[str, Array]:
+    """Tasks, devices and timers. Until the next instant each task has at most two timers or events."""
+    tasks, devices = len(columns), columns.devices
+    first_ready = _first(columns.device[columns.route < 0], devices)[:-1]
     return {
-        **{name: np.zeros(size, dtype=np.int64) for name, size in zeros.items()},
-        **{name: np.zeros(size) for name, size in floats.items()},
-        **{name: np.zeros(size, dtype=_ENTRY) for name, size in entries.items()},
-        "cap": cap,
-        "due_place": np.full(classes, -1),
-        "first_use": np.full(resources, -1),
-        "line_first": np.full(lines, -1),
-        "line_last": np.full(lines, -1),
-        "turn_next": np.full(tasks if len(columns.turn_s) else 0, _NOT_WAITING),
+        "task": _aligned("Task", tasks + 1),
+        "successor": np.empty(len(columns.dependencies), dtype=np.int32),
+        "device": _records("Device", devices, first_ready=first_ready),
+        "woken": np.zeros(devices, dtype=np.int64),
+        "ready": _records("Entry", tasks),
+        "timer": _records("Entry", 2 * tasks),
+        "instant": np.zeros(2 * tasks, dtype=np.int64),
+        "ready_transfer": np.zeros(tasks, dtype=np.int64),
+    }
+
+
+def _aligned(struct: str, count: int) -> Array:
+    """`count` records, uninitialised, of which each fills whole cache lines."""
+    size = _records(struct, 0).itemsize
+    memory = np.empty((count + 1) * size, dtype=np.uint8)
+    offset = -memory.ctypes.data % size
+    return memory[offset : offset + count * size].view(_records(struct, 0).dtype)
+
+
+def _extras(columns: Columns) -> dict[str, Array]:
+    """Lines, turns and parts, of no length where the runtime does not ask for them."""
+    tasks = len(columns)
+    turns = tasks if len(columns.turn_s) else 0
+    return {
+        "line": _records("Line", int(columns.line.max(initial=-1)) + 1, first=_NONE, last=_NONE),
+        "turn_next": np.full(turns, _NOT_WAITING),
+        "turn_previous": np.zeros(turns, dtype=np.int64),
+        "parts": np.zeros(tasks if len(columns.core_device) else 0, dtype=np.int64),
     }

@@ -1,4 +1,4 @@
-"""The shared library of compiled.c: shipped in a wheel, or compiled once per user where there is a C compiler.
+"""The shared library of compiled.c and its headers: shipped in a wheel, or compiled once per user where a compiler is.
 
 Imports nothing but the standard library, because the build hook of the wheel (hatch_build.py) runs it alone.
 """
@@ -15,26 +15,28 @@ from hashlib import sha256
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("compiled.c")
+STATE = SOURCE.with_name("compiled_state.h")
 FLAGS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
 _SECONDS = 60
 
 
 def library() -> Path | None:
     """The library of this source on this machine: shipped, cached or compiled now; None where none can be made."""
-    shipped, cached = SOURCE.with_name(file_name()), cache_folder() / file_name()
-    for path in (shipped, cached):
-        if path.is_file():
-            return path
+    shipped = SOURCE.with_name(file_name())
+    if shipped.is_file():
+        return shipped
     try:
+        cached = cache_folder() / file_name()
         cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return compile_library(cached)
-    except OSError:  # a home that cannot be written to
+        return cached if cached.is_file() else compile_library(cached)
+    except (OSError, RuntimeError):  # no home, or one that cannot be written to
         return None
 
 
 def file_name() -> str:
     """A name that changes with the source, the flags and the machine."""
-    made_from = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
+    sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("compiled*.[ch]"))]
+    made_from = (*sources, " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
     return f"compiled-{sha256(b'|'.join(made_from)).hexdigest()[:16]}.so"
 
 

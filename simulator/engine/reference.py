@@ -36,7 +36,7 @@ class Loop:
     def __init__(self, columns: Columns) -> None:
         self.run = run = RunContext.of(columns, self._wake_network)
         self._seconds, self._class = columns.delay_s.tolist(), columns.activity_class.tolist()
-        self._is_transfer, self._waits = (columns.device < 0).tolist(), np.diff(columns.dependency_start).tolist()
+        self._is_transfer, self._waits = (columns.route >= 0).tolist(), np.diff(columns.dependency_start).tolist()
         self._successors = _successors(columns).lists()
         self._computed: dict[int, Event] = {}
         self._wake: Event | None = None

@@ -10,10 +10,11 @@ transfers   what each transfer of a graph asks of the links: a delay, then work 
 from simulator.network.catalogue import Join, Preset, presets, read_cluster, read_preset, read_runtime, write_cluster
 from simulator.network.max_min import ActivityClass, Sharing
 from simulator.network.topologies import Wire, flat_switch, select, take, two_tier
-from simulator.network.transfers import Paths, alone_s, demand, link_bytes, link_weights, paths, uncontended_s
+from simulator.network.transfers import Demand, Paths, alone_s, demand, link_bytes, link_weights, paths, uncontended_s
 
 __all__ = [
     "ActivityClass",
+    "Demand",
     "Join",
     "Paths",
     "Preset",

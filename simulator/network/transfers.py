@@ -58,24 +58,26 @@ def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
 def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
     """A measured duration stands as it is; a measured curve becomes the work that takes as long when alone."""
     route = graph.route
+    if not len(graph.routes):
+        none = np.zeros(len(graph))
+        return Demand(delay_s=graph.seconds, work=none, contends=none > 0)
     joined = np.append(np.diff(over.start) > 0, False)[route]  # [tasks]; a compute task's route is -1, the last entry
     contends = joined & ~(graph.seconds > 0)
     delay_s = np.where(contends, np.append(over.delay_s, 0.0)[route], graph.seconds)
     work = np.where(contends, graph.bytes, 0.0)
-    curved = np.flatnonzero(contends & np.append(over.measured, False)[route])
-    if len(curved):
-        pairs = np.empty(len(curved), dtype=[("route", np.int64), ("bytes", np.float64)])
-        pairs["route"], pairs["bytes"] = route[curved], graph.bytes[curved]
-        different, which = np.unique(pairs, return_inverse=True)
-        alone_s = [_curve_s(graph.routes[r], size, cluster) for r, size in different.tolist()]
-        work[curved] = np.array(alone_s)[which] * over.rate_bytes_per_s[route[curved]]
+    if over.measured.any():
+        curved = np.flatnonzero(contends & np.append(over.measured, False)[route])
+        sizes, which = np.unique(np.stack([route[curved], graph.bytes[curved]]), axis=1, return_inverse=True)
+        seconds = [_curve_s(graph.routes[int(r)], size, cluster) for r, size in sizes.T.tolist()]
+        work[curved] = np.array(seconds)[which.reshape(-1)] * over.rate_bytes_per_s[route[curved]]
         delay_s[curved] = 0.0
     return Demand(delay_s=delay_s, work=work, contends=contends)
 
 
 def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
     """Seconds of every task on an otherwise empty cluster (compute: its duration)."""
-    return np.asarray(asked.delay_s + asked.work / np.append(over.rate_bytes_per_s, inf)[graph.route])
+    rate: Floats = np.append(over.rate_bytes_per_s, inf)[graph.route]
+    return asked.delay_s + asked.work / rate
 
 
 def uncontended_s(graph: TaskGraph, cluster: Cluster) -> list[float]:

@@ -1,0 +1,75 @@
+/* What the compiled engine works on. compiled.py reads names and types of all fields from here. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define ROUNDING 1e-12   /* activities that would end within this fraction of the current time end together */
+#define STALE (-1.0)     /* a ratio that has to be found again; true ones are at least 0 */
+#define NONE (-1)        /* the end of a list */
+#define NOT_WAITING (-2) /* for a turn */
+
+typedef int64_t i64;
+typedef int32_t i32;
+
+enum { COMPUTE_ENDED, COMPUTE_STARTS, TURN_OVER, LATENCY_OVER, STAGES }; /* an event is task * STAGES + stage */
+
+/* An entry of a queue by (key, tie): of a timer (time, order of setting, event), of a device (priority, task), of a
+ * class (level at which an activity ends, activity). */
+typedef struct { double key; i64 tie, event; } Entry;
+
+/* One cache line. Its successors lie from first_successor to that of the next task. */
+typedef struct {
+    double delay_s, work, start_s, end_s, priority;
+    i32 device, route, activity_class, waits, first_successor, next_in_line;
+} Task;
+
+typedef struct { i64 first_ready, ready_count, is_idle, is_woken, in_flight; } Device;
+
+/* Activities that use the same resources: their rate, what each has been served, until when; their queue by level. */
+typedef struct {
+    double cap, rate, served, since_s, due_s;
+    i64 first_use, end_use, first_ending, active, due_place, seen, is_settled, is_changed;
+} Class;
+
+/* A class on a resource, in the list of that resource while activities of the class are active. */
+typedef struct { double weight; i64 resource, class_number, next, previous; } Use;
+
+typedef struct { double capacity, left, load, ratio; i64 first_use, seen, is_changed; } Resource;
+
+typedef struct { i64 first, last; } Line;
+
+typedef struct {
+    /* What is run: see Columns. Classes from fixed_classes on are for core work, taken and given back as it comes. */
+    i64 tasks, devices, resources, fixed_classes, has_lines, has_overlap, has_turns, has_cores;
+    double overlap_rate;
+    const i64 *device_of_task, *route, *priority, *activity_class, *dependency_start, *dependencies;
+    const i64 *line_of_route, *touched_start, *touched, *neighbour_start, *neighbour, *core_start, *core_device;
+    const double *delay_s, *work, *bytes, *turn_s, *core_s_per_byte, *alone_s;
+
+    /* The clock: timers, the events of this instant from head to tail, the next end of an activity. */
+    double now_s, due_s;
+    i64 order, timers, head, tail, wake_allowed, wake_requested, effort;
+    Entry *timer;
+    i64 *instant;
+
+    Task *task;
+    Device *device;
+    Entry *ready;
+    i64 ready_transfers, woken_count;
+    i64 *ready_transfer, *woken;
+    i32 *successor;
+
+    /* due: classes with an end ahead, earliest first. changed: resources, or classes without any (resources + c). */
+    Class *class_;
+    Use *use;
+    Resource *resource;
+    Entry *ending, *batch;
+    i64 due_count, changed_count, epoch;
+    i64 *due, *changed, *visited, *affected, *capped, *done;
+
+    /* Only where the runtime asks for it. */
+    Line *line;
+    i64 turn_first, turn_last, core_works, free_classes, next_class;
+    i64 *turn_next, *turn_previous, *parts, *core_task, *free_class;
+} Run;

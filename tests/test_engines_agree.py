@@ -1,0 +1,217 @@
+"""The compiled engine against the reference engine: start and end of every task bit for bit, every feature on.
+
+SHARDSCOPE_ENGINE_CASES sets how many random cases are run (300; 3,000 for a full run).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
+
+from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.engine import engine_name, simulate
+from simulator.engine.library import compile_library
+from simulator.errors import InputError, StuckError, UnknownNameError
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Kind, Route, TaskGraph
+
+CASES = int(os.environ.get("SHARDSCOPE_ENGINE_CASES", "300"))
+both_engines = pytest.mark.skipif(engine_name() != "compiled", reason="no compiled engine: no C compiler here")
+
+SECONDS = st.sampled_from((0.0, 0.0, 1e-4, 1e-3, 1e-3, 0.3e-3)) | st.floats(0.0, 2e-3)
+BYTES = st.sampled_from((0.0, 100.0, 100.0, 1e3, 330.0)) | st.floats(0.0, 1e4)
+CURVE = Curve(points=((10.0, 1e-4), (1000.0, 8e-4)))
+
+
+@st.composite
+def runtimes(draw: st.DrawFn) -> Runtime:
+    """Each habit that the engine knows of, or not."""
+    return Runtime(
+        name="random",
+        overlap_slowdown=draw(st.sampled_from((1.0, 1.0, 1.5, 2.0, 1.1))),
+        send_cpu_s_per_byte=draw(st.sampled_from((0.0, 0.0, 1e-6, 3e-7))),
+        receive_cpu_s_per_byte=draw(st.sampled_from((0.0, 0.0, 1e-6, 2e-5))),
+        busy_latency_s=draw(st.sampled_from((0.0, 0.0, 2.5e-4, 1e-3))),
+    )
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Cluster:
+    """Random clusters with hosts of few or of enough cores, and with links that were measured."""
+    cluster = draw(clusters())
+    hosts = sorted({device.host for device in cluster.devices})
+    cores = {host: draw(st.sampled_from((0.5, 1.0, 2.0))) for host in hosts if draw(st.integers(0, 2))}
+    measured = draw(st.integers(0, 7))
+    links = tuple(replace(x, curve=CURVE) if i % 8 == measured else x for i, x in enumerate(cluster.links))
+    return replace(cluster, host_cores=cores, links=links)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, cluster: Cluster) -> TaskGraph:
+    """Up to 40 tasks: compute, messages, collectives on several routes, receivers' words, measured transfers."""
+    devices = st.integers(0, len(cluster.devices) - 1)
+    builder, meets = GraphBuilder(), draw(st.booleans())
+    kinds = [Kind.FORWARD, Kind.FORWARD, Kind.ACTIVATION, Kind.SYNCHRONISATION, *([Kind.READY] if meets else [])]
+    for task in range(draw(st.integers(1, 40))):
+        kind = draw(st.sampled_from(kinds))
+        if kind == Kind.FORWARD:
+            priority = draw(st.sampled_from((0, 0, 1, -1, 2**62, 2**62 + 1)))
+            builder.add(kind, 1, device=draw(devices), seconds=draw(SECONDS), priority=priority)
+        else:
+            count = draw(st.integers(1, 3)) if kind == Kind.SYNCHRONISATION else 1
+            pairs = tuple((draw(devices), draw(devices)) for _ in range(count))
+            route = builder.route(Route(pairs, draw(st.sampled_from((1, 1, 2, 6)))))
+            seconds = draw(st.sampled_from((0.0, 0.0, 0.0, 0.0, 1e-3)))
+            size = 0.0 if kind == Kind.READY else draw(BYTES)
+            builder.add(kind, 1, device=pairs[0][1], route=route, seconds=seconds, bytes=size)
+        for other in draw(st.lists(st.integers(max(0, task - 8), task - 1), max_size=3)) if task else ():
+            builder.depend(task, other)
+    return builder.build(np.zeros(len(cluster.devices)), ["layer"])
+
+
+def outcome(graph: TaskGraph, cluster: Cluster, runtime: Runtime, engine: str) -> tuple[bytes, bytes] | str:
+    """Start and end of every task as bytes, or why there are none."""
+    try:
+        timeline = simulate(graph, cluster, runtime, engine)
+    except StuckError as error:
+        return str(error)
+    return timeline.start_s.tobytes(), timeline.end_s.tobytes()
+
+
+def assert_agreement(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> None:
+    assert outcome(graph, cluster, runtime, "compiled") == outcome(graph, cluster, runtime, "reference")
+
+
+@both_engines
+@settings(max_examples=CASES)
+@given(st.data(), machines(), runtimes())
+def test_random_graphs_run_alike(data: st.DataObject, cluster: Cluster, runtime: Runtime) -> None:
+    assert_agreement(data.draw(graphs(cluster)), cluster, runtime)
+
+
+@both_engines
+@settings(max_examples=CASES // 3)
+@given(st.data(), machines(), runtimes(), profiles())
+def test_random_plans_run_alike(data: st.DataObject, cluster: Cluster, runtime: Runtime, profile: object) -> None:
+    plan = data.draw(plans(profile, cluster))  # type: ignore[arg-type]
+    assert_agreement(lower(ShardedModel(profile, plan), cluster), cluster, runtime)  # type: ignore[arg-type]
+
+
+@both_engines
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), runtimes())
+def test_many_transfers_at_a_time_run_alike(seed: int, runtime: Runtime) -> None:
+    """Sizes and starts are drawn, so that shares differ and classes hold several activities."""
+    rng = np.random.default_rng(seed)
+    cluster = switch(6, cores=2.0)
+    count = 100
+    sources, targets = rng.integers(0, 6, count), rng.integers(0, 6, count)
+    builder = GraphBuilder()
+    clocks = builder.add(Kind.FORWARD, count, device=sources, seconds=rng.uniform(0, 1e-4, count))
+    routes = builder.message_routes(sources, targets)
+    sent = builder.add(Kind.ACTIVATION, count, device=targets, route=routes, bytes=rng.uniform(0, 1e4, count))
+    builder.depend(sent, clocks)
+    assert_agreement(builder.build(np.zeros(6), ()), cluster, runtime)
+
+
+def switch(count: int, cores: float = 1.0) -> Cluster:
+    devices = tuple(Device(name=f"d{i}", host=f"h{i // 2}") for i in range(count))
+    links = tuple(
+        Link(source=a, target=b, bandwidth_bytes_per_s=1e6, latency_s=1e-5)
+        for device in devices
+        for a, b in ((device.name, "switch"), ("switch", device.name))
+    )
+    return Cluster(name="switch", devices=devices, links=links, host_cores={d.host: cores for d in devices})
+
+
+def computing(**columns: object) -> TaskGraph:
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 2, device=[0, 1], **columns)  # type: ignore[arg-type]
+    return builder.build(np.zeros(2), ())
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_duration_out_of_range_is_refused(seconds: float, engine: str) -> None:
+    with pytest.raises(InputError, match="seconds is"):
+        simulate(computing(seconds=seconds), switch(2), IDEAL, engine)
+
+
+@pytest.mark.parametrize("device", [-1, 2])
+def test_a_device_that_is_not_there_is_refused(device: int, engine: str) -> None:
+    graph = replace(computing(), device=np.array([0, device]))
+    with pytest.raises(InputError, match="device is"):
+        simulate(graph, switch(2), IDEAL, engine)
+
+
+@pytest.mark.parametrize("dependencies", [[2], [-1]])
+def test_a_dependency_that_is_not_there_is_refused(dependencies: list[int], engine: str) -> None:
+    graph = replace(computing(), dependencies=np.array(dependencies), dependency_start=np.array([0, 1, 1]))
+    with pytest.raises(InputError, match="dependencies is"):
+        simulate(graph, switch(2), IDEAL, engine)
+
+
+def test_a_cycle_is_named(engine: str) -> None:
+    graph = replace(computing(), dependencies=np.array([1, 0]), dependency_start=np.array([0, 1, 2]))
+    with pytest.raises(
+        StuckError, match=r"2 of 2 tasks are blocked.*forward on device 0 waits for forward on device 1"
+    ):
+        simulate(graph, switch(2), IDEAL, engine)
+
+
+def test_an_unknown_engine_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'compiled'"):
+        engine_name("compile")
+
+
+def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("simulator.engine.is_available", lambda: False)
+    monkeypatch.delenv("SHARDSCOPE_ENGINE", raising=False)
+    assert engine_name() == "reference"
+    with pytest.raises(InputError, match="install a C compiler"):
+        engine_name("compiled")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compile_library(tmp_path / "library.so") is None
+    assert not list(tmp_path.iterdir())
+
+
+@both_engines
+def test_a_library_is_compiled_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    assert compile_library(path) == path
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.alone
+@both_engines
+def test_an_interrupt_is_noticed_within_a_fifth_of_a_second() -> None:
+    """64 x 63 messages at a time share a switch: one change touches thousands of classes."""
+    cluster = switch(64)
+    grid = np.array([(a, b) for a in range(64) for b in range(64) if a != b] * 50)
+    builder = GraphBuilder()
+    routes = builder.message_routes(grid[:, 0], grid[:, 1])
+    rng = np.random.default_rng(1)
+    builder.add(Kind.ACTIVATION, len(grid), device=grid[:, 1], route=routes, bytes=rng.uniform(1e5, 1e6, len(grid)))
+    graph, after_s = builder.build(np.zeros(64), ()), 1.0
+    simulate(computing(), switch(2), IDEAL, "compiled")
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    start = time.perf_counter()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            simulate(graph, cluster, IDEAL, "compiled")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert time.perf_counter() - start < after_s + 0.2
