@@ -139,8 +139,8 @@ class Updates:
         """The parameter pieces that this device updates itself."""
         served = collectives.load(self._script.plan.synchronisation.collective).updates_on_server
         pieces = self._script.sharded.replicas
-        mine = [piece for piece in pieces if self._rank in piece.devices]
-        return [(piece.layer, piece.slot) for piece in mine if not (served and len(piece.devices) > 1)]
+        held = [piece for piece in pieces if self._rank in piece.devices]
+        return [(piece.layer, piece.slot) for piece in held if not (served and len(piece.devices) > 1)]
 
     def _all_parameters(self) -> Iterator[Tensor]:
         for slot in self._shards.parameters.values():
