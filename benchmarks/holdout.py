@@ -9,7 +9,7 @@ from statistics import mean
 from benchmarks.published import TITLES, profile, shared_data, table
 from simulator.plan import Synchronisation
 from traces.fit import Measured, fit_one
-from traces.nccl import left_out_errors, read_nccl_log, two_parameter_errors
+from traces.imports.nccl_tests import left_out_errors, read_nccl_log, two_parameter_errors
 
 CLUSTER, TIER = "azure-v100-10g", "inter"
 PER_DEVICE = {"vgg16": 64, "alexnet": 256, "resnet50": 128}

@@ -28,7 +28,7 @@ def shared_data() -> Path:
 @cache
 def profile(name: str) -> Profile:
     """PipeDream's V100 profile of a network."""
-    from traces.pipedream import read_pipedream
+    from traces.imports.pipedream import read_pipedream
 
     return read_pipedream(shared_data() / "pipedream" / f"{name}.txt", batch_size=BATCH[name])
 

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cluster import Curve
 from simulator.errors import InputError
-from traces.nccl import collective_curves, left_out_errors, read_nccl_log, two_parameter_errors
+from traces.imports.nccl_tests import collective_curves, left_out_errors, read_nccl_log, two_parameter_errors
 
 HEAD = """# nThread 1 nGpus 2
 #   Rank  0 Pid  1 on node device  0 [0x00] A100

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.workload import Geometry
-from traces.pipedream import read_pipedream
+from traces.imports.pipedream import read_pipedream
 
 BATCH = {
     "alexnet": 256,

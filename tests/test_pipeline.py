@@ -23,7 +23,7 @@ from simulator.errors import InputError
 from simulator.plan import Plan
 from simulator.run import run
 from simulator.workload import Profile
-from traces.pipedream import read_pipedream
+from traces.imports.pipedream import read_pipedream
 
 EXACT = 1e-9
 

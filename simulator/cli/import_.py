@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from traces.pipedream import read_pipedream
+    from traces.imports.pipedream import read_pipedream
 
     profile = read_pipedream(args.file, batch_size=args.batch_size)
     files.write_profile(profile, args.output)

@@ -1,0 +1,1 @@
+"""Measurements of others as profiles and curves, one format per file."""
