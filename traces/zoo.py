@@ -139,8 +139,8 @@ class _Basic(nn.Module):
         self.add, self.relu = Add(), nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = x if self.shortcut is None else self.shortcut(x)
-        return self.relu(self.add(self.main(x), kept))  # type: ignore[no-any-return]
+        main = self.main(x)  # before the shortcut, as torchvision runs it, so that traces of either match
+        return self.relu(self.add(main, x if self.shortcut is None else self.shortcut(x)))  # type: ignore[no-any-return]
 
 
 class _Bottleneck(_Basic):
