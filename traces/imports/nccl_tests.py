@@ -10,7 +10,7 @@ Sizes are in bytes, times in microseconds, out-of-place first. Every line may ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from simulator.cluster import Curve
 from simulator.errors import InputError
+from traces.imports._imported import Imported, ImportOptions
 
 _PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
@@ -29,6 +30,21 @@ class Log:
 
     devices: int
     curve: Curve
+
+
+def recognises(head: str, path: Path) -> bool:
+    """The header of nccl-tests, with or without a launcher's prefix."""
+    return re.search(r"#\s+(nThread|Using devices|Rank\s+\d+\s|size\s+count\s)", head) is not None
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The curves of the logs of one collective, which --model names where the logs do not (all_reduce otherwise)."""
+    curves = collective_curves(paths)
+    lines = (
+        f"{options.model or 'all_reduce'} over {devices}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B"
+        for devices, curve in curves.items()
+    )
+    return Imported(profile=None, collectives={options.model or "all_reduce": curves}, remarks=tuple(lines))
 
 
 def read_nccl_log(path: str | Path) -> Log:
