@@ -51,7 +51,7 @@ def recognises(head: str, path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """The profile of one trace.csv and the model that it ran; the batch size follows from the first operator's input."""
+    """The profile of one trace.csv of a model; the batch size follows from the first operator's input."""
     path = paths[0]
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: a TrioSim trace is one file; import one at a time")
