@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
     parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
     parser.add_argument("--device", metavar="NAME", default="", help="the device's name, where the files do not say it")
+    parser.add_argument(
+        "--tensor-parallel",
+        metavar="T",
+        type=_options.count,
+        default=1,
+        help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
+    )
     parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
     curves = parser.add_argument_group("collectives, where the files hold some")
     curves.add_argument("--cluster", metavar="C", help="file or preset that gets their times as measured curves")
@@ -67,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         classes=args.classes,
         vocabulary=args.vocabulary,
         dtype=args.dtype,
+        tensor_parallel=args.tensor_parallel,
         device=args.device,
         force=args.force,
         command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",

@@ -125,7 +125,7 @@ def _backward(path: Path, rows: Sequence[Row], built: Structure, owners: Sequenc
         name = row["OperatorName"].removeprefix(_PREFIX).rstrip("0123456789")
         kinds.append("loss" if name in _LOSS else _BACKWARD_OF.get(name, name))
     backwards = [("loss", len(built.layers) - 1)] * kinds.count("loss") + list(reversed(owners))
-    matched = dict((right, left) for left, right in align([kind for kind, _ in backwards], kinds) or ())
+    matched = {right: left for left, right in align([kind for kind, _ in backwards], kinds) or ()}
     for position, row in enumerate(rows):
         if position not in matched:
             name = row["OperatorName"].removeprefix(_PREFIX)
