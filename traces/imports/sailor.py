@@ -11,6 +11,7 @@ add up to the steps measured with them and are dropped.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from traces.imports._recording import read_text
 
 _LEAST_SAMPLES = 2
 _BYTES = 4
+_SIZES = ("params_bytes", "act_output_bytes", "act_mem_bytes")
 _HEAD = r'\s*\{\s*"\d+":\s*\{\s*"\d+":\s*\{\s*"\d+":\s*(\[|\{\s*"params_floats")'
 Times = Mapping[int, Sequence[tuple[float, float, float]]]
 """Micro-batch -> (forward, backward, update) of every layer."""
@@ -56,8 +58,8 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         command=options.command,
         notes=f"imported from Sailor at tensor-parallel degree {options.tensor_parallel}, micro-batches {sorted(times)}"
         + (", with the communication of the group" if options.tensor_parallel > 1 else "")
-        + "; micro-batch 1 dropped, since it does not add up to its own step; sizes as in its llm_info.json, in float32",
-        layers=tuple(_layer(i, len(holdings), holdings[i], times) for i in range(len(holdings))),
+        + "; micro-batch 1 dropped, as it does not add up to its own step; sizes as in llm_info.json, in float32",
+        layers=tuple(_layer(i, holdings, times) for i in range(len(holdings))),
     )
     line = f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {samples}, {profile.parameter_bytes / 1e6:.5g} MB"
     return Imported(profile=profile, remarks=(line,))
@@ -88,18 +90,17 @@ def _holdings(path: Path, model: str) -> list[Mapping[str, int]]:
         raise InputError(f"model is {model!r}: {path} knows {', '.join(models)[:200]}; name one with --model")
     by_layer = _mapping(path, _mapping(path, models[model]).get("1"))
     rows = sorted(by_layer.items(), key=lambda item: _whole_number(path, item[0]))
-    holdings = []
+    holdings: list[Mapping[str, int]] = []
     for _, row in rows:
         named = _mapping(path, row)
-        values = {name: named.get(name) for name in ("params_bytes", "act_output_bytes", "act_mem_bytes")}
-        if not all(type(value) in (int, float) and 0 <= value < 1e15 for value in values.values()):
-            raise InputError(f"{path}: a layer of {model} lacks {', '.join(values)}: bytes, at least 0")
-        holdings.append({name: round(value) for name, value in values.items() if value is not None})
+        if not all(type(named.get(name)) in (int, float) and 0 <= named[name] < 1e15 for name in _SIZES):
+            raise InputError(f"{path}: a layer of {model} lacks {', '.join(_SIZES)}: bytes, at least 0")
+        holdings.append({name: round(named[name]) for name in _SIZES})
     return holdings
 
 
-def _layer(position: int, count: int, holding: Mapping[str, int], times: Times) -> Layer:
-    samples = max(times)
+def _layer(position: int, holdings: Sequence[Mapping[str, int]], times: Times) -> Layer:
+    samples, count, holding = max(times), len(holdings), holdings[position]
     forward_s, backward_s, update_s = times[samples][position]
     name = "embedding" if not position else "head" if position == count - 1 else f"blocks.{position - 1}"
     before = {1: "embedding"}.get(position, f"blocks.{position - 2}")
@@ -109,7 +110,7 @@ def _layer(position: int, count: int, holding: Mapping[str, int], times: Times) 
         name=name,
         kind=kind,
         inputs=(before,) if position else (),
-        output_shape=(max(output // _BYTES, 1), 1, 1),
+        output_shape=_shape(output // _BYTES, holdings),
         forward_s=forward_s,
         backward_s=backward_s,
         update_s=update_s,
@@ -122,6 +123,15 @@ def _layer(position: int, count: int, holding: Mapping[str, int], times: Times) 
             for size in sorted(times)[:-1]
         ),
     )
+
+
+def _shape(elements: int, holdings: Sequence[Mapping[str, int]]) -> tuple[int, int, int]:
+    """(channels, positions, 1): a block of h channels has 12 h^2 + 13 h parameters, and puts out h per position."""
+    if len(holdings) < 2:
+        return elements, 1, 1
+    channels = (math.sqrt(169 + 48 * (holdings[1]["params_bytes"] / _BYTES)) - 13) / 24
+    positions = max(round(holdings[1]["act_output_bytes"] / _BYTES / max(channels, 1)), 1)
+    return max(elements // positions, 1), positions, 1
 
 
 def _content(path: Path) -> Any:
