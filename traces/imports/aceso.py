@@ -3,11 +3,12 @@
     op_name,forward-compute,backward-compute,input_size,output_size,weights,activations,fwd_reserved,bwd_reserved
 
 Microseconds and MiB. The networks are chains whose skip connections travel in the sizes. Files of one device (tp1) give
-the layers and their batch points. Files of more devices give GPT's points at fractions of the channels: of the output
-where an operator is column-parallel, of the input where it is row-parallel. Such rows hold the all-reduce of Megatron's
-tensor parallelism; the tables prim_MODEL_SIZE_all_reduce_Tgpus.csv beside them say how long that takes, and it is taken
-off; without them the points are left out. Of the two variants (algo) the first, Megatron's, gives the points. Wide-ResNet's rows of more devices hold gathers that no table matches, so it
-has batch points alone. GPT is in float16, Wide-ResNet in float32; one block of GPT's operators stands for all.
+the layers and their batch points. Files of more devices, in the first of the two variants (algo0, Megatron's), give
+GPT's points at fractions of the channels: of the output where an operator is column-parallel, of the input where it is
+row-parallel. Such rows hold the all-reduce of tensor parallelism; tables prim_MODEL_SIZE_all_reduce_Tgpus.csv beside
+them say how long that takes, and it is taken off; without them the points are left out. Wide-ResNet's rows of more
+devices hold gathers that no table matches, so it has batch points alone. GPT is in float16, Wide-ResNet in float32; one
+block of GPT's operators stands for all.
 """
 
 from __future__ import annotations

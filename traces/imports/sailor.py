@@ -102,8 +102,8 @@ def _holdings(path: Path, model: str) -> list[Mapping[str, int]]:
 def _layer(position: int, holdings: Sequence[Mapping[str, int]], times: Times) -> Layer:
     samples, count, holding = max(times), len(holdings), holdings[position]
     forward_s, backward_s, update_s = times[samples][position]
-    name = "embedding" if not position else "head" if position == count - 1 else f"blocks.{position - 1}"
-    before = {1: "embedding"}.get(position, f"blocks.{position - 2}")
+    name = "embedding" if not position else "head" if position == count - 1 else f"blocks.{position - 1}.transformer"
+    before = {1: "embedding"}.get(position, f"blocks.{position - 2}.transformer")
     output = max(holding["act_output_bytes"], _BYTES)
     kind = "embedding" if not position else "linear" if position == count - 1 else "transformer"
     return Layer(
