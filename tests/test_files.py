@@ -124,7 +124,10 @@ def test_a_plan_file_has_one_placement_per_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda p: p.update(batchsize=8), "unknown key 'batchsize'; did you mean 'batch_size'? known: attribution, batch_size, "),
+        (
+            lambda p: p.update(batchsize=8),
+            "unknown key 'batchsize'; did you mean 'batch_size'? known: attribution, batch_size, ",
+        ),
         (
             lambda p: p["layers"][1].update(forwards_s=1),
             "unknown key 'forwards_s' in layers[1]; did you mean 'forward_s'? known: backward_s, ",

@@ -15,9 +15,9 @@ class ImportOptions:
     """Everything that a file may leave unsaid. batch_sizes: one for all files, or one for each.
 
     model: a name in the zoo or package.module:callable, whose input_shape, classes and vocabulary are as in
-    `traces.zoo.load`; for formats that hold the network's structure, the profile's name. tensor_parallel: of tables by degree,
-    the one whose group of GPUs becomes the profile's device. force: accept layers that do
-    not add up to the step.
+    `traces.zoo.load`; for formats that hold the network's structure, the profile's name. tensor_parallel: of tables by
+    degree, the one whose group of GPUs becomes the profile's device. force: accept layers that do not add up to the
+    step.
     """
 
     model: str = ""
