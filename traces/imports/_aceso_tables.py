@@ -12,7 +12,7 @@ from pathlib import Path
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
-from traces.imports._recording import read_text
+from traces.imports._text import read_text
 
 MIB = 1 << 20
 COLUMNS = ("forward-compute", "backward-compute", "input_size", "output_size", "weights", "activations")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
-from traces.imports._recording import read_text
+from traces.imports._text import read_text
 
 Shape = tuple[int, ...]
 VIEWS = frozenset(

@@ -12,17 +12,15 @@ of the GPU, joined to the call that launched it by its correlation. The spans of
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from simulator.errors import InputError
+from traces.imports._text import read_text
 
-MOST_BYTES = 600_000_000
 OPTIMIZER_STEP = "Optimizer.step"
 PROFILER_STEP = "ProfilerStep#"
 _HOST = frozenset({"cpu_op", "user_annotation", "operator"})
@@ -102,25 +100,6 @@ def read_recording(path: Path) -> Recording:
         world_size=max(_whole_number(ranks, "world_size", 1), 1),
         software={"nccl": str(ranks["nccl_version"])} if isinstance(ranks.get("nccl_version"), str) else {},
     )
-
-
-def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """The text of a file, unpacked when it is gzip'ed. Raises InputError when it is cut off, too long or no text."""
-    raw = path.read_bytes()
-    if raw[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(path) as file:
-                raw = file.read(most_bytes + 1)
-        except EOFError:
-            raise InputError(f"{path}: the gzip file ends too early; copy it again, whole") from None
-        except (OSError, zlib.error) as error:
-            raise InputError(f"{path}: the gzip file is damaged ({error}); copy it again") from None
-    if len(raw) > most_bytes:
-        raise InputError(f"{path}: it holds more than {most_bytes / 1e6:.0f} MB; record fewer steps, without stacks")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
 
 
 def _content(path: Path) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from traces.imports._imported import Imported, ImportOptions
+from traces.imports._text import read_text
 
 _PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
@@ -49,7 +50,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
 
 def read_nccl_log(path: str | Path) -> Log:
     """The run in a log of nccl-tests. Raises InputError when it holds no table or a line cannot be read."""
-    lines = [_PREFIX.sub("", line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    lines = [_PREFIX.sub("", line) for line in read_text(Path(path)).splitlines()]
     devices = sum(bool(_RANK.match(line)) for line in lines)
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
     if header is None or not devices:

@@ -19,8 +19,8 @@ from simulator.errors import InputError
 from simulator.workload import Layer, Profile
 from traces.imports._alignment import align
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._recording import read_text
 from traces.imports._structure import Structure, kind_of, structure
+from traces.imports._text import read_text
 from traces.zoo import ZOO, load
 
 _PREFIX = "autograd::engine::evaluate_function: "
