@@ -102,3 +102,13 @@ def test_a_library_profile_is_measured_at_every_power_of_two_and_at_fractions(na
 )
 def test_library_profiles_have_the_published_parameters(name: str, parameters: int) -> None:
     assert read_profile(name).parameter_bytes == 4 * parameters
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_the_page_of_profiles_has_every_imported_one_with_its_ratio(name: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text(encoding="utf-8")
+    (row,) = [line.split("|") for line in page.splitlines() if line.startswith(f"| {name} ")]
+    profile = read_profile(name)
+    assert row[3].strip() == profile.dtype and row[4].split(";")[0].strip() == str(profile.batch_size)
+    ratio = "not measured" if profile.layers_to_step is None else f"{profile.layers_to_step:.3f}"
+    assert row[5].strip().startswith(ratio)

@@ -61,9 +61,14 @@ def read_nccl_log(path: str | Path) -> Log:
         cells = line.split()
         if cells and cells[0].isdecimal():
             try:
-                points[float(cells[0])] = float(cells[time]) / 1e6
+                size, seconds = float(cells[0]), float(cells[time]) / 1e6
             except (IndexError, ValueError):
                 raise InputError(f"{path}, line {number}: {line.strip()!r} has no time in column {time + 1}") from None
+            if not (0 < size < 1e18 and 0 < seconds < 1e9):
+                raise InputError(f"{path}, line {number}: {line.strip()[:80]!r}: size and time are positive")
+            points[size] = seconds
+    if len(points) < 2:
+        raise InputError(f"{path}: it has {len(points)} sizes: a curve needs at least 2; give the log whole")
     return Log(devices=devices, curve=Curve(points=tuple(sorted(points.items()))))
 
 
