@@ -5,7 +5,7 @@
       {"name": "blocks.*.add", "inputs": ["blocks.*.norm", "<"], ...}]}
 
 stands for blocks 0, 1 and 2. In names `*` is the number of the block; among the inputs `<` is what the block reads:
-`input` in the first one, the output of the block before in the others. Layers are plain mappings, as they stand in JSON.
+`input` in the first one, the output of the block before in the others. Layers are plain mappings, as in JSON.
 """
 
 from __future__ import annotations

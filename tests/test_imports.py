@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,19 @@ def test_a_file_of_no_format_is_refused(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(InputError, match="of no known format; known: aceso, kineto"):
         import_files([path], ImportOptions())
+
+
+def test_only_traces_without_their_network_need_torch(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "traces"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    output = ["--output", str(tmp_path / "p.json")]
+    assert main(["import", str(shared_data / "pipedream" / "vgg16.txt"), "--batch-size", "128", *output]) == 0
+    trace = shared_data / "kineto" / "resnet50-v100-step.json.gz"
+    assert main(["import", str(trace), "--model", "resnet50", *output]) == 2
+    assert "pip install 'shardscope[capture]'" in capsys.readouterr().err
 
 
 def test_the_command_writes_a_profile_and_a_clusters_curves(

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
-from simulator.errors import InputError
+from simulator.errors import InputError, MissingExtraError
 from traces.imports._imported import Imported, ImportOptions
 
 HEAD_BYTES = 8192
@@ -28,12 +28,21 @@ def formats() -> tuple[str, ...]:
 
 
 def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Imported:
-    """Read files of one format. Raises InputError when no format knows them, OSError when one is unreadable."""
+    """Read files of one format. Raises InputError when no format knows them, OSError when one is unreadable,
+    MissingExtraError when it needs torch, which only traces that come without their network do.
+    """
     files = [Path(path) for path in paths]
     modules = {recognised(path) for path in files}
     if len(modules) != 1:
         raise InputError(f"the files are of {len(modules)} formats: import those of one measurement at a time")
-    imported: Imported = modules.pop().read(files, options)
+    try:
+        imported: Imported = modules.pop().read(files, options)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(
+            f"{files[0]}: its layers need torch; install it with: pip install 'shardscope[capture]'"
+        ) from None
     return imported
 
 

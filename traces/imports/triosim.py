@@ -14,14 +14,16 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simulator.errors import InputError
 from simulator.workload import Layer, Profile
 from traces.imports._alignment import align
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._structure import Structure, kind_of, structure
 from traces.imports._text import read_text
-from traces.zoo import ZOO, load
+
+if TYPE_CHECKING:
+    from traces.imports._structure import Structure
 
 _PREFIX = "autograd::engine::evaluate_function: "
 _BACKWARD_OF = {
@@ -52,6 +54,9 @@ def recognises(head: str, path: Path) -> bool:
 
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The profile of one trace.csv of a model; the batch size follows from the first operator's input."""
+    from traces.imports._structure import structure
+    from traces.zoo import ZOO, load
+
     path = paths[0]
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: a TrioSim trace is one file; import one at a time")
@@ -98,6 +103,8 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
 
 def _forward(path: Path, rows: Sequence[Row], built: Structure) -> tuple[list[float], list[tuple[str, int]]]:
     """Seconds of every layer, and (kind, layer) of every matched operator in order."""
+    from traces.imports._structure import kind_of
+
     loss = len(built.layers) - 1
     calls = [call for call in built.calls if call.layer != loss]
     kinds = [kind_of(row["OperatorName"]) for row in rows]
