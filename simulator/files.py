@@ -18,11 +18,12 @@ import json
 import os
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
+from simulator import repetition
 from simulator.errors import InputError, UnknownNameError, nearest
 from simulator.workload import Profile
 
@@ -43,7 +44,7 @@ def read_profile(source: str | Path) -> Profile:
         if str(source) not in library():
             raise UnknownNameError.of("profile (and no such file)", str(source), library())
         source = Path(str(_library_folder() / f"{source}.json"))
-    return read_json(Path(source), Profile)
+    return read_json(Path(source), Profile, _unfolded)
 
 
 def library() -> tuple[str, ...]:
@@ -54,8 +55,9 @@ def library() -> tuple[str, ...]:
 
 
 def write_profile(profile: Profile, path: str | Path) -> None:
-    """Write `profile` as JSON, one layer per line."""
-    write_text_atomic(path, to_json(profile))
+    """Write `profile` as JSON, one layer per line and repeated blocks once."""
+    plain = {"schema": SCHEMA, **_plain(profile)}
+    write_text_atomic(path, _json({**plain, "layers": repetition.folded(plain["layers"])}))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -95,7 +97,7 @@ def read_yaml(path: Path, kind: type[T]) -> T:
 
 def _file_kind(kind: type) -> str:
     """What people call a file of `kind`."""
-    return kind.__name__.lower().removesuffix("file")
+    return kind.__name__.removesuffix("File").lower()
 
 
 def check_writable(path: str | Path) -> None:
@@ -144,11 +146,18 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
 
 
-def read_json(path: Path, kind: type[T]) -> T:
-    """The `kind` (a dataclass) that a JSON file holds. Raises InputError or OSError."""
+def _unfolded(content: Any) -> Any:
+    """A profile's mapping with its repeated blocks written out."""
+    if not isinstance(content, dict) or not isinstance(content.get("layers"), list):
+        return content
+    return {**content, "layers": repetition.unfolded(content["layers"])}
+
+
+def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda content: content) -> T:
+    """The `kind` (a dataclass) that a JSON file holds, once `prepare` was applied. Raises InputError or OSError."""
     text = _read_text(path)
     try:
-        content = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        content = prepare(json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant))
     except json.JSONDecodeError as error:
         cut = "; the file ends too early" if error.pos >= len(text.rstrip()) else ""
         where = f"line {error.lineno}, column {error.colno}"
@@ -274,7 +283,10 @@ def _told(value: Any) -> Iterator[tuple[str, Any]]:
 
 def to_json(value: Any) -> str:
     """JSON with one top-level key per line, and one entry per line of those that hold objects."""
-    plain = {"schema": SCHEMA, **_plain(value)}
+    return _json({"schema": SCHEMA, **_plain(value)})
+
+
+def _json(plain: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {_block(part)}" for key, part in plain.items()) + "\n}\n"
 
 

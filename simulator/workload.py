@@ -40,18 +40,23 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """Measured times of a layer at another batch size or at a fraction of its output channels."""
+    """Measured times of a layer at another batch size, or at a fraction of its output or of its input channels.
+
+    A fraction of the input channels is what a row-parallel shard reads, which makes a partial sum of all outputs.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     batch_size: int
     channel_fraction: float = 1.0
+    input_channel_fraction: float = 1.0
     forward_s: float
     backward_s: float
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
-        require(0 < self.channel_fraction <= 1, "channel_fraction", self.channel_fraction, "it is in (0, 1]")
+        for name in ("channel_fraction", "input_channel_fraction"):
+            require(0 < getattr(self, name) <= 1, name, getattr(self, name), "it is in (0, 1]")
         for name in ("forward_s", "backward_s"):
             require_time(name, getattr(self, name))
 
@@ -104,7 +109,8 @@ class Profile:
     """A network measured on one device. `layers` are in topological order (sorted here if they are not).
 
     step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
-    was not measured; layers_to_step is the sum of the layers over it, as found when captured.
+    was not measured; layers_to_step is the sum of the layers over it, as found when captured. source, licence and
+    attribution say whose measurements an imported profile holds, and under which terms.
     Raises InputError on duplicate or unknown names, a cycle, or no layers.
     """
 
@@ -120,6 +126,9 @@ class Profile:
     software: Mapping[str, str] = field(default_factory=dict, hash=False)
     command: str = ""
     date: str = ""
+    source: str = ""
+    licence: str = ""
+    attribution: str = ""
     notes: str = ""
     layers: tuple[Layer, ...]
 

@@ -22,7 +22,8 @@ FLOORS = """
     simulator.studies
     partitioners
     traces.results traces.zoo traces.lab
-    traces.capture traces.imports
+    traces.capture
+    traces.imports
     traces.device_card traces.runs.executor
     traces.runs.torch_runtimes
     traces.calibrate

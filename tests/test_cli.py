@@ -353,7 +353,7 @@ def test_capture_without_torch_says_what_to_install(
         ("compare TINY --cluster cpu-1g --strategies data,dat", "unknown strategy 'dat'"),
         ("compare TINY --cluster cpu-1g --strategies ,", "it names at least one"),
         ("clusters --output mine.yaml", "name the cluster to write"),
-        ("import TINY --output x.json", "the following arguments are required: --batch-size"),
+        ("import TINY --output x.json", "it is of no known format; known: aceso, kineto"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(
@@ -397,7 +397,7 @@ def test_ctrl_c_is_quiet(tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "simulated", interrupt)
+    monkeypatch.setattr(compare, "simulate_strategy", interrupt)
     assert shardscope("compare", tiny, "--cluster", "cpu-1g") == 130
     assert capsys.readouterr().err == ""
 

@@ -40,7 +40,7 @@ def layer_times(profile: Profile) -> Figure:
 def scaling(profile: Profile, layer: int) -> Figure:
     """The layer's measured times over the batch size, and the line that costs are read from."""
     measured_layer = profile.layers[layer]
-    points = [p for p in measured_layer.scaling if p.channel_fraction == 1]
+    points = [p for p in measured_layer.scaling if p.channel_fraction == p.input_channel_fraction == 1]
     whole = (profile.batch_size, measured_layer.forward_s, measured_layer.backward_s)
     measured = sorted([(p.batch_size, p.forward_s, p.backward_s) for p in points] + [whole])
     most = max(size for size, _, _ in measured) * 1.25

@@ -1,25 +1,109 @@
-"""Convert a profile of another project (PipeDream's graph.txt) into one of Shardscope."""
+"""Convert measurements of others into a profile: torch.profiler traces, and the formats of published projects."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
+import sys
 
 from simulator.cli import _options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="PipeDream graph.txt")
     parser.add_argument(
-        "--batch-size", metavar="B", type=_options.count, required=True, help="mini-batch it was measured at"
+        "files",
+        metavar="TRACE",
+        nargs="+",
+        help="files of one measurement; the format is recognised (torch.profiler JSON, PipeDream graph.txt, ...)",
     )
-    parser.add_argument("--output", metavar="FILE", required=True, help="profile to write (JSON)")
+    parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
+    parser.add_argument(
+        "--model",
+        metavar="M",
+        default="",
+        help="a network of the zoo or package.module:callable, where a trace needs it",
+    )
+    parser.add_argument(
+        "--batch-size",
+        metavar="B[,B]",
+        type=_counts,
+        default=(),
+        help="samples per step, where the files do not say it",
+    )
+    parser.add_argument(
+        "--input-shape", metavar="CxHxW", type=_shape, help="one sample's shape, for package.module:callable"
+    )
+    parser.add_argument("--classes", metavar="N", type=_options.count, help="num_classes for package.module:callable")
+    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
+    parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
+    parser.add_argument("--device", metavar="NAME", default="", help="the device's name, where the files do not say it")
+    parser.add_argument(
+        "--tensor-parallel",
+        metavar="T",
+        type=_options.count,
+        default=1,
+        help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
+    )
+    parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
+    curves = parser.add_argument_group("collectives, where the files hold some")
+    curves.add_argument("--cluster", metavar="C", help="file or preset that gets their times as measured curves")
+    curves.add_argument("--cluster-output", metavar="FILE", help="cluster to write (YAML)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator import files
-    from traces.imports.pipedream import read_pipedream
+    from dataclasses import replace
 
-    profile = read_pipedream(args.file, batch_size=args.batch_size)
-    files.write_profile(profile, args.output)
-    print(f"{args.output}: {len(profile.layers)} layers of {profile.model}")
+    from simulator import files
+    from simulator.errors import InputError
+    from simulator.network import catalogue
+    from traces.imports._imported import ImportOptions
+    from traces.imports._registry import import_files
+
+    if not args.output and not args.cluster_output:
+        raise InputError(
+            "output is missing: name the profile to write with --output, or --cluster and --cluster-output"
+        )
+    if bool(args.cluster) != bool(args.cluster_output):
+        raise InputError(
+            "cluster: --cluster names the cluster that gets the curves, --cluster-output the file to write"
+        )
+    options = ImportOptions(
+        model=args.model,
+        batch_sizes=args.batch_size,
+        input_shape=args.input_shape,
+        classes=args.classes,
+        vocabulary=args.vocabulary,
+        dtype=args.dtype,
+        tensor_parallel=args.tensor_parallel,
+        device=args.device,
+        force=args.force,
+        command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",
+    )
+    imported = import_files(args.files, options)
+    if args.output:
+        if imported.profile is None:
+            raise InputError(
+                f"{args.files[0]}: it holds no layers; write its curves with --cluster and --cluster-output"
+            )
+        files.write_profile(imported.profile, args.output)
+        print(f"{args.output}: {len(imported.profile.layers)} layers of {imported.profile.model}")
+    if args.cluster_output:
+        if not imported.collectives:
+            raise InputError(f"{args.files[0]}: it holds no collective at two sizes, so no curve")
+        cluster = catalogue.read_cluster(args.cluster)
+        cluster = replace(cluster, collectives={**cluster.collectives, **imported.collectives})
+        catalogue.write_cluster(cluster, args.cluster_output, catalogue.read_runtime(args.cluster))
+        print(f"{args.cluster_output}: curves of {', '.join(sorted(imported.collectives))}")
+    print("\n".join(imported.remarks))
     return 0
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_options.count(part) for part in text.split(","))
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
+    return tuple(int(side) for side in text.split("x"))

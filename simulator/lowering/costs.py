@@ -33,8 +33,9 @@ Points = tuple[tuple[float, ...], tuple[float, ...]]
 @lru_cache(maxsize=8192)
 def _curves(layer: Layer, batch_size: int) -> tuple[tuple[Points, Points], tuple[Points, Points]]:
     """For forward and backward: (batch size, seconds) and (channel fraction, factor) points."""
-    by_batch = {point.batch_size: point for point in layer.scaling if point.channel_fraction == 1}
-    by_fraction = {point.channel_fraction: point for point in layer.scaling if point.batch_size == batch_size}
+    points = [point for point in layer.scaling if point.input_channel_fraction == 1]
+    by_batch = {point.batch_size: point for point in points if point.channel_fraction == 1}
+    by_fraction = {point.channel_fraction: point for point in points if point.batch_size == batch_size}
 
     def curve(name: str) -> tuple[Points, Points]:
         whole: float = getattr(layer, name)

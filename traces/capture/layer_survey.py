@@ -125,7 +125,7 @@ class _SavedStorage(torch.autograd.graph.saved_tensors_hooks):
     """Counts the storage that autograd keeps for backward, each storage once."""
 
     def __init__(self, persistent: Iterable[Tensor]) -> None:
-        self._known = {tensor.untyped_storage().data_ptr(): tensor for tensor in persistent}
+        self._known = {tensor.untyped_storage()._cdata: tensor for tensor in persistent}
         self._new_bytes = 0
         super().__init__(self._keep, lambda tensor: tensor)
 
@@ -136,7 +136,7 @@ class _SavedStorage(torch.autograd.graph.saved_tensors_hooks):
 
     def _keep(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._known:
-            self._known[storage.data_ptr()] = tensor.detach()  # held, so that no later storage takes its address
+        if storage._cdata not in self._known:  # the storage's own address: on the meta device all data are at 0
+            self._known[storage._cdata] = tensor.detach()  # held, so that no later storage takes its address
             self._new_bytes += storage.nbytes()
         return tensor

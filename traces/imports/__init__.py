@@ -1,10 +1,23 @@
-"""Reading what others measured: one file per format.
+"""Measurements of others as profiles and curves: every file that does not begin with "_" is a format.
 
-nccl_tests  reads the logs of nccl-tests (all_reduce_perf and its like) as measured curves of a collective
-pipedream   reads the per-layer profiles that PipeDream's profiler writes (graph.txt)
+kineto             torch.profiler's traces, with the structure of the model
+pipedream          PipeDream's graph.txt
+triosim            TrioSim's trace.csv, with the structure of the model
+neusight           NeuSight's tables of torch.fx nodes
+aceso              Aceso's tables by micro-batch and tensor-parallel degree
+sailor             Sailor's profile.json
+nccl_tests         logs of nccl-tests: curves, no profile
+
+_registry          which format a file is of; import_files
+_imported          ImportOptions in, Imported out
+_text              text of a file, packed or plain
+_structure         a network on torch's meta device: layers, and the operators that they call
+_kineto            a profile out of recordings
+_recording         a trace as spans of host threads and work of the GPU
+_recorded_input    batch size, sample and precision out of recorded shapes
+_attribution       whose every kernel is
+_alignment         longest common subsequence
+_collectives       collectives in a trace, and their curves
+_fx_table          layers out of a table of torch.fx nodes
+_aceso_tables, _aceso_gpt, _aceso_resnet
 """
-
-from traces.imports.nccl_tests import left_out_errors, read_nccl_log, two_parameter_errors
-from traces.imports.pipedream import read_pipedream
-
-__all__ = ["left_out_errors", "read_nccl_log", "read_pipedream", "two_parameter_errors"]

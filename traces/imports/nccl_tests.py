@@ -10,7 +10,7 @@ Sizes are in bytes, times in microseconds, out-of-place first. Every line may ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import numpy as np
 
 from simulator.cluster import Curve
 from simulator.errors import InputError
+from traces.imports._imported import Imported, ImportOptions
+from traces.imports._text import read_text
 
 _PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
@@ -31,9 +33,24 @@ class Log:
     curve: Curve
 
 
+def recognises(head: str, path: Path) -> bool:
+    """The header of nccl-tests, with or without a launcher's prefix."""
+    return re.search(r"#\s+(nThread|Using devices|Rank\s+\d+\s|size\s+count\s)", head) is not None
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The curves of the logs of one collective, which --model names where the logs do not (all_reduce otherwise)."""
+    curves = collective_curves(paths)
+    lines = (
+        f"{options.model or 'all_reduce'} over {devices}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B"
+        for devices, curve in curves.items()
+    )
+    return Imported(profile=None, collectives={options.model or "all_reduce": curves}, remarks=tuple(lines))
+
+
 def read_nccl_log(path: str | Path) -> Log:
     """The run in a log of nccl-tests. Raises InputError when it holds no table or a line cannot be read."""
-    lines = [_PREFIX.sub("", line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    lines = [_PREFIX.sub("", line) for line in read_text(Path(path)).splitlines()]
     devices = sum(bool(_RANK.match(line)) for line in lines)
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
     if header is None or not devices:
@@ -44,9 +61,14 @@ def read_nccl_log(path: str | Path) -> Log:
         cells = line.split()
         if cells and cells[0].isdecimal():
             try:
-                points[float(cells[0])] = float(cells[time]) / 1e6
+                size, seconds = float(cells[0]), float(cells[time]) / 1e6
             except (IndexError, ValueError):
                 raise InputError(f"{path}, line {number}: {line.strip()!r} has no time in column {time + 1}") from None
+            if not (0 < size < 1e18 and 0 < seconds < 1e9):
+                raise InputError(f"{path}, line {number}: {line.strip()[:80]!r}: size and time are positive")
+            points[size] = seconds
+    if len(points) < 2:
+        raise InputError(f"{path}: it has {len(points)} sizes: a curve needs at least 2; give the log whole")
     return Log(devices=devices, curve=Curve(points=tuple(sorted(points.items()))))
 
 
@@ -59,11 +81,11 @@ def collective_curves(paths: Iterable[str | Path]) -> Mapping[int, Curve]:
 def left_out_errors(curve: Curve) -> list[float]:
     """Of every size but the first and the last, how far the curve without it is off there: predicted / measured - 1."""
     points = curve.points
-    found = []
+    errors = []
     for i in range(1, len(points) - 1):
         size, seconds = points[i]
-        found.append(Curve(points=points[:i] + points[i + 1 :]).seconds(size) / seconds - 1)
-    return found
+        errors.append(Curve(points=points[:i] + points[i + 1 :]).seconds(size) / seconds - 1)
+    return errors
 
 
 def two_parameter_errors(curve: Curve) -> list[float]:

@@ -16,14 +16,15 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
 
 from simulator.errors import InputError, require
 from simulator.workload import Geometry, Layer, Profile
+from traces.imports._imported import Imported, ImportOptions
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -32,6 +33,23 @@ ELEMENT_BYTES = 4
 _NUMBERS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _KEEPS_CHANNELS = ("ReLU", "BatchNorm2d", "MaxPool2d", "AvgPool2d", "Dropout", "Add", "LSTM", "__getitem__")
 _ELEMENTWISE = ("ReLU", "BatchNorm2d", "Dropout", "Add", "__getitem__")
+
+
+def recognises(head: str, path: Path) -> bool:
+    """Node lines with PipeDream's times, or a text that calls itself a graph of it."""
+    return "forward_compute_time=" in head
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The profile of one graph.txt; its batch size is an option, since the file does not say it."""
+    if len(paths) > 1:
+        raise InputError(f"{paths[1]}: a PipeDream profile is one file; import one at a time")
+    batch_size = options.batch_size(0, 1)
+    if batch_size is None:
+        raise InputError(f"batch_size is missing: {paths[0]} does not record it; give --batch-size")
+    profile = read_pipedream(paths[0], batch_size, options.model)
+    profile = replace(profile, device=options.device or profile.device, command=options.command)
+    return Imported(profile=profile)
 
 
 def read_pipedream(path: str | Path, batch_size: int, model: str = "") -> Profile:
@@ -111,15 +129,15 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[dict[str, _Node], dict[str
 
 
 def _node(path: Path, number: int, description: str, text: str) -> _Node:
-    found = dict(re.findall(r"(\w+)=(\[[^\]]*\]|[^,\s]+)", text))
+    attributes = dict(re.findall(r"(\w+)=(\[[^\]]*\]|[^,\s]+)", text))
     values = []
     for name in _NUMBERS:
         try:
-            values.append([float(part) for part in found[name].strip("[]").split(";")])
+            values.append([float(part) for part in attributes[name].strip("[]").split(";")])
         except (KeyError, ValueError):
-            _refuse(path, number, found.get(name, text), f"`{name}=` is followed by a number or by [a; b]")
+            _refuse(path, number, attributes.get(name, text), f"`{name}=` is followed by a number or by [a; b]")
         if not all(math.isfinite(value) and value >= 0 for value in values[-1]):
-            _refuse(path, number, found[name], f"{name} is finite and at least 0")
+            _refuse(path, number, attributes[name], f"{name} is finite and at least 0")
     forward_ms, backward_ms, sizes, parameters = values
     kind, arguments, options = _described(description)
     return _Node(

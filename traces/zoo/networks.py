@@ -95,6 +95,14 @@ def alexnet_small() -> nn.Module:
     return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
 
 
+def vgg13() -> nn.Module:
+    """VGG-13 (configuration B), with the pooling to 7x7 that torchvision puts before the dense layers."""
+    features = _vgg_features((64, 64, 0, 128, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0))
+    last = [*dense(512 * 7 * 7, 4096), nn.Dropout(), *dense(4096, 4096), nn.Dropout(), nn.Linear(4096, 1000)]
+    parts = {"features": features, "pool": nn.AdaptiveAvgPool2d(7), "flatten": nn.Flatten()}
+    return initialised(joined(**parts, classifier=nn.Sequential(*last)))
+
+
 def vgg16() -> nn.Module:
     """VGG-16 (configuration D)."""
     features = _vgg_features((64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0))
@@ -142,8 +150,8 @@ class _Basic(nn.Module):
         self.add, self.relu = Add(), nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = x if self.shortcut is None else self.shortcut(x)
-        return self.relu(self.add(self.main(x), kept))  # type: ignore[no-any-return]
+        main = self.main(x)  # before the shortcut, as torchvision runs it, so that traces of either match
+        return self.relu(self.add(main, x if self.shortcut is None else self.shortcut(x)))  # type: ignore[no-any-return]
 
 
 class _Bottleneck(_Basic):
@@ -200,6 +208,7 @@ ZOO = {
     "resnet18": Network(build=resnet18, input_shape=(3, 224, 224)),
     "resnet50": Network(build=resnet50, input_shape=(3, 224, 224)),
     "resnet_small": Network(build=resnet_small, input_shape=(3, 32, 32)),
+    "vgg13": Network(build=vgg13, input_shape=(3, 224, 224)),
     "vgg16": Network(build=vgg16, input_shape=(3, 224, 224)),
     "vgg_digits": Network(build=vgg_digits, input_shape=(1, 8, 8)),
     "vgg_small": Network(build=vgg_small, input_shape=(3, 32, 32)),

@@ -1,0 +1,232 @@
+"""Writes the profiles of real GPUs that come with Shardscope, out of published measurements.
+
+    python -m benchmarks.gpu_library [FOLDER]      (SHARDSCOPE_DATA says where the measurements are)
+
+Every profile is what an importer makes of the files named here and nothing else. Prints time, size and ratio of each.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.published import shared_data
+from simulator import files
+from simulator.workload import Profile
+from traces.imports._imported import ImportOptions
+from traces.imports._registry import import_files
+
+LIBRARY = Path(__file__).parent.parent / "traces" / "library"
+NOTICES = Path(__file__).parent.parent / "THIRD_PARTY.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where measurements come from. `folder` is theirs in SHARDSCOPE_DATA, `commit_file` the file that names it."""
+
+    folder: str
+    project: str
+    address: str
+    licence: str
+    holder: str
+    licence_file: str = "LICENSE"
+    commit_file: str = "SOURCE.txt"
+
+    def commit(self) -> str:
+        """The commit in the file beside the data; empty where it names none."""
+        path = shared_data() / self.folder / self.commit_file
+        found = re.search(r"\b[0-9a-f]{7,40}\b", path.read_text(encoding="utf-8")) if path.is_file() else None
+        return found.group() if found else ""
+
+    def source(self) -> str:
+        """One line: project, address, commit."""
+        commit = self.commit()
+        return f"{self.project}, {self.address}" + (f", commit {commit}" if commit else "")
+
+
+HTA = Origin(
+    folder="kineto",
+    project="Holistic Trace Analysis",
+    address="https://github.com/facebookresearch/HolisticTraceAnalysis",
+    licence="MIT",
+    holder="Meta Platforms, Inc. and affiliates",
+    licence_file="LICENSE-hta",
+)
+TRIOSIM = Origin(
+    folder="triosim",
+    project="TrioSim",
+    address="https://github.com/sarchlab/triosim",
+    licence="MIT",
+    holder="2023 Yifan Sun",
+)
+NEUSIGHT = Origin(
+    folder="neusight",
+    project="NeuSight",
+    address="https://github.com/sitar-lab/NeuSight",
+    licence="MIT",
+    holder="2025 Georgia Institute of Technology and Microsoft Corporation",
+)
+ACESO = Origin(
+    folder="aceso",
+    project="Aceso (SuperScaler)",
+    address="https://github.com/microsoft/SuperScaler",
+    licence="MIT",
+    holder="Microsoft Corporation",
+)
+PIPEDREAM = Origin(
+    folder="pipedream",
+    project="PipeDream",
+    address="https://github.com/msr-fiddle/pipedream",
+    licence="MIT",
+    holder="2015 - present Microsoft Corporation",
+    licence_file="LICENSE.PipeDream.txt",
+)
+SAILOR = Origin(
+    folder="sailor",
+    project="Sailor",
+    address="https://github.com/eth-easl/sailor",
+    licence="MIT",
+    holder="2023 - present ETH Zurich",
+    commit_file="COMMIT",
+)
+ORIGINS = (HTA, TRIOSIM, NEUSIGHT, ACESO, PIPEDREAM, SAILOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """One profile: the files that it is made of (patterns in the origin's folder), and what they leave unsaid."""
+
+    origin: Origin
+    patterns: tuple[str, ...]
+    options: ImportOptions
+    arguments: str = ""
+
+
+def _kineto(name: str) -> Shipped:
+    options = ImportOptions(model="resnet50", batch_sizes=(32,))
+    return Shipped(origin=HTA, patterns=(name,), options=options, arguments="--model resnet50 --batch-size 32")
+
+
+def _triosim(model: str) -> Shipped:
+    """Convolutions faster than the card's peak in float32 show that they ran in TensorFloat-32, torch's default."""
+    options = ImportOptions(model=model, device="NVIDIA H100", dtype="tf32")
+    arguments = f"--model {model} --dtype tf32 --device 'NVIDIA H100'"
+    return Shipped(origin=TRIOSIM, patterns=(f"{model}/trace.csv.gz",), options=options, arguments=arguments)
+
+
+def _neusight(card: str, model: str, *batches: int) -> Shipped:
+    patterns = tuple(f"{card}/{model}-{batch}.csv.gz" for batch in batches)
+    return Shipped(origin=NEUSIGHT, patterns=patterns, options=ImportOptions())
+
+
+def _pipedream(model: str, batch: int) -> Shipped:
+    options = ImportOptions(batch_sizes=(batch,), device="Tesla V100")
+    arguments = f"--batch-size {batch} --device 'Tesla V100'"
+    return Shipped(origin=PIPEDREAM, patterns=(f"{model}.txt",), options=options, arguments=arguments)
+
+
+def _aceso(model: str) -> Shipped:
+    return Shipped(origin=ACESO, patterns=(f"{model}_mbs*_tp*_algo0.csv",), options=ImportOptions())
+
+
+def _sailor(degree: int) -> Shipped:
+    device = f"{degree} x NVIDIA GH200" if degree > 1 else "NVIDIA GH200"
+    options = ImportOptions(tensor_parallel=degree, device=device)
+    arguments = f"--tensor-parallel {degree} --device '{device}'"
+    patterns = ("profiles/OPT-350/GH-96/profile.json",)
+    return Shipped(origin=SAILOR, patterns=patterns, options=options, arguments=arguments)
+
+
+SHIPPED = {
+    "alexnet_v100": _pipedream("alexnet", 256),
+    "bert_large_mi250": _neusight("AMD_Instinct_MI250", "bert_large-train-512", 2, 8),
+    "bert_large_v100": _neusight("Tesla_V100-PCIE-32GB", "bert_large-train-512", 2, 8),
+    "gpt2_large_h100": _neusight("NVIDIA_H100_80GB_HBM3", "gpt2_large-train-1024", 1, 4),
+    "gpt_1_3b_v100": _aceso("gpt_1_3B"),
+    "opt_350m_4gh200": _sailor(4),
+    "opt_350m_gh200": _sailor(1),
+    "resnet50_a100": _kineto("resnet50-2xa100-ddp-step.json.gz"),
+    "resnet50_h100": _triosim("resnet50"),
+    "resnet50_v100": _kineto("resnet50-v100-full.json.gz"),
+    "vgg13_h100": _triosim("vgg13"),
+    "vgg16_v100": _pipedream("vgg16", 128),
+    "wide_resnet_500m_v100": _aceso("resnet_500M"),
+}
+
+
+def build(name: str) -> Profile:
+    """One profile of the library, out of the published files."""
+    shipped = SHIPPED[name]
+    with _folder(shipped.origin) as folder:
+        paths = [path for pattern in shipped.patterns for path in sorted(folder.glob(pattern))]
+        profile = import_files(paths, shipped.options).profile
+    if profile is None:
+        raise ValueError(f"{name}: its files hold no layers")
+    command = " ".join(filter(None, ("shardscope import", *shipped.patterns, shipped.arguments)))
+    return replace(
+        profile,
+        command=command,
+        source=shipped.origin.source(),
+        licence=shipped.origin.licence,
+        attribution=f"Copyright (c) {shipped.origin.holder}",
+    )
+
+
+@contextmanager
+def _folder(origin: Origin) -> Iterator[Path]:
+    """The origin's files; those that come packed are unpacked for the while."""
+    folder = shared_data() / origin.folder
+    archives = sorted(folder.glob("*.tar.gz"))
+    if not archives:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as unpacked:
+        for archive in archives:
+            with tarfile.open(archive) as file:
+                file.extractall(unpacked, filter="data")
+        yield Path(unpacked)
+
+
+def notices() -> str:
+    """THIRD_PARTY.md: whose measurements the library holds, and their licences."""
+    parts = [
+        "# Measurements of others\n\nThe profiles named here, in `traces/library/`, were made from published "
+        "measurements by `python -m benchmarks.gpu_library`. The terms of those measurements:\n"
+    ]
+    for origin in ORIGINS:
+        names = [f"`{name}`" for name, shipped in SHIPPED.items() if shipped.origin is origin]
+        licence = (shared_data() / origin.folder / origin.licence_file).read_text(encoding="utf-8")
+        text = "\n".join(f"    {line}".rstrip() for line in licence.strip().splitlines())
+        parts.append(f"## {origin.project}\n\n{', '.join(names)}\n\nFrom {origin.source()}.\n\n{text}\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write every profile and the notices, and print a table."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else LIBRARY
+    total = 0
+    for name in SHIPPED:
+        start = time.perf_counter()
+        profile = build(name)
+        path = folder / f"{name}.json"
+        files.write_profile(profile, path)
+        size = path.stat().st_size
+        total += size
+        ratio = f"{profile.layers_to_step:.3f}" if profile.layers_to_step else "-"
+        print(
+            f"| {name} | {profile.device} | {profile.dtype} | {profile.batch_size} | {len(profile.layers)} | {ratio} "
+            f"| {time.perf_counter() - start:.1f} s | {size / 1e3:.1f} kB |"
+        )
+    files.write_text_atomic(NOTICES if len(sys.argv) < 2 else folder / NOTICES.name, notices())
+    print(f"{total / 1e3:.0f} kB in all")
+
+
+if __name__ == "__main__":
+    main()

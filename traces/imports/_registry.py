@@ -1,0 +1,68 @@
+"""The formats that can be imported: every file of this folder that does not begin with "_" is one.
+
+It exposes `recognises(head, path) -> bool`, which decides by the first characters of a file, unpacked, and
+`read(paths, options) -> Imported`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+from simulator.errors import InputError, MissingExtraError
+from traces.imports._imported import Imported, ImportOptions
+
+HEAD_BYTES = 8192
+
+
+def formats() -> tuple[str, ...]:
+    """Names of the formats, sorted."""
+    names = [entry.name for entry in resources.files("traces.imports").iterdir()]
+    return tuple(
+        sorted(name.removesuffix(".py") for name in names if name.endswith(".py") and not name.startswith("_"))
+    )
+
+
+def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Imported:
+    """Read files of one format. Raises InputError when no format knows them, OSError when one is unreadable,
+    MissingExtraError when it needs torch, which only traces that come without their network do.
+    """
+    files = [Path(path) for path in paths]
+    modules = {recognised(path) for path in files}
+    if len(modules) != 1:
+        raise InputError(f"the files are of {len(modules)} formats: import those of one measurement at a time")
+    try:
+        imported: Imported = modules.pop().read(files, options)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(
+            f"{files[0]}: its layers need torch; install it with: pip install 'shardscope[capture]'"
+        ) from None
+    return imported
+
+
+def recognised(path: Path) -> ModuleType:
+    """The module of the format of a file. Raises InputError when none knows it."""
+    head = _head(path)
+    for name in formats():
+        module = importlib.import_module(f"traces.imports.{name}")
+        if module.recognises(head, path):
+            return module
+    raise InputError(f"{path}: it is of no known format; known: {', '.join(formats())}")
+
+
+def _head(path: Path) -> str:
+    """The first characters of a file, unpacked when it is gzip'ed; of a damaged one as many as can be had."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head[:2] == b"\x1f\x8b":
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        except zlib.error:
+            raise InputError(f"{path}: the gzip file is damaged; copy it again") from None
+    return head.decode("utf-8", errors="replace")

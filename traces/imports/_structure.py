@@ -1,0 +1,129 @@
+"""What a network's layers are, found without data and without a GPU: names, graph, shapes, bytes, geometry, flops.
+
+The network is built and run once on torch's meta device, where tensors have shapes and no memory. Two of its habits
+differ from a GPU's and are mended here or in the survey: storage is told apart by object, since all data lie at
+address 0, and attention is given the fused kernel, since the meta device takes the one that stores the whole matrix of
+scores. A second run under torch's profiler says which operators each layer calls, by the names that traces use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from simulator.errors import InputError
+from traces.capture.fx_steps import Environment, TracedStep, Value, alias, aside, outputs, ready, release, trace
+from traces.capture.layer_survey import SurveyedLayer, survey
+from traces.capture.measurement_rounds import draw, trained_on
+from traces.zoo.networks import Network
+
+DTYPES = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+_MARK = "shardscope layer "
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One operator that a layer calls: its kind, the layer's position, and the shapes of the tensors that it reads."""
+
+    kind: str
+    layer: int
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """The layers of a network with its loss, in execution order, and the operators that they call, in that order."""
+
+    layers: tuple[SurveyedLayer, ...]
+    calls: tuple[Call, ...]
+
+
+def structure(network: Network, batch_size: int, dtype: str) -> Structure:
+    """The structure of a network for `batch_size` samples of `dtype`. Raises InputError when it cannot be run."""
+    place = torch.device("meta")
+    try:
+        trained = trained_on(network, place, DTYPES[dtype])
+        inputs = draw(network, batch_size, place, DTYPES[dtype])
+        steps = trace(trained)
+        with fused_attention():
+            layers, layer_of = survey(steps, inputs, [*trained.parameters(), *trained.buffers()], ())
+        return Structure(layers=tuple(layers), calls=tuple(_calls(steps, inputs, layer_of)))
+    except InputError:
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"model: it does not run on the meta device for {batch_size} samples of {network.input_shape} ({reason}); "
+            "see that it builds and reads tensors of that shape without looking at their values"
+        ) from None
+
+
+def kind_of(operator: str) -> str:
+    """The kind of an operator of a trace: without its namespace, in place or not."""
+    kind = operator.removeprefix("aten::")
+    return kind[:-1] if kind.endswith("_") and not kind.endswith("__") else kind
+
+
+def _calls(steps: Sequence[TracedStep], inputs: Tensor, layer_of: dict[Any, int]) -> list[Call]:
+    """The outermost operators of every layer, as torch's profiler records them."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler says on stderr that it starts and stops
+    with torch.autograd.profiler.profile(record_shapes=True) as recorded:
+        _run(steps, inputs, layer_of)
+    calls = []
+    for event in recorded.function_events or ():
+        parent = event.cpu_parent
+        if parent is not None and parent.name.startswith(_MARK):
+            shapes = tuple(tuple(shape) for shape in event.input_shapes if shape)
+            calls.append((event.time_range.start, Call(kind=kind_of(event.name), layer=_layer(parent), shapes=shapes)))
+    return [call for _, call in sorted(calls, key=lambda each: each[0])]
+
+
+def _layer(mark: Any) -> int:
+    return int(mark.name.removeprefix(_MARK))
+
+
+def _run(steps: Sequence[TracedStep], inputs: Tensor, layer_of: dict[Any, int]) -> None:
+    environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(inputs, -1)}
+    for step in steps:
+        layer = layer_of.get(step.node)
+        if layer is None:
+            environment[step.node] = aside(step, environment)
+            continue
+        value = alias(step, environment)
+        if value is None:
+            reads = ready(step, environment)
+            with torch.profiler.record_function(f"{_MARK}{layer}"):
+                result = step.call(*reads.args, **reads.kwargs)
+            value, _ = outputs(result, layer)
+        environment[step.node] = value
+        release(step, environment)
+
+
+def fused_attention() -> AbstractContextManager[Any]:
+    """Attention without a mask keeps what a fused kernel keeps: queries, keys, values, the output and its norms."""
+    return _FusedAttention()
+
+
+class _FusedAttention(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func is functional.scaled_dot_product_attention and len(args) == 3 and set(options) <= {"is_causal"}:
+            query, key, value = args
+            kernel = torch.ops.aten._scaled_dot_product_flash_attention
+            return kernel(query, key, value, 0.0, options.get("is_causal", False))[0]
+        return func(*args, **options)

@@ -1,0 +1,57 @@
+"""Reads Aceso's tables of operators: MODEL_SIZE_mbsB_tpT_algoA.csv, a file per micro-batch and tensor-parallel degree.
+
+    op_name,forward-compute,backward-compute,input_size,output_size,weights,activations,fwd_reserved,bwd_reserved
+
+Microseconds and MiB. The networks are chains whose skip connections travel in the sizes. Files of one device (tp1) give
+the layers and their batch points. Files of more devices, in the first of the two variants (algo0, Megatron's), give
+GPT's points at fractions of the channels: of the output where an operator is column-parallel, of the input where it is
+row-parallel. Such rows hold the all-reduce of tensor parallelism; tables prim_MODEL_SIZE_all_reduce_Tgpus.csv beside
+them say how long that takes, and it is taken off; without them the points are left out. Wide-ResNet's rows of more
+devices hold gathers that no table matches, so it has batch points alone. GPT is in float16, Wide-ResNet in float32; one
+block of GPT's operators stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.errors import InputError
+from simulator.workload import Profile
+from traces.imports._aceso_gpt import gpt_layers
+from traces.imports._aceso_resnet import resnet_layers
+from traces.imports._aceso_tables import COLUMNS, read_table
+from traces.imports._imported import Imported, ImportOptions
+
+
+def recognises(head: str, path: Path) -> bool:
+    return head.startswith(f"op_name,{','.join(COLUMNS)}")
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The profile of one network from its files. Raises InputError naming file and rule."""
+    tables = [read_table(path) for path in paths]
+    model, size = tables[0].model, tables[0].size
+    if {(table.model, table.size) for table in tables} != {(model, size)}:
+        raise InputError(f"{paths[0]}: the files are of several networks; import one at a time")
+    whole = {table.samples: table for table in tables if table.devices == 1}
+    if not whole:
+        raise InputError(f"{paths[0]}: none of the files is of one device; give the tp1 file of each micro-batch too")
+    split = [table for table in tables if table.devices > 1]
+    layers = gpt_layers(whole, split) if model == "gpt" else resnet_layers(whole)
+    profile = Profile(
+        model=options.model or f"{model}_{size}",
+        device=options.device or "Tesla V100-SXM2-32GB",
+        batch_size=max(whole),
+        dtype=options.dtype or ("float16" if model == "gpt" else "float32"),
+        command=options.command,
+        notes=f"imported from Aceso's tables at micro-batches {sorted(whole)}; saved_bytes are Aceso's activations; "
+        "neither update nor whole step were measured"
+        + ("; all-reduces are taken off the times of tensor-parallel shards" if model == "gpt" else ""),
+        layers=tuple(layers),
+    )
+    line = (
+        f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {profile.batch_size}, {len(layers)} layers, "
+        f"{profile.parameter_bytes / 1e6:.5g} MB of parameters"
+    )
+    return Imported(profile=profile, remarks=(line,))

@@ -1,0 +1,166 @@
+"""Reads TrioSim's trace.csv: one row per operator of a training step, with the time of its kernels.
+
+    OperatorID,OperatorName,...,Operator_cudatime,Operator_cudatimenooverlap,InputSize,...,stage,tpflag
+
+Times are whole microseconds, sizes in elements. `Operator_cudatime` holds gaps in which the host launched nothing, so
+the no-overlap column is taken. The file has no graph: the model gives it, and its operators are matched in order. A
+backward pass runs in exactly the reverse order of the forward operators that it differentiates.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+from simulator.workload import Layer, Profile
+from traces.imports._alignment import align
+from traces.imports._imported import Imported, ImportOptions
+from traces.imports._text import read_text
+
+if TYPE_CHECKING:
+    from traces.imports._structure import Structure
+
+_PREFIX = "autograd::engine::evaluate_function: "
+_BACKWARD_OF = {
+    "ConvolutionBackward": "conv2d",
+    "CudnnBatchNormBackward": "batch_norm",
+    "NativeBatchNormBackward": "batch_norm",
+    "MiopenBatchNormBackward": "batch_norm",
+    "ReluBackward": "relu",
+    "MaxPool2DWithIndicesBackward": "max_pool2d",
+    "AvgPool2DBackward": "avg_pool2d",
+    "AdaptiveAvgPool2DBackward": "adaptive_avg_pool2d",
+    "MeanBackward": "adaptive_avg_pool2d",
+    "AddmmBackward": "linear",
+    "NativeDropoutBackward": "dropout",
+    "NativeLayerNormBackward": "layer_norm",
+    "GeluBackward": "gelu",
+    "EmbeddingBackward": "embedding",
+    "AddBackward": "add",
+    "CatBackward": "cat",
+}
+_LOSS = ("NllLossBackward", "LogSoftmaxBackward", "MseLossBackward")
+Row = Mapping[str, str]
+
+
+def recognises(head: str, path: Path) -> bool:
+    return head.startswith("OperatorID,OperatorName,") and "Operator_cudatimenooverlap" in head.splitlines()[0]
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The profile of one trace.csv of a model; the batch size follows from the first operator's input."""
+    from traces.imports._structure import structure
+    from traces.zoo.networks import ZOO, load
+
+    path = paths[0]
+    if len(paths) > 1:
+        raise InputError(f"{paths[1]}: a TrioSim trace is one file; import one at a time")
+    if not options.model:
+        raise InputError(f"model is missing: {path} has no graph; known: {', '.join(ZOO)}, or package.module:callable")
+    network = load(options.model, options.input_shape, options.classes, options.vocabulary)
+    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    batch_size = options.batch_size(0, 1) or _batch_size(path, rows, math.prod(network.input_shape))
+    dtype = options.dtype or "float32"
+    built = structure(network, batch_size, dtype)
+    forward_s, owners = _forward(path, [row for row in rows if row.get("stage") == "forward"], built)
+    backward_s = _backward(path, [row for row in rows if row.get("stage") == "backward"], built, owners)
+    update_s = sum(_seconds(path, row) for row in rows if row.get("stage") == "optimizer")
+    total_bytes = sum(layer.parameter_bytes for layer in built.layers) or 1
+    layers = tuple(
+        Layer(
+            name=layer.name,
+            kind=layer.kind,
+            inputs=layer.inputs,
+            output_shape=layer.output_shape,
+            forward_s=_rounded(forward_s[i]),
+            backward_s=_rounded(backward_s[i]),
+            update_s=_rounded(update_s * layer.parameter_bytes / total_bytes),
+            parameter_bytes=layer.parameter_bytes,
+            output_bytes=layer.output_bytes,
+            saved_bytes=layer.saved_bytes,
+            flops=layer.flops,
+            geometry=layer.geometry,
+        )
+        for i, layer in enumerate(built.layers)
+    )
+    profile = Profile(
+        model=options.model,
+        device=options.device or "GPU of a TrioSim trace",
+        batch_size=batch_size,
+        dtype=dtype,
+        command=options.command,
+        notes="imported from TrioSim; kernel times without host gaps, in whole microseconds; structure from the model; "
+        "the update (Adam) is shared out by parameters; the whole step was not measured",
+        layers=layers,
+    )
+    return Imported(profile=profile, remarks=(f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {batch_size}",))
+
+
+def _forward(path: Path, rows: Sequence[Row], built: Structure) -> tuple[list[float], list[tuple[str, int]]]:
+    """Seconds of every layer, and (kind, layer) of every matched operator in order."""
+    from traces.imports._structure import kind_of
+
+    loss = len(built.layers) - 1
+    calls = [call for call in built.calls if call.layer != loss]
+    kinds = [kind_of(row["OperatorName"]) for row in rows]
+    owners = {right: calls[left].layer for left, right in align([call.kind for call in calls], kinds) or ()}
+    missing = {i for i, layer in enumerate(built.layers) if layer.parameter_bytes} - set(owners.values())
+    if missing:
+        name = built.layers[min(missing)].name
+        raise InputError(f"{path}: it does not run layer {name!r} of the model; name the model that was traced")
+    last = max(owners)
+    seconds = [0.0] * len(built.layers)
+    for position, row in enumerate(rows):
+        if position not in owners and position < last:
+            raise InputError(
+                f"{path}: operator {row['OperatorName']} is none of the model's; name the model that was traced"
+            )
+        seconds[owners.get(position, loss)] += _seconds(path, row)
+    return seconds, [(kinds[position], owners[position]) for position in sorted(owners)]
+
+
+def _backward(path: Path, rows: Sequence[Row], built: Structure, owners: Sequence[tuple[str, int]]) -> list[float]:
+    """Seconds of every layer's backward: its operators stand in the reverse order of the forward's."""
+    seconds = [0.0] * len(built.layers)
+    kinds = []
+    for row in rows:
+        name = row["OperatorName"].removeprefix(_PREFIX).rstrip("0123456789")
+        kinds.append("loss" if name in _LOSS else _BACKWARD_OF.get(name, name))
+    backwards = [("loss", len(built.layers) - 1)] * kinds.count("loss") + list(reversed(owners))
+    matched = {right: left for left, right in align([kind for kind, _ in backwards], kinds) or ()}
+    for position, row in enumerate(rows):
+        if position not in matched:
+            name = row["OperatorName"].removeprefix(_PREFIX)
+            raise InputError(
+                f"{path}: {name} (row {row['OperatorID']}) is no layer's backward; is it this model's trace?"
+            )
+        seconds[backwards[matched[position]][1]] += _seconds(path, row)
+    return seconds
+
+
+def _batch_size(path: Path, rows: Sequence[Row], sample: int) -> int:
+    sizes = (rows[0].get("InputSize") or "").strip("[]").split(";") if rows else []
+    size, rest = divmod(int(sizes[0]), sample) if sizes and sizes[0].isdecimal() else (0, 0)
+    if rest or not size:
+        raise InputError(
+            f"{path}: its first operator reads {sizes[:1]} elements, no whole number of samples of {sample}"
+        )
+    return size
+
+
+def _seconds(path: Path, row: Row) -> float:
+    text = row.get("Operator_cudatimenooverlap") or ""
+    if not text.replace(".", "", 1).isdecimal() or len(text) > 15:
+        raise InputError(
+            f"{path}: row {row.get('OperatorID')}: Operator_cudatimenooverlap is {text!r}: microseconds, a number"
+        )
+    return float(text) / 1e6
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
