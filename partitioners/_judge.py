@@ -15,6 +15,7 @@ from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.volume import communication_volume
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_time
@@ -54,6 +55,7 @@ class Judge:
 
     profile: Profile
     cluster: Cluster
+    runtime: Runtime = IDEAL
     objective: str = "step"
     budget: float = inf
     progress: Progress | None = None
@@ -62,18 +64,18 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
-        return self._simulated(plan, lower(ShardedModel(self.profile, plan), self.cluster), label)
+        return self._simulated(plan, lower(ShardedModel(self.profile, plan), self.cluster, self.runtime), label)
 
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
-        graph = lower(ShardedModel(self.profile, plan), self.cluster)
+        graph = lower(ShardedModel(self.profile, plan), self.cluster, self.runtime)
         most = most_bytes(graph, len(self.cluster.devices))
         return (
             bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
         )
 
     def _simulated(self, plan: Plan, graph: TaskGraph, label: str) -> Verdict:
-        timeline = simulate(graph, self.cluster)
+        timeline = simulate(graph, self.cluster, self.runtime)
         self.budget -= len(graph)
         self.trials += 1
         verdict = Verdict(

@@ -26,6 +26,7 @@ from simulator.lowering.crossings import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.plan import Plan
 from simulator.run import step_seconds
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
 
@@ -36,6 +37,7 @@ def repartition(
     old: Plan,
     *,
     migration: float,
+    runtime: Runtime = IDEAL,
     grid: tuple[int, int] = (8, 8),
     imbalance: float = 0.1,
     seed: int = 0,
@@ -53,7 +55,7 @@ def repartition(
 
     def cost_s(plan: Plan) -> float:
         moved = movement(profile, cluster, before, Placed(plan=plan, members=everyone), here)
-        return step_seconds(profile, cluster, plan) + migration * moved.seconds(cluster)
+        return step_seconds(profile, cluster, plan, runtime) + migration * moved.seconds(cluster)
 
     cuts = (
         cut_close_to(profile, made, old, share, migration=migration, imbalance=imbalance, seed=seed + number)

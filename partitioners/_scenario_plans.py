@@ -12,6 +12,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.plan import Plan, split_settings
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
 CLOSE = ("grid", "imbalance", "seed")
@@ -21,9 +22,11 @@ CLOSE = ("grid", "imbalance", "seed")
 class ScenarioPlans:
     """The plan for the devices that are there: the scenario's file for the first ones, otherwise its strategy's."""
 
-    def __init__(self, scenario: Scenario, profile: Profile, cluster: Cluster, place: Path) -> None:
-        self._scenario, self._profile = scenario, profile
-        self._first = files.read_plan(place / scenario.plan) if scenario.plan else None
+    def __init__(
+        self, scenario: Scenario, profile: Profile, cluster: Cluster, folder: Path, runtime: Runtime = IDEAL
+    ) -> None:
+        self._scenario, self._profile, self._runtime = scenario, profile, runtime
+        self._first = files.read_plan(folder / scenario.plan) if scenario.plan else None
         self._names = [cluster.devices[i].name for i in scenario.first_members(cluster)]
 
     def __call__(self, cluster: Cluster, old: Plan | None) -> Plan:
@@ -32,9 +35,12 @@ class ScenarioPlans:
             return self._first
         scenario = self._scenario
         if old is not None:
-            return repartition(self._profile, cluster, old, migration=scenario.migration, **_options(scenario, CLOSE))
+            close = _options(scenario, CLOSE)
+            return repartition(
+                self._profile, cluster, old, migration=scenario.migration, runtime=self._runtime, **close
+            )
         batch_size = scenario.batch_size or (self._first or self._profile).batch_size
-        step, own = split_settings({"batch_size": batch_size, **_options(scenario)})
+        step, own = split_settings({"batch_size": batch_size, "runtime": self._runtime, **_options(scenario)})
         return partitioners.make_plan(scenario.strategy, self._profile, cluster, step, **own)
 
 

@@ -62,7 +62,14 @@ def partition(
     if grid is not None:
         rule = "it is a pair of at least 1 (sample slots, channel slots), e.g. 8x8"
         require(isinstance(grid, tuple) and len(grid) == 2 and min(grid) >= 1, "grid", grid, rule)
-    judge = Judge(profile=profile, cluster=cluster, objective=objective, budget=_TASKS * effort, progress=progress)
+    judge = Judge(
+        profile=profile,
+        cluster=cluster,
+        runtime=step.runtime,
+        objective=objective,
+        budget=_TASKS * effort,
+        progress=progress,
+    )
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     if others:

@@ -54,7 +54,7 @@ def partition(
         raise UnknownNameError.of("objective", objective, OBJECTIVES)
     letters = dimensions if dimensions is not None else DIMENSIONS if cluster.workers <= _MOST_WORKERS else "nc"
     tables = cost_tables(profile, cluster, step, letters)
-    judge = Judge(profile=profile, cluster=cluster, budget=_TASKS * effort, progress=progress)
+    judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, budget=_TASKS * effort, progress=progress)
     search = Search(judge=judge, step=replace(step, schedule=None), tables=tables)
     price, best = search.affordable()
     return search.partition_of(search.fastest(best, price) if objective == "step" else best)

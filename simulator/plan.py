@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, nearest, require, require_time
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
 Degrees = tuple[int, int, int, int]
@@ -114,7 +115,8 @@ class Partition:
 class StepSettings:
     """What is asked of a training step before a strategy places it; None leaves a choice to the strategy.
 
-    See Plan for what they mean. Raises InputError as Plan does.
+    See Plan for what they mean. runtime: the software that will run the step, for strategies that simulate it; the
+    plan does not keep it. Raises InputError as Plan does.
     """
 
     batch_size: int
@@ -122,6 +124,7 @@ class StepSettings:
     schedule: str | None = None
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
+    runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
         _require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)

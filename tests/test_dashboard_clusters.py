@@ -20,7 +20,7 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of, fixed
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.network.catalogue import read_preset, write_cluster
+from simulator.network.catalogue import ClusterFile, read_preset, write_cluster
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def store() -> Store:
 def uploaded(store: Store, cluster: Cluster, tmp_path: Path) -> Configuration:
     write_cluster(cluster, tmp_path / "mine.yaml")
     found = uploads.cluster((tmp_path / "mine.yaml").read_bytes(), "mine.yaml")
-    assert found == cluster
+    assert found.cluster == cluster
     return replace(store.default(), cluster=store.clusters.put("mine.yaml", found), microbatches=4)
 
 
@@ -76,7 +76,7 @@ def test_commands_name_its_file(store: Store, uploaded: Configuration) -> None:
 def test_links_of_a_tier_without_controls_are_left_as_they_are(store: Store, cluster: Cluster) -> None:
     """An uploaded file may leave the tier out, which is then "link": no factor, no advice and no sweep asks for it."""
     links = tuple(replace(link, tier="link") for link in cluster.links)
-    key = store.clusters.put("plain.yaml", replace(cluster, links=links))
+    key = store.clusters.put("plain.yaml", ClusterFile.of(replace(cluster, links=links)))
     outcome = store.outcome(replace(store.default(), cluster=key, microbatches=4, inter_bandwidth=0.5))
     assert outcome.cluster is not None and outcome.cluster.links == links
     advice = advise(store, outcome)

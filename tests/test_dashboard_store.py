@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_networks import branches, chain
@@ -16,7 +16,6 @@ from dashboard.state import uploads
 from dashboard.state.advice import advise, moves
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Outcome, Store, require_size
-from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
 from simulator.plan import Placement, Plan
@@ -47,9 +46,9 @@ def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pyte
     seen: list[Configuration] = []
     real = store_module._compute
 
-    def counted(configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster]) -> Outcome:
+    def counted(configuration: Configuration, *rest: Any) -> Outcome:
         seen.append(configuration)
-        return real(configuration, profile, build)
+        return real(configuration, *rest)
 
     monkeypatch.setattr(store_module, "_compute", counted)
     with ThreadPoolExecutor(8) as pool:

@@ -44,13 +44,14 @@ def snippet(outcome: Outcome) -> str:
     lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
     return "\n".join((
         "from simulator.files import read_plan, read_profile",
-        "from simulator.network.catalogue import read_cluster",
+        "from simulator.network.catalogue import read_cluster, read_runtime",
         "from simulator.run import run",
         "",
         f"profile = read_profile({profile_argument(outcome)!r})",
         *lines,
         'plan = read_plan("plan.json")  # Export > Plan',
-        "print(run(profile, cluster, plan).report)",
+        f"runtime = read_runtime({cluster_argument(outcome)!r})",
+        "print(run(profile, cluster, plan, runtime=runtime).report)",
         "",
     ))  # fmt: skip
 

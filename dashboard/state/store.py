@@ -20,9 +20,11 @@ from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue, topologies
+from simulator.network.catalogue import ClusterFile
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import Run, run
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 from traces.results.executions import Execution
 from traces.results.timeline_comparison import Comparison, compare
@@ -63,7 +65,7 @@ class Store:
         self.profiles = Inventory("profile", profiles)
         self.validations = Inventory("validation", validations or {})
         self.scenarios = Inventory("scenario", scenarios or {})
-        self.clusters: Inventory[Cluster] = Inventory("cluster", {})
+        self.clusters: Inventory[ClusterFile] = Inventory("cluster", {})
         self.executions: Inventory[Execution] = Inventory(
             "execution", {}, lambda execution: execution.timeline.end_s.tobytes()
         )
@@ -100,7 +102,9 @@ class Store:
                 if configuration in self._outcomes:
                     self._outcomes.move_to_end(configuration)
                     return self._outcomes[configuration]
-            outcome = _compute(configuration, self.profiles.get(configuration.profile), self.usual_cluster)
+            outcome = _compute(
+                configuration, self.profiles.get(configuration.profile), self.usual_cluster, self.runtime(configuration)
+            )
             with self._lock:
                 self._outcomes[configuration] = outcome
                 self._forget()
@@ -115,7 +119,12 @@ class Store:
         if configuration.cluster in catalogue.presets():
             needed = collectives.load(configuration.collective).needs_server
             return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
-        return topologies.take(self.clusters.get(configuration.cluster), configuration.devices)
+        return topologies.take(self.clusters.get(configuration.cluster).cluster, configuration.devices)
+
+    def runtime(self, configuration: Configuration) -> Runtime:
+        """The runtime in the uploaded file that the configuration names, the ideal one for a preset."""
+        known = self.clusters.everything()
+        return known[configuration.cluster].runtime if configuration.cluster in known else IDEAL
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
         """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.
@@ -164,7 +173,7 @@ def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
     return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
 
 
-def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster) -> Plan:
+def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime = IDEAL) -> Plan:
     """The strategy's plan; controls that are of no use to it are left alone."""
     used = partitioners.applicable(
         configuration.strategy,
@@ -179,20 +188,23 @@ def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster)
         schedule=None if configuration.schedule == OWN else configuration.schedule,
         synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
         optimizer_state=OPTIMIZERS[configuration.optimizer],
+        runtime=runtime,
     )
     return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
 
 
-def _compute(configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster]) -> Outcome:
+def _compute(
+    configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster], runtime: Runtime
+) -> Outcome:
     """build: makes the configuration's cluster as it usually is."""
     started, usual, cluster = time.perf_counter(), None, None
     try:
         usual = build(configuration)
         cluster = changed_cluster(usual, configuration)
-        plan = build_plan(configuration, profile, cluster)
+        plan = build_plan(configuration, profile, cluster, runtime)
         plan.check(profile, cluster)
         require_size(profile, plan)
-        result = run(profile, cluster, plan)
+        result = run(profile, cluster, plan, runtime=runtime)
     except ShardscopeError as error:
         return Outcome(
             configuration=configuration, profile=profile, usual=usual, cluster=cluster, reason=str(error),

@@ -117,7 +117,8 @@ class Sweeps:
             parameters = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
                 parameters["cluster"] = str(Path(folder) / "cluster.yaml")
-                write_cluster(self._store.clusters.get(base.cluster), parameters["cluster"])
+                cluster_file = self._store.clusters.get(base.cluster)
+                write_cluster(cluster_file.cluster, parameters["cluster"], cluster_file.runtime)
             parameters |= {
                 name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()
             }

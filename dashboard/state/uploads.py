@@ -14,10 +14,9 @@ from typing import TypeVar
 import yaml
 
 from simulator import files
-from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
-from simulator.network.catalogue import read_cluster
+from simulator.network.catalogue import ClusterFile, read_cluster_file
 from simulator.workload import Profile
 from traces.results.executions import Execution, read_execution
 from traces.results.validations import Validation
@@ -72,9 +71,9 @@ def execution(text: bytes, filename: str) -> Execution:
     return _read(text, filename, read_execution)
 
 
-def cluster(text: bytes, filename: str) -> Cluster:
-    """The cluster in `text` (YAML). Raises InputError as `profile` does."""
-    cluster = _read(text, filename, lambda path: read_cluster(_plain_yaml(path)))
+def cluster(text: bytes, filename: str) -> ClusterFile:
+    """The cluster in `text` (YAML), with the runtime measured on it. Raises InputError as `profile` does."""
+    cluster = _read(text, filename, lambda path: read_cluster_file(_plain_yaml(path)))
     require(len(cluster.devices) <= MOST_CLUSTER_DEVICES, "devices", len(cluster.devices),
             f"at most {MOST_CLUSTER_DEVICES} here")  # fmt: skip
     require(len(cluster.links) <= MOST_LINKS, "links", len(cluster.links), f"at most {MOST_LINKS} here")

@@ -153,6 +153,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
         {
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
             "synchronisation": synchronisation(args, Synchronisation()),
+            "runtime": read_runtime(args),
             **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **given),
         }
     )

@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         args.batch_size or profile.batch_size,
         memory_bytes=None if args.memory is None else units.parse_bytes(args.memory),
         workers=args.workers,
+        runtime=_options.read_runtime(args),
     )
     fastest = best(candidates)
     if args.plan_out:

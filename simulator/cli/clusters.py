@@ -27,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if args.output:
-        catalogue.write_cluster(cluster, args.output)
+        catalogue.write_cluster(cluster, args.output, catalogue.read_runtime(args.cluster))
     _printing.print_cluster(cluster)
     return 0

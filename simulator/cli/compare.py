@@ -98,4 +98,6 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     pipelined = "schedule" in partitioners.options(name)
     step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
     step.update(_strategy.read(args, name))
-    return simulate(profile, cluster, _options.make_plan(name, profile, cluster, args, **step))
+    return simulate(
+        profile, cluster, _options.make_plan(name, profile, cluster, args, **step), runtime=_options.read_runtime(args)
+    )

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     made = args if args.cluster else _made_by(plan)
     profile = files.read_profile(args.profile or made.profile or plan.model)
     cluster = _options.read_cluster(made, plan.synchronisation.collective)
-    done = simulate(profile, cluster, plan)
+    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(made))
     _explaining.print_explanation(explain(profile, cluster, done), profile, done)
     return 0
 

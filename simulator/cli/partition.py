@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     with _explaining.progress() as progress:
         options |= partitioners.applicable(args.strategy, progress=progress)
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
-    done = simulate(profile, cluster, plan)
+    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args))
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:
         from partitioners._hmetis import to_hgr

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.elastic.job_account import incident_rows
     from simulator.elastic.reconfiguration import read_overheads
     from simulator.elastic.scenario import POLICIES, read_scenario
-    from simulator.network.catalogue import read_cluster
+    from simulator.network.catalogue import read_cluster, read_runtime
 
     _results.check_outputs(args.output)
     folder = Path(args.scenario).parent
@@ -47,10 +47,11 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(_beside(folder, scenario.profile))
     cluster = read_cluster(_beside(folder, scenario.cluster), devices=scenario.devices).with_speed(scenario.speed)
     overheads = read_overheads(folder / scenario.overheads)
-    plans = ScenarioPlans(scenario, profile, cluster, folder)
+    runtime = read_runtime(_beside(folder, scenario.cluster))
+    plans = ScenarioPlans(scenario, profile, cluster, folder, runtime)
     policy = args.policy or scenario.policy
     accounts = {
-        name: simulate_job(scenario, profile, cluster, overheads, plans, name)
+        name: simulate_job(scenario, profile, cluster, overheads, plans, name, runtime)
         for name in (policy, *(other for other in POLICIES if other != policy))
     }
     picture = _chart(accounts, args.scenario)

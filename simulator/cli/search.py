@@ -78,6 +78,7 @@ def _search(args: argparse.Namespace) -> PlanSearch:
         step=StepSettings(
             batch_size=args.batch_size or profile.batch_for(cluster.workers),
             synchronisation=_options.synchronisation(args, Synchronisation()),
+            runtime=_options.read_runtime(args),
             optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         ),
         make_plan=partitioners.make_plan,

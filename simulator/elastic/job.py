@@ -21,6 +21,7 @@ from simulator.errors import require
 from simulator.network.topologies import select
 from simulator.plan import Plan
 from simulator.run import step_seconds
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
 PlanOf = Callable[[Cluster, Plan | None], Plan]
@@ -29,7 +30,13 @@ _ROUNDING = 1e-9
 
 
 def simulate_job(
-    scenario: Scenario, profile: Profile, cluster: Cluster, overheads: Overheads, plan_of: PlanOf, policy: str = ""
+    scenario: Scenario,
+    profile: Profile,
+    cluster: Cluster,
+    overheads: Overheads,
+    plan_of: PlanOf,
+    policy: str = "",
+    runtime: Runtime = IDEAL,
 ) -> Account:
     """The account of the job that `scenario` describes: samples, dollars, and the seconds that each event costs.
 
@@ -40,13 +47,21 @@ def simulate_job(
     policy = policy or scenario.policy
     require(policy in POLICIES, "policy", policy, f"it is one of {', '.join(POLICIES)}")
     scenario.check(cluster)
-    return _Job(scenario, profile, cluster, overheads, plan_of, policy).run()
+    return _Job(scenario, profile, cluster, overheads, plan_of, policy, runtime).run()
 
 
 class _Job:
     def __init__(
-        self, scenario: Scenario, profile: Profile, cluster: Cluster, overheads: Overheads, plan_of: PlanOf, policy: str
+        self,
+        scenario: Scenario,
+        profile: Profile,
+        cluster: Cluster,
+        overheads: Overheads,
+        plan_of: PlanOf,
+        policy: str,
+        runtime: Runtime,
     ) -> None:
+        self._runtime = runtime
         self._scenario, self._profile, self._usual, self._overheads = scenario, profile, cluster, overheads
         self._policy, self._conditions = policy, Conditions()
         self._now_s, self._moment_s, self._dollars = 0.0, 0.0, 0.0
@@ -146,7 +161,7 @@ class _Job:
         key = id(placed), self._conditions
         if key not in self._steps_s:
             cluster = select(self._conditions.applied(self._usual), placed.members)
-            self._steps_s[key] = step_seconds(self._profile, cluster, placed.plan)
+            self._steps_s[key] = step_seconds(self._profile, cluster, placed.plan, self._runtime)
         return self._steps_s[key]
 
     def _planned(self, members: tuple[int, ...], conditions: Conditions) -> Placed:

@@ -138,6 +138,16 @@ class ClusterFile(Cluster):
 
     runtime: Runtime = IDEAL
 
+    @classmethod
+    def of(cls, cluster: Cluster, runtime: Runtime = IDEAL) -> ClusterFile:
+        """The content of a file for both."""
+        return cls(**{field.name: getattr(cluster, field.name) for field in fields(Cluster)}, runtime=runtime)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The hardware alone."""
+        return Cluster(**{field.name: getattr(self, field.name) for field in fields(Cluster)})
+
 
 def read_cluster(
     source: str | Path, *, devices: int | None = None, servers: int | None = None, needs_server: bool = False
@@ -153,20 +163,23 @@ def read_cluster(
     """
     if not files.is_path(source):
         return read_preset(str(source)).build(devices, servers=int(needs_server) if servers is None else servers)
-    cluster_file = files.read_yaml(Path(source), ClusterFile)
-    cluster = Cluster(**{field.name: getattr(cluster_file, field.name) for field in fields(Cluster)})
+    cluster = read_cluster_file(Path(source)).cluster
     if servers or (needs_server and servers is None and not cluster.servers):
         count = servers or 1
         raise InputError(f"servers is {count}: {source} is a file; list its servers there, with role: server")
     return cluster if devices is None else take(cluster, devices)
 
 
+def read_cluster_file(path: Path) -> ClusterFile:
+    """The cluster in a YAML file with its runtime. Raises InputError or OSError."""
+    return files.read_yaml(path, ClusterFile)
+
+
 def read_runtime(source: str | Path) -> Runtime:
     """The runtime in a cluster's YAML file; the ideal one for a preset. Raises as `read_cluster` does."""
-    return files.read_yaml(Path(source), ClusterFile).runtime if files.is_path(source) else IDEAL
+    return read_cluster_file(Path(source)).runtime if files.is_path(source) else IDEAL
 
 
 def write_cluster(cluster: Cluster, path: str | Path, runtime: Runtime = IDEAL) -> None:
     """Write `cluster`, and the runtime measured on it, as YAML, one device or link per line."""
-    values = {field.name: getattr(cluster, field.name) for field in fields(Cluster)}
-    files.write_yaml(ClusterFile(**values, runtime=runtime), path)
+    files.write_yaml(ClusterFile.of(cluster, runtime), path)

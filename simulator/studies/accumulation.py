@@ -14,6 +14,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.plan import Plan
 from simulator.run import run
+from simulator.runtime import IDEAL, Runtime
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
@@ -40,6 +41,7 @@ def choices(
     *,
     memory_bytes: int | None = None,
     workers: int | None = None,
+    runtime: Runtime = IDEAL,
 ) -> list[Choice]:
     """Every equal cut of the batch that gives each device a sample, fewest micro-batches first, simulated.
 
@@ -54,7 +56,7 @@ def choices(
     candidates = []
     for count in _counts(batch_size, cluster.workers, rounds):
         plan = plan_of(count)
-        report = run(profile, cluster, plan).report
+        report = run(profile, cluster, plan, runtime=runtime).report
         candidates.append(
             Choice(
                 plan=plan,

@@ -22,6 +22,7 @@ from simulator.lowering.buckets import Bucket
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -58,6 +59,7 @@ def run_asynchronously(
     staleness: int | None,
     steps: int = 10,
     slowdown: Floats | None = None,
+    runtime: Runtime = IDEAL,
 ) -> AsynchronousSteps:
     """Simulate `steps` steps of every worker of a data-parallel plan with parameter servers.
 
@@ -71,7 +73,7 @@ def run_asynchronously(
     factors = np.ones((workers, steps)) if slowdown is None else slowdown
     require(factors.shape == (workers, steps), "slowdown", factors.shape, f"its shape is {(workers, steps)}")
     tiled = _Tiled(ShardedModel(profile, plan), cluster, staleness, factors)
-    timeline = simulate(tiled.graph, cluster)
+    timeline = simulate(tiled.graph, cluster, runtime)
     ends_s = timeline.end_s[tiled.last]
     return AsynchronousSteps(
         graph=tiled.graph,

@@ -15,6 +15,7 @@ from simulator.plan import Placement, Plan, Synchronisation
 from simulator.report.metrics import DeviceUse
 from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
+from simulator.runtime import IDEAL, Runtime
 from simulator.studies.architectures import Architecture
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.studies.bottleneck import Evidence, find_bottleneck
@@ -85,6 +86,7 @@ class ScalingStudy:
     weak: bool = True
     optimizer_state: float = 1.0
     epoch_samples: int | None = None
+    runtime: Runtime = IDEAL
 
 
 def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingResult]:
@@ -101,7 +103,7 @@ def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: It
 
 def _one_device_samples_per_s(study: ScalingStudy) -> float:
     plan = _plan(study, 1, Synchronisation())
-    return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan)
+    return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan, study.runtime)
 
 
 def replicated(
@@ -183,7 +185,7 @@ class _SimulatedPoint:
 
 def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _SimulatedPoint:
     """Everyone waits for everyone: one step."""
-    done = run(study.profile, cluster, plan)
+    done = run(study.profile, cluster, plan, runtime=study.runtime)
     report, workers = done.report, done.report.devices[: cluster.workers]
     return _SimulatedPoint(
         graph=done.graph,
@@ -194,18 +196,18 @@ def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _SimulatedPoi
         sent_bytes=report.communication_bytes.total,
         verdict=report.verdict,
         uses=_uses(cluster, done.graph, done.timeline, report.devices),
-        step_s_on=lambda changed: step_seconds(study.profile, changed, plan),
+        step_s_on=lambda changed: step_seconds(study.profile, changed, plan, study.runtime),
     )
 
 
 def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, plan: Plan) -> _SimulatedPoint:
     """Workers run ahead of each other: several steps, of which the mean counts. Memory is that of one step."""
-    steps = run_asynchronously(study.profile, cluster, plan, staleness=kind.staleness)
-    once = run(study.profile, cluster, plan).report
+    steps = run_asynchronously(study.profile, cluster, plan, staleness=kind.staleness, runtime=study.runtime)
+    once = run(study.profile, cluster, plan, runtime=study.runtime).report
     sent = steps.graph.bytes.sum() / steps.ends_s.shape[1]
 
     def step_s_on(changed: Cluster) -> float:
-        again = run_asynchronously(study.profile, changed, plan, staleness=kind.staleness)
+        again = run_asynchronously(study.profile, changed, plan, staleness=kind.staleness, runtime=study.runtime)
         return plan.batch_size / again.samples_per_s
 
     return _SimulatedPoint(

@@ -109,7 +109,7 @@ def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     if path and path.exists():
         return files.read_plan(path)
     began = perf_counter()
-    step, own = split_settings(_arguments(values))
+    step, own = split_settings({**_arguments(values), "runtime": context.inputs.runtime(values)})
     plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
@@ -136,9 +136,10 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
         return {}, reason
     model = ShardedModel(profile, plan)
-    graph = lower(model, cluster)
+    runtime = context.inputs.runtime(values)
+    graph = lower(model, cluster, runtime)
     clock.end("lower")
-    timeline = simulate(graph, cluster)
+    timeline = simulate(graph, cluster, runtime)
     clock.end("simulate")
     report = measure(model, cluster, graph, timeline)
     clock.end("measure")

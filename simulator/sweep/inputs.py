@@ -11,8 +11,9 @@ from functools import cached_property
 
 from simulator import collectives, files
 from simulator.cluster import Cluster
-from simulator.network.catalogue import read_cluster
+from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.plan import Synchronisation
+from simulator.runtime import Runtime
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
 from simulator.workload import Profile
 
@@ -22,10 +23,12 @@ Machine = tuple[str, int | None, int | None, bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What points name, in memory. `machines` are the clusters before their links' overrides."""
+    """What points name, in memory. `machines` are the clusters before their links' overrides, `runtimes` what
+    their files were measured with, by cluster name."""
 
     profiles: Mapping[str, Profile]
     machines: Mapping[Machine, Cluster]
+    runtimes: Mapping[str, Runtime]
 
     @cached_property
     def profile_hashes(self) -> Mapping[str, str]:
@@ -34,8 +37,11 @@ class Inputs:
 
     @cached_property
     def machine_hashes(self) -> Mapping[Machine, str]:
-        """The content hash of each cluster."""
-        return {machine: content_hash(cluster) for machine, cluster in self.machines.items()}
+        """The content hash of each cluster with its runtime."""
+        return {
+            machine: content_hash([dataclasses.asdict(cluster), dataclasses.asdict(self.runtimes[machine[0]])])
+            for machine, cluster in self.machines.items()
+        }
 
     @cached_property
     def _built(self) -> dict[tuple[Machine, tuple[tuple[str, Value], ...]], Cluster]:
@@ -49,18 +55,24 @@ class Inputs:
             self._built[key] = _changed(self.machines[key[0]], changes)
         return self._built[key]
 
+    def runtime(self, point: Mapping[str, Value]) -> Runtime:
+        """The runtime of a point's cluster."""
+        return self.runtimes[str(point["cluster"])]
+
 
 def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
     """Everything that `points` name. Raises InputError, UnknownNameError or OSError, as the readers do."""
     profiles: dict[str, Profile] = {}
     machines: dict[Machine, Cluster] = {}
+    runtimes: dict[str, Runtime] = {}
     for point in points:
         profile, machine = str(point["profile"]), machine_of(point)
         if profile not in profiles:
             profiles[profile] = files.read_profile(profile)
         if machine not in machines:
             machines[machine] = _read_machine(machine)
-    return Inputs(profiles=profiles, machines=machines)
+            runtimes[machine[0]] = read_runtime(machine[0])
+    return Inputs(profiles=profiles, machines=machines, runtimes=runtimes)
 
 
 def machine_of(point: Mapping[str, Value]) -> Machine:

@@ -147,7 +147,7 @@ class PlanSearch:
         """The plan simulated; None when it cannot be, does not fit, or its lower bound is at least `rival`."""
         try:
             model = ShardedModel(self._profile, plan)
-            graph = lower(model, cluster)
+            graph = lower(model, cluster, self._step.runtime)
         except InputError:
             self.tally.infeasible += 1
             return None
@@ -159,7 +159,7 @@ class PlanSearch:
             self.tally.dropped_by_bound += 1
             return None
         self.tally.simulated += 1
-        report = measure(model, cluster, graph, simulate(graph, cluster))
+        report = measure(model, cluster, graph, simulate(graph, cluster, self._step.runtime))
         if not report.fits:
             self.tally.too_large += 1
             return None
