@@ -363,7 +363,7 @@ def test_a_recorded_trace_agrees_with_capture(name: str, batch_size: int, tmp_pa
     In shorter ones the boundaries between captured layers, some 0.1 ms on a CPU, are a part of the time.
     """
     paths, captures = [], []
-    for turn in range(5):
+    for turn in range(10):
         paths.append(recorded(ZOO[name], batch_size, tmp_path / f"{turn}.json", 2))
         captures.append(capture(name, batch_size, repeats=2, warmup=1, fractions=()))
     imported = read(paths, ImportOptions(model=name, force=True)).profile
