@@ -273,7 +273,7 @@ def test_collectives_of_ranks_count_in_their_least_time(tmp_path: Path, tiny_mod
     [
         (lambda d: [d.launch("graph", call="cudaGraphLaunch") for _ in range(3)], "kernels without operators are 25%"),
         (lambda d: [d.operator("Torch-Compiled Region: 0/0", kernel="triton_") for _ in range(3)], "operators are 25%"),
-        (lambda d: d.operator("aten::bmm", kernel="extra"), "operator aten::bmm has 10.00% of the time"),
+        (lambda d: d.operator("aten::bmm", kernel="extra"), "operator 'aten::bmm' has 10.00% of the time"),
     ],
 )
 def test_what_has_no_operator_or_no_layer_is_refused(
