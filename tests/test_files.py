@@ -271,12 +271,13 @@ def test_names_of_the_library_are_read_without_a_path(tmp_path: Path, monkeypatc
         files.read_profile("tinny")
 
 
-def test_every_profile_of_the_library_is_valid_and_says_where_it_is_from() -> None:
+def test_every_profile_of_the_library_is_valid_and_says_where_it_was_captured() -> None:
     for name in files.library():
         profile = files.read_profile(name)
         assert profile.device, name
+        assert profile.date, name
         assert profile.command, name
-        assert (profile.date and profile.software) or profile.source, name
+        assert profile.software, name
 
 
 def test_a_missing_file_is_an_os_error() -> None:
