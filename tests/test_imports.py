@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import random
@@ -214,7 +215,7 @@ def _mangled_json(text: str, generator: random.Random) -> str:
                 if isinstance(spot, dict) and generator.random() < 0.3:
                     del spot[key]
                 else:
-                    spot[key] = generator.choice(WEIRD)
+                    spot[key] = copy.deepcopy(generator.choice(WEIRD))
                 break
             spot = spot[key]
     return json.dumps(content)
@@ -235,7 +236,7 @@ def _fuzzed(
                 files.write_profile(imported.profile, path.with_suffix(".out"))
             accepted += 1
         except ShardscopeError as error:
-            assert "\n" not in str(error) and len(str(error)) < 600
+            assert "\n" not in str(error) and len(str(error)) < 600, str(error)[:900]
             refused += 1
     return refused, accepted
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -274,7 +273,7 @@ def test_collectives_of_ranks_count_in_their_least_time(tmp_path: Path, tiny_mod
     [
         (lambda d: [d.launch("graph", call="cudaGraphLaunch") for _ in range(3)], "kernels without operators are 25%"),
         (lambda d: [d.operator("Torch-Compiled Region: 0/0", kernel="triton_") for _ in range(3)], "operators are 25%"),
-        (lambda d: d.operator("aten::bmm", kernel="extra"), "operator aten::bmm has 10.00% of the time"),
+        (lambda d: d.operator("aten::bmm", kernel="extra"), "operator 'aten::bmm' has 10.00% of the time"),
     ],
 )
 def test_what_has_no_operator_or_no_layer_is_refused(
@@ -357,21 +356,27 @@ def test_a_foreign_model_takes_its_input_shape_from_the_trace(tmp_path: Path) ->
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("name", "batch_size"), [("alexnet", 8), ("vgg16", 2)])
+@pytest.mark.parametrize(("name", "batch_size"), [("alexnet", 8), ("vgg_small", 32)])
 def test_a_recorded_trace_agrees_with_capture(name: str, batch_size: int, tmp_path: Path) -> None:
-    """Medians over layers of at least a thousandth of the step. Printed too: the machine's noise is in it."""
-    path = recorded(ZOO[name], batch_size, tmp_path / "t.json", 10)
-    imported = read([path], ImportOptions(model=name, force=True)).profile
-    captured = capture(name, batch_size, repeats=10, fractions=())
+    """Medians of steps recorded and captured in turns, over layers of at least a hundredth of the step.
+
+    In shorter ones the boundaries between captured layers, some 0.1 ms on a CPU, are a part of the time.
+    """
+    paths, captures = [], []
+    for turn in range(10):
+        paths.append(recorded(ZOO[name], batch_size, tmp_path / f"{turn}.json", 2))
+        captures.append(capture(name, batch_size, repeats=2, warmup=1, fractions=()))
+    imported = read(paths, ImportOptions(model=name, force=True)).profile
     assert imported is not None
     differences = []
-    for ours, theirs in zip(imported.layers, captured.layers, strict=True):
-        seconds, expected = ours.forward_s + ours.backward_s, theirs.forward_s + theirs.backward_s
-        if expected > captured.layers_s / 1000:
-            differences.append(abs(seconds / expected - 1))
-    median = statistics.median(differences)
-    print(f"{name}: median difference of {len(differences)} layers {median:.1%}, worst {max(differences):.1%}")
-    assert math.isfinite(median) and median < 0.05
+    for i, layer in enumerate(imported.layers):
+        expected = statistics.median(each.layers[i].forward_s + each.layers[i].backward_s for each in captures)
+        if expected > imported.layers_s / 100:
+            differences.append((layer.forward_s + layer.backward_s) / expected - 1)
+    median = statistics.median(map(abs, differences))
+    worst = max(differences, key=abs)
+    print(f"{name}: median difference of {len(differences)} layers {median:.1%}, worst {worst:+.1%}")
+    assert len(differences) > 5 and median < 0.05
 
 
 def test_collectives_are_known_by_either_spelling() -> None:

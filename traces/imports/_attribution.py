@@ -267,9 +267,10 @@ def _check_shapes(recording: Recording, call: Call, span: Span, network: Structu
     dims = span.arguments.get("Input Dims")
     shape = next((s for s in dims if isinstance(s, list) and s), None) if isinstance(dims, list) else None
     if shape and call.shapes and tuple(shape) != call.shapes[0]:
+        layer = network.layers[call.layer].name
         raise InputError(
-            f"{recording.path}: {span.name} reads {tuple(shape)} where layer {network.layers[call.layer].name!r} "
-            f"of the model reads {call.shapes[0]}; name the model and batch size that were recorded"
+            f"{recording.path}: {span.name[:80]!r} reads {str(tuple(shape))[:80]} where layer {layer!r} of the model "
+            f"reads {call.shapes[0]}; name the model and batch size that were recorded"
         )
 
 

@@ -234,8 +234,8 @@ def _check_unmatched(run: _RecordedSteps) -> None:
     worst = max(unmatched, key=lambda name: unmatched[name], default="")
     if worst and unmatched[worst] > MOST_UNMATCHED * busy_s:
         raise InputError(
-            f"{run.recordings[0].path}: operator {worst} has {unmatched[worst] / max(busy_s, 1e-12):.2%} of the time "
-            "and is none of the model's; name the model that was recorded, as package.module:callable if it is your own"
+            f"{run.recordings[0].path}: operator {worst[:80]!r} has {unmatched[worst] / max(busy_s, 1e-12):.2%} "
+            "of the time and is none of the model's; name the model recorded, your own as package.module:callable"
         )
 
 

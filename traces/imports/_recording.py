@@ -125,15 +125,15 @@ def _without_the_rest(entry: dict[str, Any]) -> dict[str, Any] | None:
 def _checked(path: Path, event: dict[str, Any]) -> dict[str, Any]:
     name = event.get("name")
     if not isinstance(name, str):
-        _refuse(path, f"an event's name is {name!r}", "it is a text")
+        _refuse(path, f"an event's name is {str(name)[:60]!r}", "it is a text")
     for key in ("ts", "dur"):
         value: Any = event.get(key)
         number = not isinstance(value, bool) and isinstance(value, int | float)
         if not number or not abs(value) < 1e18 or (key == "dur" and value < 0):
-            _refuse(path, f"{key} of {name[:60]!r} is {value!r}", "it is a finite number of microseconds")
+            _refuse(path, f"{key} of {name[:60]!r} is {str(value)[:60]!r}", "it is a finite number of microseconds")
     arguments = event.get("args", {})
     if not isinstance(arguments, dict):
-        _refuse(path, f"args of {name[:60]!r} is {arguments!r}", "it maps names to values")
+        _refuse(path, f"args of {name[:60]!r} is {str(arguments)[:60]!r}", "it maps names to values")
     thread = (str(event.get("pid")), str(event.get("tid")))
     return {**event, "cat": event["cat"].lower(), "args": arguments, "thread": thread}
 
