@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,9 +81,9 @@ def kpi(page: Any, label: str) -> str:
 
 
 def choose(page: Any, control: str, option: str) -> None:
-    """Take an option of a select."""
+    """Take the first option of a select that begins so."""
     page.click(f"#{control}")
-    page.locator("[role=option]:visible", has_text=option).first.click()
+    page.locator("[role=option]:visible", has_text=re.compile(f"^{re.escape(option)}")).first.click()
 
 
 def changed(page: Any, field: str, value: str) -> None:
