@@ -14,6 +14,9 @@ import networkx as nx
 
 from simulator.errors import InputError, UnknownNameError, require
 
+MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
+"""What a cluster may have measured curves of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -125,6 +128,9 @@ class Cluster:
         for what, names in (("device", [d.name for d in self.devices]), ("link", [x.name for x in self.links])):
             twice = sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ())
             require(not twice, f"{what}s", ", ".join(twice), f"{what} names are unique")
+        for collective in self.collectives:
+            if collective not in MEASURED_COLLECTIVES:
+                raise UnknownNameError.of("measured collective", collective, MEASURED_COLLECTIVES)
         for host, cores in self.host_cores.items():
             require(cores > 0, f"host_cores of {host!r}", cores, "it is positive")
             if host not in {device.host for device in self.devices}:

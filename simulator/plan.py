@@ -18,12 +18,11 @@ import numpy.typing as npt
 from simulator.cluster import Cluster
 from simulator.errors import InputError, nearest, require, require_time
 from simulator.runtime import IDEAL, Runtime
-from simulator.workload import Profile
+from simulator.workload import DTYPE_BYTES, Profile
 
 Degrees = tuple[int, int, int, int]
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}
 """Bytes of state that an optimizer keeps per byte of parameters."""
-_ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ class Synchronisation:
 
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""
-        narrower = _ELEMENT_BYTES.get(dtype, 4) / 2 if self.half_precision else 1.0
+        narrower = DTYPE_BYTES[dtype] / 2 if self.half_precision else 1.0
         return gradient_bytes / narrower / self.compression_ratio
 
 

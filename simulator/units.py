@@ -46,9 +46,9 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds from `5us`, `1.5ms`, `2s` or a plain number of seconds. Raises InputError on anything else."""
+    """Seconds from `5us`, `1.5ms` or `2s`; 0 needs no unit. Raises InputError on anything else."""
     match = _TIME.match(text)
-    if not match or float(match[1]) == math.inf:
+    if not match or float(match[1]) == math.inf or (not match[2] and float(match[1])):
         raise InputError(f"time {text!r}: write a number with a unit, e.g. 5us or 1.5ms")
     return float(match[1]) / _PER_SECOND[match[2]]  # a division is exact where 5 * 1e-6 is not
 

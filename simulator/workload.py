@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from simulator.errors import InputError, nearest, require, require_time
+from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "tf32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8": 1,
+}
+"""Bytes of an element in memory, by the precision of a profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,8 @@ class Profile:
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        if self.dtype not in DTYPE_BYTES:
+            raise UnknownNameError.of("dtype", self.dtype, DTYPE_BYTES)
         if self.step_s is not None:
             require_time("step_s", self.step_s)
         require(len(self.layers) > 0, "layers", "[]", "a profile has at least one layer")

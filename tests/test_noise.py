@@ -20,7 +20,7 @@ def test_a_straggler_is_a_slower_device() -> None:
     plan = replicated(profile, 4, synchronisation=ONE_BUCKET)
     slower = (cluster.devices[0], replace(cluster.devices[1], speed=0.5), *cluster.devices[2:])
     expected = run(profile, replace(cluster, devices=slower), plan).timeline
-    assert run(profile, cluster, plan, Noise(stragglers={1: 2.0})).timeline.end_s == pytest.approx(expected.end_s)
+    assert run(profile, cluster, plan, noise=Noise(stragglers={1: 2.0})).timeline.end_s == pytest.approx(expected.end_s)
 
 
 def test_jitter_has_its_mean_and_spread_and_leaves_transfers_alone() -> None:
@@ -42,4 +42,4 @@ def test_same_seed_same_durations() -> None:
 
 def test_a_straggler_that_does_not_compute_is_an_error() -> None:
     with pytest.raises(InputError, match="straggler is 5: it is a device that computes in this plan"):
-        run(chain(4), star(2), staged(chain(4), 2, 4, "1f1b"), Noise(stragglers={5: 2.0}))
+        run(chain(4), star(2), staged(chain(4), 2, 4, "1f1b"), noise=Noise(stragglers={5: 2.0}))

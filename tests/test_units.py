@@ -59,7 +59,7 @@ def test_size_errors(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("5us", 5e-6), ("5µs", 5e-6), ("5μs", 5e-6), ("250ns", 2.5e-7), ("1.5ms", 1.5e-3), ("2s", 2.0), ("0.5", 0.5)],
+    [("5us", 5e-6), ("5µs", 5e-6), ("5μs", 5e-6), ("250ns", 2.5e-7), ("1.5ms", 1.5e-3), ("2s", 2.0), ("0", 0.0)],
 )
 def test_times(text: str, expected: float) -> None:
     assert units.parse_time(text) == expected

@@ -122,11 +122,17 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> 
 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
-    """The cluster asked for, with its overrides, and with a server where `collective` needs one."""
+    """The cluster asked for, with its overrides, and with a server where `collective` (None: ring) needs one.
+
+    Raises InputError for servers that it does not use.
+    """
     from simulator import collectives
     from simulator.network import catalogue
 
-    needed = collective is not None and collectives.load(collective).needs_server
+    name = collective or "ring"
+    needed = collectives.load(name).needs_server
+    if args.servers and not needed:
+        raise InputError(f"servers is {args.servers}: collective {name} uses none; leave --servers out or take ps")
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers, needs_server=needed)
     for tier, value in args.bandwidth:
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=units.parse_bandwidth(value))

@@ -26,13 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def read(args: argparse.Namespace, strategy: str) -> dict[str, object]:
-    """The options given that `strategy` takes. Raises InputError for one of --set that it does not."""
+def read(args: argparse.Namespace, strategy: str, *, alone: bool = True) -> dict[str, object]:
+    """The options given that `strategy` takes. Raises InputError for one that it does not.
+
+    alone: no other strategy is asked for the same options; otherwise --effort is for those that search.
+    """
     import partitioners
 
     known = partitioners.options(strategy)
     options: dict[str, object] = partitioners.applicable(strategy, effort=args.effort)
     own = sorted(set(known) - _OWN)
+    if alone and args.effort is not None and "effort" not in known:
+        raise InputError(f"effort is {args.effort}: strategy {strategy} does not search; leave --effort out")
     for name, text in args.set:
         if name not in own:
             near = nearest(name, own)

@@ -97,7 +97,7 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
     pipelined = "schedule" in partitioners.options(name)
     step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
-    step.update(_strategy.read(args, name))
+    step.update(_strategy.read(args, name, alone=False))
     return simulate(
         profile, cluster, _options.make_plan(name, profile, cluster, args, **step), runtime=_options.read_runtime(args)
     )

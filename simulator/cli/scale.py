@@ -109,7 +109,8 @@ def _study(args: argparse.Namespace) -> ScalingStudy:
     profile = files.read_profile(args.profile)
 
     def cluster_of(devices: int, servers: int) -> Cluster:
-        return _options.read_cluster(argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers}), None)
+        machine = argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers})
+        return _options.read_cluster(machine, "ps" if servers else None)
 
     return ScalingStudy(
         profile=profile,

@@ -13,7 +13,8 @@ from simulator.taskgraph import TaskGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """jitter: relative standard deviation of every compute task's duration, log-normal around its own mean.
+    """jitter: relative standard deviation of every compute task's duration, log-normal with the task's duration as its
+    mean; at most 1.
 
     stragglers: by device, how many times longer its tasks take. Same seed, same durations.
     """
@@ -25,7 +26,7 @@ class Noise:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.jitter >= 0, "jitter", self.jitter, "it is at least 0")
+        require(0 <= self.jitter <= 1, "jitter", self.jitter, "it is in [0, 1]: a standard deviation over the mean")
         for device, factor in self.stragglers.items():
             require(factor > 0, f"straggler {device}", factor, "it is positive")
 

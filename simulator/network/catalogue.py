@@ -18,6 +18,9 @@ from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
+MOST_DEVICES = 16_384
+"""More would take minutes to build and gigabytes to hold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
@@ -89,6 +92,8 @@ class Preset:
     def build(self, devices: int | None = None, *, servers: int = 0) -> Cluster:
         """A cluster of `devices` workers (None: the preset's default) and `servers` parameter servers."""
         count = self.default_devices if devices is None else devices
+        for what, number in (("devices", count), ("servers", servers)):
+            require(number <= MOST_DEVICES, what, number, f"a cluster has at most {MOST_DEVICES:,} of them here")
         node, inter = self.node, self.inter.wire("inter")
         price = None if node.dollars_per_hour is None else node.dollars_per_hour / node.devices
         device = Device(name="gpu", host="", kind=node.kind, memory_bytes=node.memory_bytes, dollars_per_hour=price)
