@@ -349,7 +349,7 @@ def test_capture_without_torch_says_what_to_install(
             "on device 3, but cluster 'cpu-1g' has workers 0 to 0",
         ),
         ("simulate TINY --cluster cpu-1g --plan TINY", "unknown key "),
-        ("simulate TINY --cluster MINE --strategy data --servers 1", "is a file; list its servers there"),
+        ("simulate TINY --cluster MINE --strategy data --sync ps --servers 1", "is a file; list its servers there"),
         ("compare TINY --cluster cpu-1g --strategies data,dat", "unknown strategy 'dat'"),
         ("compare TINY --cluster cpu-1g --strategies ,", "it names at least one"),
         ("clusters --output mine.yaml", "name the cluster to write"),
