@@ -56,7 +56,7 @@ def ignore(results: list[PointResult], pace: Pace) -> None:
 
 
 def context(points: Points, plans: Path | None = None) -> SweepContext:
-    return context_of(points, sweep_strategies.load, plans)
+    return context_of(points, sweep_strategies.make_plan, plans)
 
 
 def column(folder: Path, name: str) -> list[Any]:
@@ -164,7 +164,7 @@ def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None
         results_table.record([evaluate(context(points), point) for point in points.points[:7]])
     ran: list[int] = []
     pace = run_sweep(
-        points, sweep_strategies.load, tmp_path / "out", partial(Processes, jobs=1),
+        points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1),
         lambda results, pace: ran.extend(result.number for result in results), resume=True,
     )  # fmt: skip
     assert (sorted(ran), pace.ran, pace.to_run) == ([7, 8, 9], 3, 3)
@@ -317,6 +317,6 @@ class Vanishing:
 def test_an_engine_that_vanishes_is_one_clear_line(profile: Path, tmp_path: Path, error: BaseException | None) -> None:
     points = sweep_strategies.points(profile, seed="0..4")
     with pytest.raises(InputError, match="the workers cannot go on") as caught:
-        run_sweep(points, sweep_strategies.load, tmp_path, lambda context: Vanishing(context, error), ignore)
+        run_sweep(points, sweep_strategies.make_plan, tmp_path, lambda context: Vanishing(context, error), ignore)
     assert "\n" not in str(caught.value)
     assert column(tmp_path, "status") == ["done"] * 2 + ["pending"] * 3
