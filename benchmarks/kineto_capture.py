@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import torch
+import torch  # noqa: TID253 (this program is about torch)
 
 from traces.capture.command import capture
 from traces.capture.fx_steps import Trained
@@ -29,7 +29,8 @@ def main() -> None:
             differences = layer_differences(name, batch_size, Path(folder), TURNS)
         median, worst = statistics.median(map(abs, differences)), max(differences, key=abs)
         print(
-            f"{name}, batch {batch_size}: median difference of {len(differences)} layers {median:.1%}, worst {worst:+.1%}"
+            f"{name}, batch {batch_size}: median difference of {len(differences)} layers {median:.1%}, "
+            f"worst {worst:+.1%}"
         )
 
 
