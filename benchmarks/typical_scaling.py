@@ -206,7 +206,9 @@ def _predicted(
 
 def section(costs: FixedCosts, outcomes: Sequence[HeldOut]) -> str:
     """What docs/profiles.md says of the costs."""
-    return "\n\n".join((_cost_table(costs), "Networks held out:", _errors(outcomes), "GPUs, one by one:", _each(outcomes)))
+    return "\n\n".join(
+        (_cost_table(costs), "Networks held out:", _errors(outcomes), "GPUs, one by one:", _each(outcomes))
+    )
 
 
 def _cost_table(costs: FixedCosts) -> str:
@@ -216,7 +218,9 @@ def _cost_table(costs: FixedCosts) -> str:
         + [f"{cost.low:.2f} to {cost.high:.2f}"]
         for cost in costs.values()
     ]
-    return table(["device", "along", "family", "layers", "networks", "of 0.1 ms", "of 1 ms", "of 10 ms", "5-95 %"], rows)
+    return table(
+        ["device", "along", "family", "layers", "networks", "of 0.1 ms", "of 1 ms", "of 10 ms", "5-95 %"], rows
+    )
 
 
 def _errors(outcomes: Sequence[HeldOut]) -> str:

@@ -62,7 +62,7 @@ class PassCurve:
 def _curves(
     layer: Layer, batch_size: int, by_batch: str, by_channels: str, bound: Bound
 ) -> tuple[PassCurve, PassCurve]:
-    """Of forward and backward. by_batch, by_channels: class of device whose fixed costs stand in for points; or empty."""
+    """Of forward and backward. by_batch, by_channels: class of device whose fixed costs stand in for points, if any."""
     points = [point for point in layer.scaling if point.input_channel_fraction == 1]
     batch_points = {point.batch_size: point for point in points if point.channel_fraction == 1}
     fractions = {point.channel_fraction: point for point in points if point.batch_size == batch_size}

@@ -1,11 +1,11 @@
 """What a part of a layer takes on a usual device, for profiles that measured only the whole.
 
 Half of the samples take more than half of the time: kernels are launched, weights are read, the last wave of blocks
-leaves a device partly idle. Measured profiles show that the excess is a *fixed cost*, nearly the same number of seconds
-whatever part is taken: a fraction f of a layer that takes t takes f t + (1 - f) c, c at most t. Over layers c grows slower
-than t, as a power of it. A FixedCost holds that power by class of device, direction and family of layers, and between
-which multiples of it nine tenths of the measurements lie. `python -m benchmarks.typical_scaling` makes
-typical_scaling.json; docs/profiles.md says how well it predicts networks that it was not made of.
+leaves a device partly idle. Measured profiles show that the excess is a *fixed cost*, nearly the same number of
+seconds whatever part is taken: a fraction f of a layer that takes t takes f t + (1 - f) c, with c at most t. From layer
+to layer c grows slower than t, as a power of it. A FixedCost holds that power by class of device, direction and family
+of layers, and between which multiples of it nine tenths of the measurements lie. `python -m benchmarks.typical_scaling`
+makes typical_scaling.json; docs/profiles.md says how well it predicts networks that it was not made of.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCost:
-    """Fixed seconds of a layer: cost_at_1ms_s for one that takes 1 ms forward and backward, else by a power of its time.
+    """Fixed seconds of a layer: cost_at_1ms_s for one of 1 ms, forward and backward, else by a power of its time.
 
-    low and high are multiples of that: the 5 % and 95 % quantiles. layers counts those behind it, networks names theirs.
+    low and high are the 5 % and 95 % quantiles, as multiples of that. layers: how many it was made of; networks: whose.
     """
 
     device_class: str
@@ -78,7 +78,7 @@ def typical_costs() -> FixedCosts:
 def fixed_share(
     device: str, direction: Direction, layer: Layer, bound: Bound = "typical", costs: FixedCosts | None = None
 ) -> float:
-    """A layer's fixed cost over its time, forward and backward, on a class of devices; 0 for a class that is unknown."""
+    """A layer's fixed cost over its time, forward and backward, on a class of devices; 0 where that is empty."""
     whole_s = layer.forward_s + layer.backward_s
     if not device or not whole_s:
         return 0.0
@@ -95,7 +95,7 @@ def device_class(device: str) -> str:
         return "GPU"
     if words & {"cpu", "thread", "threads", "xeon", "epyc", "ryzen", "intel", "core", "cores", "arm", "graviton"}:
         return "CPU"
-    return "GPU" if re.search(r"\b[vahbpktl]\d{1,3}[a-z]?\b", device.lower()) else ""
+    return "GPU" if re.search(r"\b([vahbpk]\d{2,3}|[tl]\d{1,2})s?\b", device.lower()) else ""
 
 
 def family(kind: str) -> str:
