@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,16 +12,22 @@ from hypothesis import strategies as st
 from small_networks import chain, switched
 
 import partitioners
-from simulator import files
+from simulator import cli, files
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.typical_scaling import Bound, Direction, FixedCost, device_class, fixed_share, typical_costs
+from simulator.lowering.typical_scaling import (
+    BOUNDS,
+    Bound,
+    Direction,
+    FixedCost,
+    device_class,
+    fixed_share,
+    typical_costs,
+)
 from simulator.plan import StepSettings
 from simulator.report.metrics import Report
 from simulator.run import run
 from simulator.workload import Profile, ScalingPoint
-
-BOUNDS: tuple[Bound, ...] = ("low", "typical", "high")
 
 
 def on(device: str, *points: ScalingPoint, kind: str = "linear") -> Profile:
@@ -127,6 +135,21 @@ def test_proportional_and_measured_times_have_no_band() -> None:
     assert unknown.sizes_note == "times at 2 of 8 samples: in proportion, as no curve is known for 'none'"
     measured = report(on("Tesla V100", ScalingPoint(batch_size=4, forward_s=3e-3, backward_s=5e-3)), 4)
     assert (measured.sizes_note, measured.step_band_s) == ("", None)
+
+
+def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write_profile(on("Tesla V100"), tmp_path / "one.json")
+    command = ["compare", str(tmp_path / "one.json"), "--cluster", "p3-8xlarge", "--devices", "2"]
+    assert cli.main([*command, "--strategies", "data"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.endswith("batch 16 (8 per device: weak scaling)") and not any("note" in line for line in rest)
+    assert cli.main([*command, "--strategies", "data", "--batch-size", "4"]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("batch 4")
+    assert second.startswith("note: times at 2 of 8 samples: typical curve of GPUs, ") and "; step " in second
+    assert cli.main([*command, "--strategies", "data", "--batch-size", "4", "--json"]) == 0
+    low_s, high_s = json.loads(capsys.readouterr().out)[0]["report"]["step_band_s"]
+    assert 0 < low_s < high_s
 
 
 def test_the_table_is_what_its_command_makes() -> None:

@@ -11,6 +11,7 @@ makes typical_scaling.json; docs/profiles.md says how well it predicts networks 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ PATH = Path(__file__).with_suffix(".json")
 EVERY_FAMILY = "every"
 """Stands in for a family that too few networks were measured of."""
 Bound = Literal["low", "typical", "high"]
+BOUNDS: tuple[Bound, ...] = ("low", "typical", "high")
 
 
 class Direction(StrEnum):
@@ -54,7 +56,7 @@ class FixedCost:
     def seconds(self, whole_s: float, bound: Bound = "typical") -> float:
         """Of a layer that takes whole_s, at most that."""
         multiple = {"low": self.low, "typical": 1.0, "high": self.high}[bound]
-        return min(multiple * self.cost_at_1ms_s * (whole_s / 1e-3) ** self.exponent, whole_s)
+        return min(multiple * self.cost_at_1ms_s * math.pow(whole_s / 1e-3, self.exponent), whole_s)
 
 
 FixedCosts = Mapping[tuple[str, Direction, str], FixedCost]

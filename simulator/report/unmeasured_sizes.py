@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.typical_scaling import Direction, device_class
+from simulator.lowering.typical_scaling import BOUNDS, Direction, device_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +40,18 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
     kind = device_class(profile.device)
     if not kind:
         return UnmeasuredSizes(note=f"{sizes}: in proportion, as no curve is known for {profile.device!r}")
-    positions = range(len(profile.layers))
-    low_s, typical_s, high_s = (
-        sum(float(model.pass_seconds(position, bound).sum()) for position in positions)
-        for bound in ("low", "typical", "high")
-    )
+    low_s = typical_s = high_s = 0.0
+    for position in range(len(profile.layers)):
+        low, typical, high = (model.pass_seconds(position, bound) for bound in BOUNDS)  # each (2, shards)
+        # Beyond the measured size the larger cost gives the shorter time.
+        low_s += float(np.minimum(low, high).sum())
+        typical_s += float(typical.sum())
+        high_s += float(np.maximum(low, high).sum())
     if not typical_s:
         return UnmeasuredSizes()
-    low, high = low_s / typical_s, high_s / typical_s
-    note = f"{sizes}: typical curve of {kind}s, {low - 1:+.0%}..{high - 1:+.0%}".replace("%..", "..").replace("%", " %")
-    return UnmeasuredSizes(note=note, low=low, high=high)
+    least, most = low_s / typical_s, high_s / typical_s
+    percent = f"{(least - 1) * 100:+.0f}..{(most - 1) * 100:+.0f} %"
+    return UnmeasuredSizes(note=f"{sizes}: typical curve of {kind}s, {percent}", low=least, high=most)
 
 
 def _sizes(model: ShardedModel) -> str:
@@ -70,5 +74,5 @@ def _sizes(model: ShardedModel) -> str:
 
 
 def _span(values: set[float]) -> str:
-    low, high = (f"{value:.3g}" for value in (min(values), max(values)))
+    low, high = (f"{value:.4g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
