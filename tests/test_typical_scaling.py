@@ -132,7 +132,7 @@ def test_a_report_says_what_was_not_measured_and_how_far_it_may_be_off() -> None
 def test_proportional_and_measured_times_have_no_band() -> None:
     unknown = report(on("none"), 4)
     assert unknown.step_band_s is None
-    assert unknown.sizes_note == "times at 2 of 8 samples: in proportion, as no curve is known for 'none'"
+    assert unknown.sizes_note == "times at 2 of 8 samples: in proportion, as no curve is known for device 'none'"
     measured = report(on("Tesla V100", ScalingPoint(batch_size=4, forward_s=3e-3, backward_s=5e-3)), 4)
     assert (measured.sizes_note, measured.step_band_s) == ("", None)
 

@@ -39,7 +39,7 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
         return UnmeasuredSizes()
     kind = device_class(profile.device)
     if not kind:
-        return UnmeasuredSizes(note=f"{sizes}: in proportion, as no curve is known for {profile.device!r}")
+        return UnmeasuredSizes(note=f"{sizes}: in proportion, as no curve is known for device {profile.device!r}")
     low_s = typical_s = high_s = 0.0
     for position in range(len(profile.layers)):
         low, typical, high = (model.pass_seconds(position, bound) for bound in BOUNDS)  # each (2, shards)
