@@ -121,7 +121,8 @@ def _triosim(model: str) -> Shipped:
     return Shipped(origin=TRIOSIM, patterns=(f"{model}/trace.csv.gz",), options=options, arguments=arguments)
 
 
-def _neusight(card: str, model: str, *batches: int) -> Shipped:
+def neusight(card: str, model: str, *batches: int) -> Shipped:
+    """NeuSight's files of a network on a card at several batch sizes."""
     patterns = tuple(f"{card}/{model}-{batch}.csv.gz" for batch in batches)
     return Shipped(origin=NEUSIGHT, patterns=patterns, options=ImportOptions())
 
@@ -146,9 +147,9 @@ def _sailor(degree: int) -> Shipped:
 
 SHIPPED = {
     "alexnet_v100": _pipedream("alexnet", 256),
-    "bert_large_mi250": _neusight("AMD_Instinct_MI250", "bert_large-train-512", 2, 8),
-    "bert_large_v100": _neusight("Tesla_V100-PCIE-32GB", "bert_large-train-512", 2, 8),
-    "gpt2_large_h100": _neusight("NVIDIA_H100_80GB_HBM3", "gpt2_large-train-1024", 1, 4),
+    "bert_large_mi250": neusight("AMD_Instinct_MI250", "bert_large-train-512", 2, 8),
+    "bert_large_v100": neusight("Tesla_V100-PCIE-32GB", "bert_large-train-512", 2, 8),
+    "gpt2_large_h100": neusight("NVIDIA_H100_80GB_HBM3", "gpt2_large-train-1024", 1, 4),
     "gpt_1_3b_v100": _aceso("gpt_1_3B"),
     "opt_350m_4gh200": _sailor(4),
     "opt_350m_gh200": _sailor(1),
@@ -164,11 +165,7 @@ SHIPPED = {
 def build(name: str) -> Profile:
     """One profile of the library, out of the published files."""
     shipped = SHIPPED[name]
-    with _folder(shipped.origin) as folder:
-        paths = [path for pattern in shipped.patterns for path in sorted(folder.glob(pattern))]
-        profile = import_files(paths, shipped.options).profile
-    if profile is None:
-        raise ValueError(f"{name}: its files hold no layers")
+    profile = build_from(shipped)
     command = " ".join(filter(None, ("shardscope import", *shipped.patterns, shipped.arguments)))
     return replace(
         profile,
@@ -177,6 +174,16 @@ def build(name: str) -> Profile:
         licence=shipped.origin.licence,
         attribution=f"Copyright (c) {shipped.origin.holder}",
     )
+
+
+def build_from(shipped: Shipped) -> Profile:
+    """What an importer makes of the files. Raises FileNotFoundError without them."""
+    with _folder(shipped.origin) as folder:
+        paths = [path for pattern in shipped.patterns for path in sorted(folder.glob(pattern))]
+        profile = import_files(paths, shipped.options).profile
+    if profile is None:
+        raise ValueError(f"{', '.join(shipped.patterns)}: these files hold no layers")
+    return profile
 
 
 @contextmanager

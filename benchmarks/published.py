@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -27,10 +28,10 @@ def shared_data() -> Path:
 
 @cache
 def profile(name: str) -> Profile:
-    """PipeDream's V100 profile of a network."""
+    """PipeDream's V100 profile of a network, its device unnamed: the papers compared with scale times in proportion."""
     from traces.imports.pipedream import read_pipedream
 
-    return read_pipedream(shared_data() / "pipedream" / f"{name}.txt", batch_size=BATCH[name])
+    return replace(read_pipedream(shared_data() / "pipedream" / f"{name}.txt", batch_size=BATCH[name]), device="")
 
 
 def switch(devices: int, gigabits: float) -> Cluster:

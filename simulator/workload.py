@@ -171,8 +171,23 @@ class Profile:
         channels, height, width = layer.output_shape
         return layer.output_bytes / (self.batch_size * channels * height * width)
 
+    @cached_property
+    def measured_directions(self) -> frozenset[str]:
+        """Along which of "batch" and "channels" any layer has scaling points that leave the other whole."""
+        points = [point for layer in self.layers for point in layer.scaling if point.input_channel_fraction == 1]
+        whole, others = self.batch_size, [point for point in points if point.channel_fraction < 1]
+        batch = any(point.channel_fraction == 1 and point.batch_size != whole for point in points)
+        channels = any(point.batch_size == whole for point in others)
+        return frozenset(name for name, measured in (("batch", batch), ("channels", channels)) if measured)
+
     def batch_for(self, workers: int) -> int:
-        """The profile's batch size, doubled until each of `workers` can have a sample of its own."""
+        """Samples of a step on `workers` devices when nobody says.
+
+        A profile of one batch size gives every worker that many: nothing measured says what fewer would take. Others
+        keep their batch size, doubled until each worker can have a sample of its own.
+        """
+        if "batch" not in self.measured_directions:
+            return self.batch_size * workers
         size = self.batch_size
         while size < workers:
             size *= 2

@@ -128,7 +128,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
     taken = partitioners.options(now.strategy)
     plan = outcome.run.plan if outcome.run else None
     remarks = {
-        "profile": Remark(text=f"measured on {outcome.profile.device or 'an unnamed device'}"),
+        "profile": Remark(text=_profile_remark(outcome)),
         "cluster": Remark(text=_cluster_remark(now.cluster)),
         "strategy": Remark(text=first_sentence(now.strategy)),
         "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
@@ -150,6 +150,16 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
 def plan_synchronises(outcome: Outcome) -> bool:
     """Whether any parameter is held by several devices."""
     return bool(outcome.run and outcome.run.report.communication_bytes.synchronisation)
+
+
+def _profile_remark(outcome: Outcome) -> str:
+    """Where it was measured, and which times of this step were not, with the band that they give it."""
+    text = f"measured on {outcome.profile.device or 'an unnamed device'}"
+    report = outcome.run.report if outcome.run else None
+    if report is None or not report.sizes_note:
+        return text
+    band = f"; step {' to '.join(map(format_time, report.step_band_s))}" if report.step_band_s else ""
+    return f"{text}; {report.sizes_note}{band}"
 
 
 def _cluster_remark(name: str) -> str:

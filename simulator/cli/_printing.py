@@ -39,14 +39,19 @@ def print_json(value: object, note: str) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def print_report(done: Run, cluster: Cluster, note: str, trace: str | None) -> None:
-    """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written."""
+def print_report(done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None) -> None:
+    """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
+
+    batch_note: why this batch size, where nobody asked for one.
+    """
     console, report = new_console(), done.report
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
-    say(console, f"{title}, batch {report.batch_size} in {parts}, schedule {done.plan.schedule}")
+    batch = f"batch {report.batch_size}{batch_note} in {parts}"
+    say(console, f"{title}, {batch}, schedule {done.plan.schedule}")
     if note:
         say(console, f"note: {note}")
+    _print_sizes(console, [report])
     figures = new_table("", "", header=False)
     for name, value in _figures(report):
         figures.add_row(name, value)
@@ -67,15 +72,17 @@ def print_comparison(
     cluster: Cluster,
     reports: Sequence[Report],
     failed: Mapping[str, str],
+    batch_note: str,
     note: str,
     trace: str | None,
 ) -> None:
     """One row per strategy, fastest first; then those that could not be built. `trace` is the first one's file."""
     console = new_console()
-    batch = f", batch {reports[0].batch_size}" if reports else ""
+    batch = f", batch {reports[0].batch_size}{batch_note}" if reports else ""
     say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
     if note:
         say(console, f"note: {note}")
+    _print_sizes(console, reports)
     columns = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
     table = new_table("strategy", *columns, last="bottleneck")
     for report in reports:
@@ -164,6 +171,15 @@ def print_cluster(cluster: Cluster) -> None:
     console.print(tiers)
     for source in cluster.sources:
         say(console, source)
+
+
+def _print_sizes(console: Console, reports: Sequence[Report]) -> None:
+    """What was not measured at its size, and each step's band; strategies are named where there are several."""
+    for report in reports:
+        if report.sizes_note:
+            which = f"{report.strategy}, " if len(reports) > 1 else ""
+            band = f"; step {' to '.join(map(format_time, report.step_band_s))}" if report.step_band_s else ""
+            say(console, f"note: {which}{report.sizes_note}{band}")
 
 
 def _print_trace(console: Console, path: str | None) -> None:

@@ -18,6 +18,9 @@ def print_points(points: Sequence[ScalingResult], title: str, note: str, written
     _printing.say(console, title)
     if note:
         _printing.say(console, f"note: {note}")
+    for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
+        which = [str(point.devices) for point in points if point.sizes_note == text]
+        _printing.say(console, f"note: on {', '.join(dict.fromkeys(which))}: {text}")
     epochs = any(point.epoch_s is not None for point in points)
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
     table = _printing.new_table("sync", *columns, *(("epoch", "$/epoch") if epochs else ()))

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(rows + [{"strategy": name, "error": why} for name, why in failed.items()], note)
     else:
         reports = [done[name].report for name in ranked]
-        _printing.print_comparison(profile, cluster, reports, failed, note, args.trace_out)
+        batch_note = _options.batch_note(profile, args)
+        _printing.print_comparison(profile, cluster, reports, failed, batch_note, note, args.trace_out)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json(done.report.to_dict(), note)
     else:
-        _printing.print_report(done, cluster, note, args.trace_out)
+        batch_note = "" if args.plan else _options.batch_note(profile, args)
+        _printing.print_report(done, cluster, batch_note, note, args.trace_out)
     return 0
 
 

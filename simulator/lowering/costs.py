@@ -3,45 +3,79 @@
 Time over the batch is piecewise linear through the measured batch sizes (a kernel's time is a fixed cost
 plus a cost per sample, with steps that the points carry); time over output channels is a factor, measured at
 the profile's batch size and piecewise linear too. A part of the height or width counts as that many fewer
-samples, because a convolution's work is proportional to samples x area.
+samples, because a convolution's work is proportional to samples x area. A profile without any point along the batch
+or the channels takes typical_scaling's fixed cost for its class of device and kind of layer instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from simulator.lowering.typical_scaling import Bound, Direction, class_without_points, fixed_share
 from simulator.workload import Layer, Profile
 
 
 def shard_seconds(
-    profile: Profile, layer: Layer, samples: float, channel_fraction: float = 1.0, area_fraction: float = 1.0
+    profile: Profile,
+    layer: Layer,
+    samples: float,
+    channel_fraction: float = 1.0,
+    area_fraction: float = 1.0,
+    bound: Bound = "typical",
 ) -> tuple[float, float]:
     """(forward_s, backward_s) of `samples` samples of a fraction of the layer's channels and output area.
 
-    On the device of the profile; divide by a device's relative speed.
+    On the device of the profile; divide by a device's relative speed. `bound` is the end of the spread of typical
+    costs to take, where one stands in for points.
     """
-    forward, backward = _curves(layer, profile.batch_size)
+    by_batch = class_without_points(profile, Direction.BATCH)
+    by_channels = class_without_points(profile, Direction.CHANNELS)
+    forward, backward = _curves(layer, profile.batch_size, by_batch, by_channels, bound)
     work = samples * area_fraction
-    return _at(forward, work, channel_fraction), _at(backward, work, channel_fraction)
+    return forward.seconds(work, channel_fraction), backward.seconds(work, channel_fraction)
 
 
 Points = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-@lru_cache(maxsize=8192)
-def _curves(layer: Layer, batch_size: int) -> tuple[tuple[Points, Points], tuple[Points, Points]]:
-    """For forward and backward: (batch size, seconds) and (channel fraction, factor) points."""
-    points = [point for point in layer.scaling if point.input_channel_fraction == 1]
-    by_batch = {point.batch_size: point for point in points if point.channel_fraction == 1}
-    by_fraction = {point.channel_fraction: point for point in points if point.batch_size == batch_size}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCurve:
+    """One pass of a layer: (batch size, seconds) points, and (channel fraction, factor) points or the fixed seconds."""
 
-    def curve(name: str) -> tuple[Points, Points]:
+    batches: Points
+    channels: Points
+    channels_fixed_s: float
+
+    def seconds(self, work: float, channel_fraction: float) -> float:
+        whole_s = _line(self.batches, work)
+        if channel_fraction == 1:
+            return whole_s
+        if self.channels_fixed_s:
+            return channel_fraction * whole_s + (1 - channel_fraction) * min(self.channels_fixed_s, whole_s)
+        return whole_s * _line(self.channels, channel_fraction)
+
+
+@lru_cache(maxsize=8192)
+def _curves(
+    layer: Layer, batch_size: int, by_batch: str, by_channels: str, bound: Bound
+) -> tuple[PassCurve, PassCurve]:
+    """Of forward and backward. by_batch, by_channels: class of device whose fixed costs stand in for points, if any."""
+    points = [point for point in layer.scaling if point.input_channel_fraction == 1]
+    batch_points = {point.batch_size: point for point in points if point.channel_fraction == 1}
+    fractions = {point.channel_fraction: point for point in points if point.batch_size == batch_size}
+    batch_share = fixed_share(by_batch, Direction.BATCH, layer, bound)
+    channel_share = fixed_share(by_channels, Direction.CHANNELS, layer, bound)
+
+    def curve(name: str) -> PassCurve:
         whole: float = getattr(layer, name)
-        batches = {float(b): getattr(point, name) for b, point in by_batch.items()} | {float(batch_size): whole}
-        factors = {f: getattr(point, name) / whole for f, point in by_fraction.items() if whole > 0} | {1.0: 1.0}
-        return _sorted(batches), _sorted(factors)
+        batches = {float(b): getattr(point, name) for b, point in batch_points.items()} | {float(batch_size): whole}
+        factors = {f: getattr(point, name) / whole for f, point in fractions.items() if whole > 0} | {1.0: 1.0}
+        if batch_share:
+            batches[batch_size / 2] = whole * (1 + batch_share) / 2
+        return PassCurve(batches=_sorted(batches), channels=_sorted(factors), channels_fixed_s=whole * channel_share)
 
     return curve("forward_s"), curve("backward_s")
 
@@ -49,11 +83,6 @@ def _curves(layer: Layer, batch_size: int) -> tuple[tuple[Points, Points], tuple
 def _sorted(points: dict[float, float]) -> Points:
     xs = sorted(points)
     return tuple(xs), tuple(points[x] for x in xs)
-
-
-def _at(curve: tuple[Points, Points], work: float, channel_fraction: float) -> float:
-    batches, factors = curve
-    return _line(batches, work) * (1.0 if channel_fraction == 1 else _line(factors, channel_fraction))
 
 
 def _line(points: Points, x: float) -> float:

@@ -17,6 +17,7 @@ from simulator.lowering.crossings import Crossings, Reads, Replicas, crossings_o
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of
+from simulator.lowering.typical_scaling import Bound
 from simulator.plan import Placement, Plan
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
@@ -106,8 +107,11 @@ class ShardedModel:
             product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
         return product.ravel()  # (sample, channel, height, width) -> (shards,)
 
-    def pass_seconds(self, position: int) -> Floats:
-        """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards)."""
+    def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
+        """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
+
+        bound: as shard_seconds has it.
+        """
         layer = self.layer(position)
         sample, channel, height, width = (
             np.array([last - first for first, last in axis]) for axis in self.intervals(position)
@@ -118,7 +122,7 @@ class ShardedModel:
         table = np.array(
             [
                 [
-                    [shard_seconds(self.profile, layer, n, c / layer.channels, a / plane) for a in unique[2][0]]
+                    [shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound) for a in unique[2][0]]
                     for c in unique[1][0]
                 ]
                 for n in unique[0][0]

@@ -15,6 +15,7 @@ from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.time_spans import length, union
+from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -102,7 +103,8 @@ class Report:
     seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
     efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
     contends. path_s: seconds of the step by resource along the chain that bound it. verdict: empty when the
-    step fits into memory. dollars_per_step: None without prices.
+    step fits into memory. dollars_per_step: None without prices. sizes_note: which compute times were not measured at
+    their size, empty when all were; step_band_s: (low, high) of the step for it, None where nothing says how far.
     """
 
     model: str
@@ -128,6 +130,8 @@ class Report:
     bottleneck: Bottleneck
     dollars_per_step: float | None
     tasks: int
+    sizes_note: str = ""
+    step_band_s: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
@@ -147,6 +151,8 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size)
     shares = path_shares(graph, cluster, timeline)
+    computed_s = sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
+    sizes = unmeasured_sizes(model)
     return Report(
         model=profile.model,
         cluster=cluster.name,
@@ -171,6 +177,8 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=_dollars(cluster, step_s),
         tasks=len(graph),
+        sizes_note=sizes.note,
+        step_band_s=sizes.band_s(step_s, computed_s),
     )
 
 

@@ -48,7 +48,7 @@ class ScalingResult:
     communication_share: the part of the step in which the busiest worker does not compute;
     exposed_communication_s: seconds in which a worker waits with a transfer in flight, mean over workers.
     uses: devices, kinds "worker" and "server", and links that carry anything, kind their tier.
-    dollars_per_epoch: None without prices or samples. bottleneck: None on one device.
+    dollars_per_epoch: None without prices or samples. bottleneck: None on one device. sizes_note: as a report's.
     """
 
     architecture: str
@@ -66,6 +66,7 @@ class ScalingResult:
     verdict: str
     bottleneck: Evidence | None
     uses: tuple[Use, ...]
+    sizes_note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; the bottleneck also in words."""
@@ -165,6 +166,7 @@ def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_sam
         verdict=result.verdict,
         bottleneck=evidence,
         uses=result.uses,
+        sizes_note=result.sizes_note,
     )
 
 
@@ -179,6 +181,7 @@ class _SimulatedPoint:
     exposed_communication_s: float
     sent_bytes: float
     verdict: str
+    sizes_note: str
     uses: tuple[Use, ...]
     step_s_on: Callable[[Cluster], float]
 
@@ -195,6 +198,7 @@ def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _SimulatedPoi
         exposed_communication_s=sum(device.exposed_communication_s for device in workers) / len(workers),
         sent_bytes=report.communication_bytes.total,
         verdict=report.verdict,
+        sizes_note=report.sizes_note,
         uses=_uses(cluster, done.graph, done.timeline, report.devices),
         step_s_on=lambda changed: step_seconds(study.profile, changed, plan, study.runtime),
     )
@@ -218,6 +222,7 @@ def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, pl
         exposed_communication_s=float((1 / steps.steps_per_s - steps.compute_s).mean()),
         sent_bytes=float(sent),
         verdict=once.verdict,
+        sizes_note=once.sizes_note,
         uses=_uses(cluster, steps.graph, steps.timeline, once.devices),
         step_s_on=step_s_on,
     )
