@@ -94,6 +94,8 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     from simulator.plan import OPTIMIZERS
 
     step.add_argument("--bucket", metavar="SIZE", help="bytes of gradients per bucket (default 25MiB)")
+    text = "bytes of the first bucket (default: as the others; torch DDP's is 1MiB where its size is left out)"
+    step.add_argument("--first-bucket", metavar="SIZE", help=text)
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
     step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
     step.add_argument(
@@ -177,6 +179,8 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
     changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
     if args.bucket is not None:
         changes["bucket_bytes"] = units.parse_bytes(args.bucket)
+    if args.first_bucket is not None:
+        changes["first_bucket_bytes"] = units.parse_bytes(args.first_bucket)
     if args.no_overlap:
         changes["overlap"] = False
     if args.half_precision:
