@@ -130,7 +130,7 @@ def _completed(graph: TaskGraph, gather_s: Sequence[float]) -> TaskGraph:
     reductions = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION).tolist()
     for task in np.flatnonzero(graph.kind == Kind.UPDATE).tolist():
         before[task] = sorted({*before[task], *reductions})
-    added = {"kind": int(Kind.UPDATE), "seconds": np.array(gather_s), "device": np.arange(devices)}
+    added: dict[str, Any] = {"kind": int(Kind.UPDATE), "seconds": np.array(gather_s), "device": np.arange(devices)}
     absent = {"route": -1, "layer": -1, "microbatch": -1, "shard": -1}
     columns: dict[str, Any] = {}
     for name in ("kind", "device", "route", "seconds", "bytes", "layer", "microbatch", "shard", "priority",
