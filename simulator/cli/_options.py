@@ -81,7 +81,7 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
     )  # fmt: skip
     machine.add_argument(
         "--efficiency", metavar="TIER=SHARE", type=assignment, action="append", default=[],
-        help="share of its bandwidth that a tier gives training, e.g. inter=0.3; repeatable",
+        help="share of its bandwidth that a tier gives training, e.g. inter=0.3, or inter=measured; repeatable",
     )  # fmt: skip
     machine.add_argument(
         "--speed", metavar="X", type=positive, default=1.0,
@@ -135,7 +135,10 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=units.parse_time(value))
     for tier, value in args.efficiency:
-        cluster = cluster.with_efficiency(tier, _share(value), "as asked for")
+        measured = value == "measured"
+        cluster = (
+            cluster.with_achieved(tier) if measured else cluster.with_efficiency(tier, _share(value), "as asked for")
+        )
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
@@ -207,7 +210,7 @@ def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3") from None
+        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3, or measured") from None
 
 
 def _given(**options: Any) -> dict[str, Any]:
