@@ -38,9 +38,9 @@ class Row:
 def rows(synchronisation: Synchronisation = LATER) -> Iterator[Row]:
     """Weak scaling of AlexNet and ResNet-50, calibrated on VGG-16 alone."""
     for devices, published in OVERHEAD.items():
-        efficiency = fit_one(_measured("vgg16", devices, synchronisation), CLUSTER, TIER)
+        efficiency = fit_one(measured("vgg16", devices, synchronisation), CLUSTER, TIER)
         for model in ("alexnet", "resnet50"):
-            wanted = _measured(model, devices, synchronisation)
+            wanted = measured(model, devices, synchronisation)
             step_s = wanted.step_s_at(CLUSTER, TIER, efficiency)
             yield Row(
                 model=model,
@@ -58,7 +58,7 @@ def compute_s(model: str) -> float:
     return found.layers_s * PER_DEVICE[model] / found.batch_size
 
 
-def _measured(model: str, devices: int, synchronisation: Synchronisation) -> MeasuredStep:
+def measured(model: str, devices: int, synchronisation: Synchronisation) -> MeasuredStep:
     """The step that the published overhead implies: compute / (1 - overhead)."""
     return MeasuredStep(
         profile=profile(model),

@@ -75,11 +75,27 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AchievedShare:
+    """The share of a link's bandwidth that collectives or training were measured to get: median, 5 and 95 %."""
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    median: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        rule = "0 < low <= median <= high, shares of the bandwidth"
+        require(0 < self.low <= self.median <= self.high < inf, "achieved", self, rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A directed link from `source` to `target` (devices, hosts or switches).
 
     `tier` groups links of one kind ("intra", "inter", ...), so that one option can change them all.
     A `curve` of measured times of an uncontended message over this link replaces latency + bytes / bandwidth.
+    `achieved` is for people, until `Cluster.with_achieved` applies it.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -90,6 +106,7 @@ class Link:
     latency_s: float = 0.0
     tier: str = "link"
     curve: Curve | None = None
+    achieved: AchievedShare | None = None
 
     def __post_init__(self) -> None:
         where = f"link {self.name}: "
@@ -215,7 +232,8 @@ class Cluster:
         def changed(link: Link) -> Link:
             bandwidth = link.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
             latency = link.latency_s if latency_s is None else latency_s
-            return replace(link, curve=None, bandwidth_bytes_per_s=bandwidth, latency_s=latency)
+            achieved = link.achieved if bandwidth_bytes_per_s is None else None
+            return replace(link, curve=None, bandwidth_bytes_per_s=bandwidth, latency_s=latency, achieved=achieved)
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         return replace(self, links=links, collectives={})
@@ -229,10 +247,27 @@ class Cluster:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
         require(0 < efficiency < inf, f"efficiency of {tier}", efficiency, "it is positive; 1 is the line rate")
         links = tuple(
-            replace(x, bandwidth_bytes_per_s=x.bandwidth_bytes_per_s * efficiency) if x.tier == tier else x
+            replace(x, bandwidth_bytes_per_s=x.bandwidth_bytes_per_s * efficiency, achieved=None)
+            if x.tier == tier
+            else x
             for x in self.links
         )
         return replace(self, links=links, sources=(*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}"))
+
+    def with_achieved(self, tier: str) -> Cluster:
+        """This cluster with links of `tier` that give the share of their bandwidth that was measured on such links.
+
+        Raises UnknownNameError, or InputError where nothing was measured.
+        """
+        if tier not in self.tiers:
+            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
+        shares = {link.achieved for link in self.links if link.tier == tier}
+        share = shares.pop()
+        if shares or share is None:
+            raise InputError(
+                f"efficiency of {tier}: nothing was measured on these links; give a share, e.g. {tier}=0.3"
+            )
+        return self.with_efficiency(tier, share.median, f"as {tier}.achieved says")
 
     def with_speed(self, factor: float, role: Literal["worker", "server"] | None = None) -> Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""

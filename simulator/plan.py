@@ -23,6 +23,8 @@ from simulator.workload import DTYPE_BYTES, Profile
 Degrees = tuple[int, int, int, int]
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}
 """Bytes of state that an optimizer keeps per byte of parameters."""
+FIRST_BUCKET_BYTES = 2**20
+"""torch DDP's first bucket where its bucket_cap_mb is left out: small, so that the first all-reduce leaves early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +67,19 @@ class Synchronisation:
     """How replicas of a parameter agree on its gradient.
 
     collective: a name in `simulator.collectives`. Gradients that become ready one after another on the same
-    devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). With `overlap` a
-    bucket leaves as soon as it is full, without it when the whole backward pass has ended. serving_workers: how
-    many serve in "ps-workers" (None: one per host). With half_precision gradients travel in 16 bits; beyond
-    that compression makes them `compression_ratio` times smaller, for which every device computes
-    compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves.
+    devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). first_bucket_bytes: what the
+    first bucket of the same devices holds (None: as much as the others; torch DDP takes FIRST_BUCKET_BYTES where it is
+    left its default size). With `overlap` a bucket leaves as soon as it is full, without it when the whole backward
+    pass has ended. serving_workers: how many serve in "ps-workers" (None: one per host). With half_precision gradients
+    travel in 16 bits; beyond that compression makes them `compression_ratio` times smaller, for which every device
+    computes compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     collective: str = "ring"
     bucket_bytes: int = 25 * 2**20
+    first_bucket_bytes: int | None = None
     overlap: bool = True
     serving_workers: int | None = None
     half_precision: bool = False
@@ -84,6 +88,9 @@ class Synchronisation:
 
     def __post_init__(self) -> None:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
+        if self.first_bucket_bytes is not None:
+            rule = "it is at least 0 (left out: as much as the others)"
+            require(self.first_bucket_bytes >= 0, "first_bucket_bytes", self.first_bucket_bytes, rule)
         require(1 <= self.compression_ratio < inf, "compression_ratio", self.compression_ratio, "it is at least 1")
         require_time("compression_s_per_byte", self.compression_s_per_byte)
         if self.serving_workers is not None:

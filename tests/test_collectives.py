@@ -280,6 +280,17 @@ def test_256_replicas_take_one_task_per_bucket() -> None:
     assert found.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
 
 
+@pytest.mark.parametrize(("first", "layers"), [(None, [2, 2, 1]), (0, [1, 2, 2]), (1, [1, 2, 2]), (3, [3, 2])])
+def test_the_first_bucket_may_hold_less_or_more(first: int | None, layers: list[int]) -> None:
+    """Buckets of two layers over a chain of five; the first closes at `first` layers, 0 being one at a time."""
+    profile = chain(5, batch=8)
+    each = profile.layers[0].parameter_bytes
+    limits = Synchronisation(bucket_bytes=2 * each, first_bucket_bytes=None if first is None else first * each)
+    buckets = ShardedModel(profile, replicated(profile, 2, synchronisation=limits)).buckets
+    assert [bucket.size_bytes // each for bucket in buckets] == layers
+    assert buckets[0].pieces[0].layer == 4
+
+
 @pytest.mark.parametrize("name", [n for n in collectives.names() if not collectives.load(n).updates_on_server])
 def test_buckets_leave_one_after_the_other(name: str) -> None:
     """Without overlap, four buckets take four times one."""

@@ -34,7 +34,7 @@ def aceso(shared_data: Path, tmp_path: Path) -> Path:
 
 
 def test_every_file_of_the_folder_is_a_format() -> None:
-    assert formats() == ("aceso", "kineto", "nccl_tests", "neusight", "pipedream", "sailor", "triosim")
+    assert formats() == ("aceso", "bytedance", "kineto", "nccl_tests", "neusight", "pipedream", "sailor", "triosim")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ def test_every_file_of_the_folder_is_a_format() -> None:
         ("neusight/*/*.csv.gz", "neusight"),
         ("sailor/profiles/OPT-350/*/profile.json", "sailor"),
         ("nccl/nccl_*.log", "nccl_tests"),
+        ("bytedance/data/timeline-*.json.gz", "bytedance"),
     ],
 )
 def test_published_files_are_recognised(shared_data: Path, pattern: str, name: str) -> None:
@@ -59,7 +60,7 @@ def test_published_files_are_recognised(shared_data: Path, pattern: str, name: s
 def test_a_file_of_no_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello")
-    with pytest.raises(InputError, match="of no known format; known: aceso, kineto"):
+    with pytest.raises(InputError, match="of no known format; known: aceso, bytedance"):
         import_files([path], ImportOptions())
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.link_shares import SHARES
+from simulator.cluster import AchievedShare
 from simulator.errors import InputError, UnknownNameError
 from simulator.network import catalogue
 from simulator.network.catalogue import Join, Node, Preset, read_cluster, write_cluster
@@ -57,6 +59,7 @@ def test_every_number_has_a_source(name: str, part: str) -> None:
     numbers = {key for key, value in plain.items() if isinstance(value, int | float)}
     if part != "node":
         numbers -= {name for name in ("wires", "efficiency") if plain[name] == 1}  # their default
+        numbers |= {"achieved"} if plain["achieved"] else set()
     assert numbers == set(told.sources)
     assert all(len(text) > 10 for text in told.sources.values())
 
@@ -121,3 +124,39 @@ def test_a_measured_efficiency_needs_its_source_and_narrows_the_wire() -> None:
     assert measured.wire("inter").bandwidth_bytes_per_s == pytest.approx(0.3 * 2e9)
     preset = Preset(name="p", title="t", default_devices=2, node=Node(devices=1, kind="k"), inter=measured)
     assert "inter.efficiency: our own runs" in preset.build().sources
+
+
+@pytest.mark.parametrize(("name", "tier"), SHARES)
+def test_achieved_shares_are_what_the_published_measurements_say(
+    name: str, tier: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
+    assert getattr(catalogue.read_preset(name), tier).achieved == SHARES[name, tier]()
+
+
+def test_an_achieved_share_narrows_links_when_it_is_asked_for(tmp_path: Path) -> None:
+    cluster = read_cluster("azure-v100-10g", devices=8)
+    measured = cluster.with_achieved("inter")
+    assert cluster.bandwidth_bytes_per_s(0, 7) == 1.25e9
+    assert measured.bandwidth_bytes_per_s(0, 7) == pytest.approx(0.285 * 1.25e9)
+    assert measured.bandwidth_bytes_per_s(0, 1) == cluster.bandwidth_bytes_per_s(0, 1)
+    assert measured.sources[-1] == "inter.efficiency 0.285: as inter.achieved says"
+    with pytest.raises(InputError, match="efficiency of inter: nothing was measured on these links; give a share"):
+        measured.with_achieved("inter")
+    with pytest.raises(UnknownNameError):
+        cluster.with_achieved("rail")
+    write_cluster(cluster, tmp_path / "cluster.yaml")
+    assert read_cluster(tmp_path / "cluster.yaml").with_achieved("inter").links == measured.links
+
+
+def test_an_achieved_share_needs_its_source_and_its_order() -> None:
+    with pytest.raises(InputError, match="low <= median <= high"):
+        AchievedShare(median=0.5, low=0.6, high=0.7)
+    with pytest.raises(InputError, match="an achieved share says where it was measured"):
+        Join(
+            what="x",
+            bandwidth_bytes_per_s=1.0,
+            latency_s=0.0,
+            achieved=AchievedShare(median=0.5, low=0.4, high=0.7),
+            sources={},
+        )

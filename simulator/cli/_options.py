@@ -82,7 +82,7 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
     )  # fmt: skip
     machine.add_argument(
         "--efficiency", metavar="TIER=SHARE", type=assignment, action="append", default=[],
-        help="share of its bandwidth that a tier gives training, e.g. inter=0.3; repeatable",
+        help="share of its bandwidth that a tier gives training, e.g. inter=0.3, or inter=measured; repeatable",
     )  # fmt: skip
     machine.add_argument(
         "--speed", metavar="X", type=positive, default=1.0,
@@ -95,6 +95,8 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     from simulator.plan import OPTIMIZERS
 
     step.add_argument("--bucket", metavar="SIZE", help="bytes of gradients per bucket (default 25MiB)")
+    text = "bytes of the first bucket (default: as the others; torch DDP's is 1MiB where its size is left out)"
+    step.add_argument("--first-bucket", metavar="SIZE", help=text)
     step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
     step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
     step.add_argument(
@@ -140,7 +142,10 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=units.parse_time(value))
     for tier, value in args.efficiency:
-        cluster = cluster.with_efficiency(tier, _share(value), "as asked for")
+        measured = value == "measured"
+        cluster = (
+            cluster.with_achieved(tier) if measured else cluster.with_efficiency(tier, _share(value), "as asked for")
+        )
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
@@ -191,6 +196,8 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
     changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
     if args.bucket is not None:
         changes["bucket_bytes"] = units.parse_bytes(args.bucket)
+    if args.first_bucket is not None:
+        changes["first_bucket_bytes"] = units.parse_bytes(args.first_bucket)
     if args.no_overlap:
         changes["overlap"] = False
     if args.half_precision:
@@ -217,7 +224,7 @@ def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3") from None
+        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3, or measured") from None
 
 
 def _given(**options: Any) -> dict[str, Any]:

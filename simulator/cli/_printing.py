@@ -160,13 +160,15 @@ def print_cluster(cluster: Cluster) -> None:
     devices = new_table("devices", "number", "memory")
     for (kind, memory), number in kinds.items():
         devices.add_row(kind, str(number), memory)
-    tiers = new_table("tier", "links", "bandwidth", "latency")
-    tally: dict[tuple[str, str, str], int] = {}
+    tiers = new_table("tier", "links", "bandwidth", "latency", "measured (5-95 %)")
+    tally: dict[tuple[str, str, str, str], int] = {}
     for link in cluster.links:
-        row = link.tier, format_bandwidth(link.bandwidth_bytes_per_s), format_time(link.latency_s)
+        share = link.achieved
+        measured = f"{share.median:.0%} ({share.low:.0%}-{share.high:.0%})" if share else "-"
+        row = link.tier, format_bandwidth(link.bandwidth_bytes_per_s), format_time(link.latency_s), measured
         tally[row] = tally.get(row, 0) + 1
-    for (tier, bandwidth, latency), number in tally.items():
-        tiers.add_row(tier, str(number), bandwidth, latency)
+    for (tier, bandwidth, latency, measured), number in tally.items():
+        tiers.add_row(tier, str(number), bandwidth, latency, measured)
     console.print(devices)
     console.print(tiers)
     for source in cluster.sources:

@@ -34,14 +34,17 @@ class Bucket:
 
 def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:
     """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the
-    first."""
+    first. The first bucket of each group of devices may hold less than the others."""
+    limits = plan.synchronisation
+    first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
+    limit: dict[tuple[int, ...], int] = defaultdict(lambda: first)
     open_pieces: dict[tuple[int, ...], list[Replicas]] = defaultdict(list)
     filled: list[Bucket] = []
 
     def close(group: tuple[int, ...]) -> None:
         joined = tuple(open_pieces.pop(group))
         size = sum(piece.parameter_bytes for piece in joined)
-        sent = plan.synchronisation.sent_bytes(size, profile.dtype)
+        sent = limits.sent_bytes(size, profile.dtype)
         update_s = sum(update_seconds(profile, piece) for piece in joined)
         filled.append(Bucket(group=group, pieces=joined, size_bytes=size, sent_bytes=sent, update_s=update_s))
 
@@ -49,8 +52,9 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
         if len(piece.devices) > 1 and piece.parameter_bytes:
             open_pieces[piece.devices].append(piece)
             held = sum(other.parameter_bytes for other in open_pieces[piece.devices])
-            if held >= plan.synchronisation.bucket_bytes:
+            if held >= limit[piece.devices]:
                 close(piece.devices)
+                limit[piece.devices] = limits.bucket_bytes
     for group in list(open_pieces):
         close(group)
     return filled

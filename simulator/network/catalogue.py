@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from simulator import files
-from simulator.cluster import Cluster, Device
+from simulator.cluster import AchievedShare, Cluster, Device
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
@@ -27,7 +27,8 @@ class Join:
     """How points of a tier are joined: a wire and where its numbers come from.
 
     wires: how many parallel ones stand side by side, counted as one of their summed bandwidth. efficiency: the
-    share of it that training was measured to get; its source is required unless it is 1.
+    share of it that training gets here by default; its source is required unless it is 1. achieved: what collectives or
+    training were measured to get of it, applied on request (`Cluster.with_achieved`); it has a source too.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -37,17 +38,20 @@ class Join:
     bandwidth_bytes_per_s: float
     latency_s: float
     efficiency: float = 1.0
+    achieved: AchievedShare | None = None
     sources: Mapping[str, str]
 
     def __post_init__(self) -> None:
         require(0 < self.efficiency < inf, "efficiency", self.efficiency, "it is positive; 1 is the line rate")
         told = self.efficiency == 1 or "efficiency" in self.sources
         require(told, "sources", sorted(self.sources), "an efficiency other than 1 says where it was measured")
+        told = self.achieved is None or "achieved" in self.sources
+        require(told, "sources", sorted(self.sources), "an achieved share says where it was measured")
 
     def wire(self, tier: str) -> Wire:
         """The wire, named as links of `tier`."""
         total = self.wires * self.bandwidth_bytes_per_s * self.efficiency
-        return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier)
+        return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier, achieved=self.achieved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from simulator.cluster import Cluster, Device, Link
+from simulator.cluster import AchievedShare, Cluster, Device, Link
 from simulator.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Wire:
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
     tier: str = "link"
+    achieved: AchievedShare | None = None
 
 
 def flat_switch(
@@ -204,6 +205,7 @@ def _join(a: str, b: str, wire: Wire) -> list[Link]:
             bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s,
             latency_s=wire.latency_s,
             tier=wire.tier,
+            achieved=wire.achieved,
         )
         for source, target in ((a, b), (b, a))
     ]

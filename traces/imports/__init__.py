@@ -6,6 +6,7 @@ triosim            TrioSim's trace.csv, with the structure of the model
 neusight           NeuSight's tables of torch.fx nodes
 aceso              Aceso's tables by micro-batch and tensor-parallel degree
 sailor             Sailor's profile.json
+bytedance          timelines of whole jobs: profile, plan, and every step's actual Timeline
 nccl_tests         logs of nccl-tests: curves, no profile
 
 _registry          which format a file is of; import_files

@@ -13,7 +13,7 @@ from simulator.errors import InputError
 from simulator.lowering.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.plan import Plan
+from simulator.plan import FIRST_BUCKET_BYTES, Plan, Synchronisation
 from simulator.taskgraph import Kind
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
@@ -53,7 +53,7 @@ def run_ddp(
         "model": model or plan.model,
         "layers": [layer.name for layer in profile.layers],
         "shares": _shares(plan),
-        "bucket_bytes": plan.synchronisation.bucket_bytes,
+        "bucket_bytes": _bucket_bytes(plan.synchronisation),
         "steps": steps,
         "stragglers": list(stragglers),
     }
@@ -68,6 +68,19 @@ def run_ddp(
     return run_of_ranks(lower(ShardedModel(profile, plan), cluster), results)
 
 
+def _bucket_bytes(asked: Synchronisation) -> int | None:
+    """The size that DDP is told; None, its default, brings a small first bucket, which no other size has."""
+    if asked.first_bucket_bytes in (None, asked.bucket_bytes):
+        return asked.bucket_bytes
+    default = Synchronisation(first_bucket_bytes=FIRST_BUCKET_BYTES)
+    if (asked.first_bucket_bytes, asked.bucket_bytes) != (default.first_bucket_bytes, default.bucket_bytes):
+        raise InputError(
+            f"first_bucket_bytes is {asked.first_bucket_bytes}: DDP has a first bucket of its own only at its default, "
+            f"{default.first_bucket_bytes} before {default.bucket_bytes}; leave it out or take both"
+        )
+    return None
+
+
 def _shares(plan: Plan) -> list[int]:
     """Samples of each device."""
     uneven = next(iter(plan.placements.values())).samples
@@ -79,7 +92,7 @@ def train_rank(
     model: str,
     layers: Sequence[str],
     shares: Sequence[int],
-    bucket_bytes: int,
+    bucket_bytes: int | None,
     steps: int,
     stragglers: Sequence[int],
 ) -> dict[str, Any]:
@@ -89,7 +102,7 @@ def train_rank(
     plain = Trained(network.build())
     trained = DistributedDataParallel(
         plain,
-        bucket_cap_mb=bucket_bytes / 2**20,
+        bucket_cap_mb=None if bucket_bytes is None else bucket_bytes / 2**20,
         broadcast_buffers=False,
         gradient_as_bucket_view=True,
     )

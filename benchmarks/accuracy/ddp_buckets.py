@@ -1,0 +1,111 @@
+"""The gradient buckets of a recorded DDP step on two A100 (Holistic Trace Analysis), and the time of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import partitioners
+from benchmarks.accuracy._steps import PredictedStep, steps_table
+from benchmarks.published import shared_data, table
+from simulator.cluster import Cluster
+from simulator.files import read_profile
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.catalogue import read_cluster
+from simulator.plan import FIRST_BUCKET_BYTES, StepSettings, Synchronisation
+from simulator.run import step_seconds
+from traces.imports._collectives import CollectiveCall, collective_call, is_collective
+from traces.imports._recording import Recording, read_recording
+from traces.imports.nccl_tests import collective_curves
+
+PROFILE, CLUSTER = "resnet50_a100", "dgx-a100"
+GPUS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBucket:
+    """Elements and seconds of a gradient bucket's all-reduce, ours and as recorded."""
+
+    elements: int
+    recorded_elements: int
+    seconds: float
+    recorded_s: float
+
+
+def buckets() -> list[RecordedBucket]:
+    """Ours in the order in which they leave, beside the recorded ones."""
+    model, cluster = _model(), _cluster()
+    curve = cluster.collectives["all_reduce"][GPUS]
+    return [
+        RecordedBucket(
+            elements=bucket.size_bytes // 4,
+            recorded_elements=call.size_bytes // 4,
+            seconds=curve.seconds(bucket.size_bytes),
+            recorded_s=call.seconds,
+        )
+        for bucket, call in zip(model.buckets, _recorded(_recording()), strict=True)
+    ]
+
+
+def predicted_steps() -> list[PredictedStep]:
+    """The step on the GPUs alone, beside the recorded one from its first work on the GPU to its last."""
+    model, recording = _model(), _recording()
+    span_s = max(work.start_s + work.duration_s for work in recording.work) - recording.work[0].start_s
+    return [
+        PredictedStep(
+            name=f"ResNet-50, {GPUS} x {model.profile.batch_size} images",
+            predicted_s=step_seconds(model.profile, _cluster(), model.plan),
+            measured_s=span_s,
+            note="host-bound: the GPUs wait for their launches",
+        )
+    ]
+
+
+def section() -> str:
+    """The section of the page."""
+    head = ["bucket", "elements", "recorded", "all-reduce ms", "recorded ms"]
+    rows = [
+        [number, f"{each.elements:,}", f"{each.recorded_elements:,}", _ms(each.seconds), _ms(each.recorded_s)]
+        for number, each in enumerate(buckets(), 1)
+    ]
+    return f"""## ResNet-50 on two A100, DistributedDataParallel (Holistic Trace Analysis)
+
+One recorded step. torch's first bucket holds {FIRST_BUCKET_BYTES // 2**20} MiB where the size is left at its default
+(`--first-bucket 1MiB`). Elements are equal or wrong; there is no error in between. Times of an all-reduce are from
+nccl-tests on two A100 of another cluster (NVLink); the recorded ones hold waiting for the other GPU, whose host
+launches later.
+
+{table(head, rows)}
+
+The step itself says nothing about a simulator of GPUs: its GPU waited for launches most of the time. Layers and
+step are of the same recording, so this row is no prediction of compute either.
+
+{steps_table(predicted_steps())}"""
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
+
+
+def _model() -> ShardedModel:
+    profile = read_profile(PROFILE)
+    settings = StepSettings(
+        batch_size=GPUS * profile.batch_size,
+        synchronisation=Synchronisation(first_bucket_bytes=FIRST_BUCKET_BYTES),
+    )
+    return ShardedModel(profile, partitioners.make_plan("data", profile, _cluster(), settings))
+
+
+def _cluster() -> Cluster:
+    """Two A100 on NVLink whose all-reduce is as nccl-tests measured it."""
+    curves = collective_curves([shared_data() / "nccl" / f"nccl_{GPUS}.log"])
+    return replace(read_cluster(CLUSTER, devices=GPUS), collectives={"all_reduce": curves})
+
+
+def _recording() -> Recording:
+    return read_recording(shared_data() / "kineto" / "resnet50-2xa100-ddp-step.json.gz")
+
+
+def _recorded(recording: Recording) -> Sequence[CollectiveCall]:
+    calls = (collective_call(work) for work in recording.work if is_collective(work))
+    return [call for call in calls if call.name == "all_reduce"]

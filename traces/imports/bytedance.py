@@ -1,0 +1,284 @@
+"""Reads the timeline of a whole job as ByteDance's StragglerAnalysis publishes it: every worker's operations.
+
+    [{"name": "forward-compute", "pid": 0, "tid": 0, "ts": 48943.5, "dur": 63458.9, "ph": "X",
+      "args": {"step": 23, "model_chunk": 0, "mb_id": 0, "seq_id": 0}}, ...]
+
+pid is the data-parallel rank; the thread's name says the pipeline rank ("PP rank 0, ..."). Times are in microseconds on
+one clock. A job becomes a profile, one layer per pipeline stage and one micro-batch per sample, and a plan, 1F1B with
+its replicas, whose task graph has the recorded operations as tasks; so a recorded step is a Timeline of that graph. The
+file holds no sizes: parameters and outputs of a stage stand as one element each.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import statistics
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import InputError
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.taskgraph import Kind
+from simulator.workload import Layer, Profile
+from traces.imports._imported import Imported, ImportOptions
+from traces.results.observed_timeline import ObservedTask
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
+OPTIMIZER = ("optimizer-clip-main-grad", "optimizer")
+_BYTES = 4
+_STAGE = re.compile(r"PP rank (\d{1,4})\b")
+_MOST_BYTES = 1 << 30
+
+
+def recognises(head: str, path: Path) -> bool:
+    """A list of events with a step, a model chunk and a micro-batch each."""
+    return head.lstrip()[:1] == "[" and '"model_chunk"' in head and '"mb_id"' in head
+
+
+def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+    """The profile of one job. Raises InputError naming file and rule."""
+    if len(paths) != 1:
+        raise InputError(f"{paths[0]}: give the timeline of one job at a time")
+    job = read_job(paths[0], options)
+    line = f"{len(job.steps)} steps of {job.replicas} x {job.stages} workers, {job.microbatches} micro-batches each"
+    return Imported(profile=job.profile, remarks=(line,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One recorded operation of a worker. number: its micro-batch, or which of its kind it is in the step."""
+
+    name: str
+    replica: int
+    stage: int
+    number: int
+    start_s: float
+    duration_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.duration_s
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """Operations by step; times in seconds since the first operation of their step."""
+
+    steps: Mapping[int, Sequence[Operation]]
+    options: ImportOptions
+    file: str
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """Those of all steps."""
+        return [each for step in self.steps.values() for each in step]
+
+    @cached_property
+    def replicas(self) -> int:
+        return 1 + max(each.replica for each in self.operations)
+
+    @cached_property
+    def stages(self) -> int:
+        return 1 + max(each.stage for each in self.operations)
+
+    @cached_property
+    def microbatches(self) -> int:
+        return 1 + max(each.number for each in self.operations if each.name == FORWARD)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Medians over steps, replicas and micro-batches, one layer per stage."""
+        return Profile(
+            model=self.options.model or Path(self.file).name.partition(".")[0],
+            device=self.options.device or "unknown GPU",
+            batch_size=1,
+            dtype=self.options.dtype or "float32",
+            command=self.options.command,
+            notes="imported from a recorded job: a layer is a pipeline stage, a sample is a micro-batch; the recording "
+            "has no sizes, parameters and outputs stand as one element each",
+            layers=tuple(self._layer(stage) for stage in range(self.stages)),
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """1F1B over the stages, each on its replicas; one bucket of gradients per stage after the backward passes."""
+        return Plan(
+            model=self.profile.model,
+            batch_size=self.microbatches * self.replicas,
+            placements={
+                stage_name(stage): Placement(
+                    degrees=(self.replicas, 1, 1, 1),
+                    devices=tuple(self.device(replica, stage) for replica in range(self.replicas)),
+                )
+                for stage in range(self.stages)
+            },
+            microbatches=self.microbatches,
+            schedule="1f1b",
+            synchronisation=Synchronisation(bucket_bytes=_BYTES, overlap=False),
+            strategy="recorded",
+        )
+
+    def device(self, replica: int, stage: int) -> int:
+        return stage * self.replicas + replica
+
+    def step_s(self, step: int) -> float:
+        """From the first operation of any worker to the end of the last."""
+        return max(each.end_s for each in self.steps[step])
+
+    def observed(self, step: int) -> list[list[ObservedTask]]:
+        """By device, what its worker recorded of the plan's tasks, as `traces.results.observed_timeline` reads it."""
+        ranks: list[list[ObservedTask]] = [[] for _ in range(self.replicas * self.stages)]
+        for device, tasks in _by_worker(self.steps[step]).items():
+            ranks[self.device(*device)] = list(self._tasks(*device, tasks))
+        return ranks
+
+    def _tasks(self, replica: int, stage: int, operations: Mapping[str, Sequence[Operation]]) -> Iterator[ObservedTask]:
+        here, kinds = self.device(replica, stage), {FORWARD: Kind.FORWARD, BACKWARD: Kind.BACKWARD}
+        for name, kind in kinds.items():
+            for each in operations.get(name, ()):
+                yield _observed(kind, stage_name(stage), each.number, here, here, each, each)
+        for name, there in (("forward-send", stage + 1), ("forward-recv", stage - 1)):
+            for each in operations.get(name, ()):
+                ends = (here, self.device(replica, there))
+                source, target = ends if name == "forward-send" else ends[::-1]
+                yield _observed(Kind.ACTIVATION, stage_name(min(stage, there)), each.number, source, target, each, each)
+        for name, there in (("backward-send", stage - 1), ("backward-recv", stage + 1)):
+            for each in operations.get(name, ()):
+                ends = (here, self.device(replica, there))
+                source, target = ends if name == "backward-send" else ends[::-1]
+                yield _observed(Kind.GRADIENT, stage_name(min(stage, there)), each.number, source, target, each, each)
+        reduced = [each for name in AFTER_BACKWARD for each in operations.get(name, ())]
+        if reduced and self.replicas > 1:
+            yield _observed(Kind.SYNCHRONISATION, "", self.stages - 1 - stage, -1, -1, reduced[0], reduced[-1])
+        update = [each for name in OPTIMIZER for each in operations.get(name, ())]
+        if update:
+            yield _observed(Kind.UPDATE, "", -1, here, here, update[0], update[-1])
+
+    def _layer(self, stage: int) -> Layer:
+        def median_s(*names: str) -> float:
+            seconds = [
+                [each.duration_s for each in self.operations if each.stage == stage and each.name == name]
+                for name in names
+            ]
+            return float(f"{sum(statistics.median(each) for each in seconds if each):.6g}")
+
+        return Layer(
+            name=stage_name(stage),
+            kind="stage",
+            inputs=(stage_name(stage - 1),) if stage else (),
+            output_shape=(1, 1, 1),
+            forward_s=median_s(FORWARD),
+            backward_s=median_s(BACKWARD),
+            update_s=median_s(*OPTIMIZER),
+            parameter_bytes=_BYTES,
+            output_bytes=_BYTES,
+        )
+
+
+def stage_name(stage: int) -> str:
+    return f"stage{stage}"
+
+
+def read_job(path: str | Path, options: ImportOptions | None = None) -> RecordedJob:
+    """A job from its timeline (.json or .json.gz). Raises InputError naming file and rule, OSError when unreadable."""
+    path = Path(path)
+    events = [event for event in _events(path) if isinstance(event, dict)]
+    stages = {}
+    for event in events:
+        named = _STAGE.match(str(_arguments(event).get("name", ""))) if event.get("name") == "thread_name" else None
+        if named:
+            stages[event.get("pid"), event.get("tid")] = int(named[1])
+    steps: dict[int, list[Operation]] = defaultdict(list)
+    for event in events:
+        if event.get("ph") == "X":
+            steps[_number(path, _arguments(event), "step", 0)].append(_operation(path, event, stages))
+    if not steps or not all(_complete(step) for step in steps.values()):
+        raise InputError(f"{path}: not every step has every stage's {FORWARD} and {BACKWARD}; give the timeline whole")
+    return RecordedJob(
+        {step: _from_zero(each) for step, each in sorted(steps.items())}, options or ImportOptions(), path.name
+    )
+
+
+def _events(path: Path) -> list[Any]:
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            with gzip.open(path) as file:
+                content = file.read(_MOST_BYTES)
+        events = json.loads(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a whole JSON file ({str(error)[:80]}); copy it again") from None
+    if not isinstance(events, list):
+        raise InputError(f"{path}: a job's timeline is a list of events")
+    return events
+
+
+def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _operation(path: Path, event: Mapping[str, Any], stages: Mapping[tuple[Any, Any], int]) -> Operation:
+    try:
+        stage = stages[event.get("pid"), event.get("tid")]
+    except (KeyError, TypeError):
+        raise InputError(f"{path}: thread {str(event.get('tid'))[:20]} has no name with its PP rank") from None
+    start, duration = event.get("ts"), event.get("dur")
+    if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < 1e15 for x in (start, duration)):
+        raise InputError(f"{path}: {str(event.get('name'))[:40]} has no ts and dur in microseconds")
+    name, arguments = str(event.get("name")), _arguments(event)
+    compute = name in (FORWARD, BACKWARD)
+    return Operation(
+        name=name,
+        replica=_number(path, event, "pid", 0),
+        stage=stage,
+        number=_number(path, arguments, "mb_id" if compute else "seq_id", 0),
+        start_s=float(event["ts"]) / 1e6,
+        duration_s=float(event["dur"]) / 1e6,
+    )
+
+
+def _number(path: Path, mapping: Mapping[str, Any], key: str, least: int) -> int:
+    value = mapping.get(key)
+    if type(value) is not int or not least <= value < 1 << 20:
+        raise InputError(f"{path}: {key} is {str(value)[:40]!r}: it is a whole number of at least {least}")
+    return value
+
+
+def _complete(step: Sequence[Operation]) -> bool:
+    """Whether all workers of a step, as many on every stage, ran the same micro-batches forward and backward."""
+    passes = {
+        (name, each): sorted(o.number for o in step if o.name == name and (o.replica, o.stage) == each)
+        for name in (FORWARD, BACKWARD)
+        for each in {(o.replica, o.stage) for o in step}
+    }
+    replicas, stages = (1 + max(getattr(o, name) for o in step) for name in ("replica", "stage"))
+    numbers = list(range(max((o.number for o in step if o.name == FORWARD), default=-1) + 1))
+    return len(passes) == 2 * replicas * stages and all(numbers and each == numbers for each in passes.values())
+
+
+def _from_zero(step: Sequence[Operation]) -> list[Operation]:
+    first = min(each.start_s for each in step)
+    return sorted((replace(each, start_s=each.start_s - first) for each in step), key=lambda each: each.start_s)
+
+
+def _by_worker(step: Sequence[Operation]) -> dict[tuple[int, int], dict[str, list[Operation]]]:
+    """By replica and stage, the operations by name, in order of their starts."""
+    workers: dict[tuple[int, int], dict[str, list[Operation]]] = defaultdict(lambda: defaultdict(list))
+    for each in step:
+        workers[each.replica, each.stage][each.name].append(each)
+    return workers
+
+
+def _observed(
+    kind: Kind, layer: str, microbatch: int, source: int, target: int, first: Operation, last: Operation
+) -> ObservedTask:
+    return ObservedTask(int(kind), layer, microbatch, source, target, first.start_s, last.end_s)
