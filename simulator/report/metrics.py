@@ -15,8 +15,8 @@ from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.time_spans import covered_s
-from simulator.report.traffic import Communication, route_bytes, traffic_pairs
-from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
+from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 
@@ -92,7 +92,7 @@ class Report:
     seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
     efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
     contends. path_s: seconds of the step by resource along the chain that bound it. verdict: empty when the
-    step fits into memory. dollars_per_step: None without prices.
+    step fits into memory. dollars_per_step: None without prices. engine: of the timeline.
     """
 
     model: str
@@ -118,6 +118,7 @@ class Report:
     bottleneck: Bottleneck
     dollars_per_step: float | None
     tasks: int
+    engine: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
@@ -161,6 +162,7 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=_dollars(cluster, step_s),
         tasks=len(graph),
+        engine=timeline.engine,
     )
 
 
@@ -199,7 +201,7 @@ def _devices(
     step_s, count = timeline.step_s, len(cluster.devices)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     computes = np.flatnonzero(graph.route < 0)
-    transfers, ends = _touches(graph)
+    transfers, ends = touches(graph)
     busy_s = covered_s(spans[computes], graph.device[computes], count)
     active = np.append(graph.device[computes], ends)
     active_s = covered_s(spans[np.append(computes, transfers)], active, count)
@@ -225,19 +227,6 @@ def _devices(
             cluster.devices, *(column.tolist() for column in columns), strict=True
         )
     )
-
-
-def _touches(graph: TaskGraph) -> tuple[Ints, Ints]:
-    """Every (transfer, device at one of its ends)."""
-    touched = [route.devices for route in graph.routes]
-    lengths = np.array([len(devices) for devices in touched], dtype=np.int64)
-    devices = np.array([device for row in touched for device in row], dtype=np.int64)
-    transfers = np.flatnonzero(graph.route >= 0)
-    routes = graph.route[transfers]
-    counts = lengths[routes]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = np.cumsum(lengths) - lengths
-    return np.repeat(transfers, counts), devices[np.repeat(first[routes], counts) + within]
 
 
 def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, ...]:

@@ -100,6 +100,19 @@ def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Flo
     return matrix
 
 
+def touches(graph: TaskGraph) -> tuple[Ints, Ints]:
+    """Every (transfer, device at one of its ends)."""
+    touched = [route.devices for route in graph.routes]
+    lengths = np.array([len(devices) for devices in touched], dtype=np.int64)
+    devices = np.array([device for row in touched for device in row], dtype=np.int64)
+    transfers = np.flatnonzero(graph.route >= 0)
+    routes = graph.route[transfers]
+    counts = lengths[routes]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = np.cumsum(lengths) - lengths
+    return np.repeat(transfers, counts), devices[np.repeat(first[routes], counts) + within]
+
+
 def route_bytes(graph: TaskGraph, kind: Kind) -> Floats:
     """Bytes of the transfers of one kind by route, shape (routes,)."""
     sent = graph.kind == kind
