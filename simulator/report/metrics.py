@@ -160,7 +160,7 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
-        dollars_per_step=_dollars(cluster, step_s),
+        dollars_per_step=dollars_per_step(cluster, step_s),
         tasks=len(graph),
         engine=timeline.engine,
     )
@@ -284,6 +284,7 @@ def _bottleneck(shares: Mapping[tuple[str, str], float], step_s: float) -> Bottl
     return Bottleneck(resource=resource, worst=worst[1], share=totals[resource] / step_s)
 
 
-def _dollars(cluster: Cluster, step_s: float) -> float | None:
+def dollars_per_step(cluster: Cluster, step_s: float) -> float | None:
+    """What `step_s` seconds of all devices cost; None where none has a price."""
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     return sum(prices) * step_s / 3600 if prices else None
