@@ -29,6 +29,7 @@ lint: $(VENV)/installed-for-test
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python -m benchmarks.speed
 
 bench-screens: $(VENV)/installed-for-test
 	$(BIN)/python -m benchmarks.screens

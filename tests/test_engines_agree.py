@@ -6,6 +6,7 @@ SHARDSCOPE_ENGINE_CASES sets how many random cases are run (300; 3,000 for a ful
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from dataclasses import replace
@@ -16,14 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
+from small_networks import chain
 
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.engine import engine_name, simulate
+from simulator.engine import engine_name, longest_chain_s, simulate
 from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
+from simulator.plan import Placement, Plan
+from simulator.run import run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Kind, Route, TaskGraph
 
@@ -191,6 +195,32 @@ def test_a_library_is_compiled_once_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "library.so"
     assert compile_library(path) == path
     assert list(tmp_path.iterdir()) == [path]
+
+
+@both_engines
+def test_a_report_says_which_engine_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    for engine in ("reference", "compiled"):
+        monkeypatch.setenv("SHARDSCOPE_ENGINE", engine)
+        plan = Plan(model="chain", batch_size=4, placements={"a": Placement(devices=(0,))})
+        assert run(chain([1.0]), switch(1), plan).report.to_dict()["engine"] == engine
+
+
+@both_engines
+@settings(max_examples=CASES)
+@given(st.lists(SECONDS, max_size=12), st.randoms(use_true_random=False))
+def test_the_longest_chain_is_the_same_in_any_order_of_tasks(seconds: list[float], drawn: random.Random) -> None:
+    count = len(seconds)
+    order = drawn.sample(range(count), count)
+    pairs = [(order[i], order[drawn.randrange(i)]) for i in range(1, count) for _ in range(drawn.randrange(4))]
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, count, device=0)
+    builder.depend([later for later, _ in pairs], [earlier for _, earlier in pairs])
+    graph = builder.build(np.zeros(1), ())
+    ends: dict[int, float] = {}
+    for task in order:
+        ends[task] = max((ends[other] for other in graph.predecessors(task).tolist()), default=0.0) + seconds[task]
+    for engine in ("compiled", "reference"):
+        assert longest_chain_s(graph, np.array(seconds), engine) == max(ends.values(), default=0.0)
 
 
 @pytest.mark.alone

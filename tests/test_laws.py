@@ -18,7 +18,9 @@ from simulator.lowering.step import lower
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.plan import Placement, Plan
 from simulator.report.critical_path import binding_chain, critical_path_s
+from simulator.report.memory import peak_bytes, usage
 from simulator.report.metrics import measure
+from simulator.report.traffic import Communication
 from simulator.report.volume import communication_volume
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
@@ -67,6 +69,21 @@ def test_bytes_on_links_are_the_plans_volume(case: tuple[Profile, Cluster, Plan]
     assert np.array(report.matrix) == pytest.approx(np.array(volume.matrix), rel=CLOSE)
     hops = [len(cluster.route(i, j)) * size for i, row in enumerate(volume.matrix) for j, size in enumerate(row)]
     assert link_bytes(found.graph, cluster).sum() == pytest.approx(sum(hops), rel=CLOSE)
+
+
+@given(cases())
+def test_the_most_memory_of_all_devices_at_once_is_that_of_each_alone(case: tuple[Profile, Cluster, Plan]) -> None:
+    done, devices = run(*case), len(case[1].devices)
+    alone = [usage(done.graph, done.timeline, device)[1].max() for device in range(devices)]
+    assert peak_bytes(done.graph, done.timeline, devices).tolist() == alone
+
+
+@given(cases())
+def test_sent_and_received_bytes_are_the_sums_of_the_matrix(case: tuple[Profile, Cluster, Plan]) -> None:
+    report = run(*case).report
+    matrix = np.array(report.communication_bytes.matrix)
+    assert [device.sent_bytes for device in report.devices] == pytest.approx(matrix.sum(axis=1))
+    assert [device.received_bytes for device in report.devices] == pytest.approx(matrix.sum(axis=0))
 
 
 @given(cases())
@@ -188,3 +205,12 @@ def test_no_link_carries_more_than_its_bandwidth(case: tuple[Profile, Cluster, P
         for link, weight in weights.items():
             bandwidth = cluster.links[link].bandwidth_bytes_per_s
             assert found.graph.bytes[task] * weight <= bandwidth * spent * (1 + CLOSE) + 1e-9
+
+
+def test_a_large_cluster_is_told_by_pairs() -> None:
+    """The matrix of 2,000 devices stays unmade until somebody asks for it."""
+    ends = {"source": np.array([0, 1999]), "target": np.array([1999, 0]), "size_bytes": np.array([3.0, 4.0])}
+    sent = Communication(total=7.0, forward=3.0, backward=4.0, synchronisation=0.0, devices=2000, **ends)
+    figures = sent.to_dict()
+    assert figures["pairs"] == ((0, 1999, 3.0), (1999, 0, 4.0)) and "matrix" not in figures
+    assert sent.matrix[1999][0] == 4.0 and len(sent.matrix) == 2000

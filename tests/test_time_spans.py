@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.report.time_spans import length, spread, union
+from simulator.report.time_spans import covered_s, length, spread, union
 
 MOMENTS = st.integers(0, 100_000).map(lambda count: count / 1000)
 SPANS = st.lists(st.tuples(MOMENTS, MOMENTS).map(sorted), max_size=8)
@@ -37,3 +37,11 @@ def test_bins_add_up_to_the_amounts_whatever_their_number(spans: list[list[float
 def test_disjoint_spans_cover_what_their_union_is_long(spans: list[list[float]]) -> None:
     disjoint = union(np.array(spans).reshape(-1, 2))
     assert spread(disjoint, np.array([0.0, 100.0])).sum() == pytest.approx(length(disjoint), abs=1e-9)
+
+
+@given(SPANS, st.data())
+def test_owners_cover_what_each_would_alone(spans: list[list[float]], data: st.DataObject) -> None:
+    array = np.array(spans).reshape(-1, 2)  # (n, 2)
+    owner = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(spans), max_size=len(spans))), dtype=np.int64)
+    expected = [length(union(array[owner == number])) for number in range(5)]
+    assert covered_s(array, owner, 5).tolist() == expected

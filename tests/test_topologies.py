@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+import random
+from itertools import pairwise, permutations
 
 import networkx as nx
 import pytest
@@ -191,3 +192,33 @@ def test_errors(build: object, message: str) -> None:
     assert callable(build)
     with pytest.raises(InputError, match=message):
         build()
+
+
+def drawn_tree(seed: int) -> Cluster:
+    """A forest of 12 nodes, of which some leaves hold devices; every fourth link leads one way only."""
+    drawn = random.Random(seed)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(map(str, range(12)))
+    for node in range(1, 12):
+        if drawn.random() < 0.9:
+            other = drawn.randrange(node)
+            graph.add_edge(str(node), str(other))
+            if drawn.random() < 0.75:
+                graph.add_edge(str(other), str(node))
+    return from_graph(graph, [str(node) for node in drawn.sample(range(12), 5)], WIRE)
+
+
+@pytest.mark.parametrize("cluster", [*EVERY, *map(drawn_tree, range(40))], ids=lambda cluster: cluster.name)
+def test_routes_are_those_of_a_breadth_first_search(cluster: Cluster) -> None:
+    """Trees are routed over the lowest common ancestor, all else by networkx: to the same links, or to none."""
+    graph = nx.DiGraph((link.source, link.target) for link in cluster.links)
+    graph.add_nodes_from(device.name for device in cluster.devices)
+    numbers = {(link.source, link.target): number for number, link in enumerate(cluster.links)}
+    for a, b in permutations(range(len(cluster.devices)), 2):
+        ends = cluster.devices[a].name, cluster.devices[b].name
+        if nx.has_path(graph, *ends):
+            nodes = nx.single_source_shortest_path(graph, ends[0])[ends[1]]
+            assert cluster.route(a, b) == tuple(numbers[hop] for hop in pairwise(nodes))
+        else:
+            with pytest.raises(InputError, match="no route"):
+                cluster.route(a, b)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.report.metrics import PHASES, traffic_matrix
+from simulator.report.metrics import PHASES
 from simulator.report.time_spans import length, union
+from simulator.report.traffic import traffic_matrix
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
 

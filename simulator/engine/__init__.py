@@ -9,6 +9,7 @@ reference          SimPy: devices and network; the order of events is defined he
 compiled           the same in C, used where a compiler or a wheel has made it
   compiled.c         the loop
   compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
+  compiled_chain.h     the longest chain of dependencies
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take
 """
@@ -16,19 +17,22 @@ noise              stragglers and jitter: seeded changes of how long compute tas
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 
+import numpy as np
+
 from simulator.cluster import Cluster
-from simulator.engine.columns import Columns, make_columns
-from simulator.engine.compiled import is_available, run_compiled
+from simulator.engine.columns import Columns, check_dependencies, make_columns
+from simulator.engine.compiled import compiled_chain_s, is_available, run_compiled
 from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 
-__all__ = ["ENGINES", "engine_name", "simulate"]
+__all__ = ["ENGINES", "engine_name", "longest_chain_s", "simulate"]
 
 ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
     "compiled": run_compiled,
@@ -43,10 +47,39 @@ def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL, engin
     when the graph has a cycle; InputError where a number is out of its range or the engine is not available.
     """
     columns = make_columns(graph, cluster, runtime)
-    start_s, end_s = ENGINES[engine_name(engine)](columns)
+    name = engine_name(engine)
+    start_s, end_s = ENGINES[name](columns)
     if (end_s == inf).any():
         raise StuckError(_explain(graph, end_s))
-    return Timeline(start_s=start_s, end_s=end_s)
+    return Timeline(start_s=start_s, end_s=end_s, engine=name)
+
+
+def longest_chain_s(graph: TaskGraph, seconds: Floats, engine: str | None = None) -> float:
+    """When the last task would end if each began once all that it waits for had; seconds: of each task.
+
+    engine: as for `simulate`; both give the same. Raises InputError where a dependency names no task.
+    """
+    check_dependencies(graph)
+    return compiled_chain_s(graph, seconds) if engine_name(engine) == "compiled" else _chain_s(graph, seconds.tolist())
+
+
+def _chain_s(graph: TaskGraph, seconds: list[float]) -> float:
+    starts, successors = graph.successors()
+    first, following = starts.tolist(), successors.tolist()
+    waits = np.diff(graph.dependency_start).tolist()
+    begin = [0.0] * len(graph)
+    ready = deque(task for task in range(len(graph)) if not waits[task])
+    longest = 0.0
+    while ready:
+        task = ready.popleft()
+        end = begin[task] + seconds[task]
+        longest = max(longest, end)
+        for successor in following[first[task] : first[task + 1]]:
+            begin[successor] = max(begin[successor], end)
+            waits[successor] -= 1
+            if not waits[successor]:
+                ready.append(successor)
+    return longest
 
 
 def engine_name(engine: str | None = None) -> str:

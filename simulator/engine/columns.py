@@ -207,20 +207,25 @@ def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, f
 
 def _check(graph: TaskGraph, cluster: Cluster) -> None:
     """Raise InputError where an index points outside, or a number is negative or not finite."""
-    starts, edges, devices = graph.dependency_start, len(graph.dependencies), len(cluster.devices)
-    transfers = graph.is_transfer
-    within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
+    devices, transfers = len(cluster.devices), graph.is_transfer
+    check_dependencies(graph)
     within("device", graph.device, -1, devices - 1)
     within("route", graph.route, -1, len(graph.routes) - 1)
     within("devices of routes", np.array([pair for route in graph.routes for pair in route.pairs]), 0, devices - 1)
     require(bool(((graph.route >= 0) == transfers).all()), "route", "-1", "transfers have one, and only they")
     require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
-    within("dependencies", graph.dependencies, 0, len(graph) - 1)
-    require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
-    require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
     within("seconds", graph.seconds, 0.0, _LARGEST)
     within("bytes", graph.bytes, 0.0, _LARGEST)
     within("bandwidth_bytes_per_s", np.array([link.bandwidth_bytes_per_s for link in cluster.links]), 0.0, _LARGEST)
+
+
+def check_dependencies(graph: TaskGraph) -> None:
+    """Raise InputError unless the dependencies are rows of task numbers."""
+    starts, edges = graph.dependency_start, len(graph.dependencies)
+    within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
+    within("dependencies", graph.dependencies, 0, len(graph) - 1)
+    require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
+    require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
 
 
 def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:

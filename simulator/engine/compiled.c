@@ -12,6 +12,8 @@
 
 #include "compiled_tasks.h"
 
+#include "compiled_chain.h"
+
 static void handle(Run *r, i64 event)
 {
     i64 number = event / STAGES;

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from simulator.engine.columns import Columns
 from simulator.engine.library import STATE, library
-from simulator.taskgraph import Floats
+from simulator.taskgraph import Floats, TaskGraph
 
 _SLICE = 1_000_000
 """Events and visits of classes between two returns to Python, where an interrupt is noticed: under 0.1 s."""
@@ -43,6 +43,18 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(tasks["start_s"]), np.ascontiguousarray(tasks["end_s"])
 
 
+def compiled_chain_s(graph: TaskGraph, seconds: Floats) -> float:
+    """See `longest_chain_s`; the graph's dependencies are checked already."""
+    loaded = _load()
+    if loaded is None:
+        raise RuntimeError("is_available() is False")
+    start = np.ascontiguousarray(graph.dependency_start)
+    dependencies, seconds = np.ascontiguousarray(graph.dependencies), np.ascontiguousarray(seconds)
+    end, following, stack = np.full(len(graph), -1.0), start.copy(), np.empty(len(graph), dtype=np.int64)
+    arrays = (start, dependencies, seconds, end, following, stack)
+    return float(loaded.longest_chain(len(graph), *(array.ctypes.data for array in arrays)))
+
+
 @cache
 def _load() -> ctypes.CDLL | None:
     path = library()
@@ -54,6 +66,8 @@ def _load() -> ctypes.CDLL | None:
         return None
     loaded.begin.argtypes, loaded.begin.restype = (ctypes.c_void_p,), None
     loaded.advance.argtypes, loaded.advance.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_int64
+    loaded.longest_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
+    loaded.longest_chain.restype = ctypes.c_double
     return loaded
 
 

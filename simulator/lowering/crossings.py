@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,7 @@ def reads_of(profile: Profile, placements: Mapping[str, Placement], samples: int
         layer = profile.layers[consumer]
         target = placements[layer.name].degrees
         needed = reads(profile, layer, producer, shards(layer, samples, target, placements[layer.name].samples))
-        axes = [_overlaps(a, b) for a, b in zip(own, needed, strict=True)]
+        axes = [_overlaps(tuple(a), tuple(b)) for a, b in zip(own, needed, strict=True)]
         shape = tuple(len(axis) for axis in axes)
         grid = [axis.reshape([-1 if i == j else 1 for j in range(4)] + [4]) for i, axis in enumerate(axes)]
         columns = [[np.broadcast_to(g[..., c], shape).ravel() for g in grid] for c in range(4)]
@@ -73,13 +74,20 @@ def reads_of(profile: Profile, placements: Mapping[str, Placement], samples: int
     return Reads(producer=merged[0], consumer=merged[1], shard=merged[2], low=merged[3], high=merged[4])
 
 
-def _overlaps(own: list[Interval], needed: list[Interval]) -> Ints:
-    """Rows (producer interval, consumer interval, low, high) of every non-empty overlap."""
+@lru_cache(maxsize=256)
+def _overlaps(own: tuple[Interval, ...], needed: tuple[Interval, ...]) -> Ints:
+    """Rows (producer interval, consumer interval, low, high) of every non-empty overlap.
+
+    Both stand in ascending order, lower and upper bounds alike, so that each overlaps a run of the others. Most layers
+    are cut alike, so that few are ever computed.
+    """
     a, b = np.array(own), np.array(needed)
-    low = np.maximum(a[:, None, 0], b[None, :, 0])
-    high = np.minimum(a[:, None, 1], b[None, :, 1])
-    i, j = np.nonzero(low < high)
-    return np.stack([i, j, low[i, j], high[i, j]], axis=1)
+    begin, end = np.searchsorted(b[:, 1], a[:, 0], side="right"), np.searchsorted(b[:, 0], a[:, 1], side="left")
+    counts = np.maximum(end - begin, 0)
+    i = np.repeat(np.arange(len(a)), counts)
+    j = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+    rows = np.stack([i, j, np.maximum(a[i, 0], b[j, 0]), np.minimum(a[i, 1], b[j, 1])], axis=1)
+    return rows[rows[:, 2] < rows[:, 3]]
 
 
 def crossings_of(found: Reads, source: Ints, target: Ints) -> Crossings:
@@ -140,7 +148,7 @@ def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[R
         placement = placements[layer.name]
         devices = placement.array
         for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
-            holders = tuple(sorted(set(devices[:, slot].ravel().tolist())))
+            holders = tuple(np.unique(devices[:, slot]).tolist())
             size = channel_bytes(layer.parameter_bytes, layer.channels, interval)
             pieces.append(Replicas(layer=position, slot=slot, parameter_bytes=size, devices=holders))
     return pieces

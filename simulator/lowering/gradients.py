@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,42 +17,82 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
 
-Backwards = Callable[[int, int, int], Ints]
-"""(layer, channel slot, device) -> every backward task, of all micro-batches, that adds to that gradient."""
+
+@dataclass(frozen=True, slots=True)
+class TasksOnDevices:
+    """Tasks with the device that each runs on, by device; the two arrays are of one length."""
+
+    tasks: Ints
+    devices: Ints
+
+    @classmethod
+    def of(cls, tasks: Ints, devices: Ints) -> TasksOnDevices:
+        """These tasks, put in order."""
+        order = np.argsort(devices, kind="stable")
+        return cls(tasks[order], devices[order])
+
+    def on(self, devices: Sequence[int]) -> TasksOnDevices:
+        """Those that run on `devices`, each named once."""
+        begin = np.searchsorted(self.devices, devices, side="left")
+        counts = np.searchsorted(self.devices, devices, side="right") - begin
+        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+        return TasksOnDevices(self.tasks[at], self.devices[at])
+
+    def joined(self, others: Iterable[TasksOnDevices]) -> TasksOnDevices:
+        """These and others."""
+        parts = [self, *others]
+        return TasksOnDevices.of(
+            np.concatenate([part.tasks for part in parts]), np.concatenate([part.devices for part in parts])
+        )
+
+
+Backwards = Callable[[Replicas], TasksOnDevices]
+"""Parameter piece -> every backward task, of all micro-batches, that adds to its gradient."""
 
 
 def add_synchronisation(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: Backwards, whole: list[Ints]
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: Backwards, whole: TasksOnDevices
 ) -> None:
     """Append the collectives and the optimizer's updates.
 
-    `whole[d]` are all backward tasks on device d. Buckets of one group leave one after the other, as on one
+    `whole` are all backward tasks. Buckets of one group leave one after the other, as on one
     communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
     and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
     after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
     stashed, each backward pass has an update of its own already.
     """
     plan = model.plan
-    delivered: dict[int, list[int]] = defaultdict(list)
+    delivered: list[tuple[int, tuple[int, ...]]] = []
     previous: dict[tuple[int, ...], _Sent] = {}
     for number, bucket in enumerate(model.buckets):
         steps = bucket.steps(cluster, plan)
         ready = _add_ready(builder, cluster, plan, bucket, number, backwards, whole)
         tasks = _add_steps(builder, bucket, number, steps, ready)
-        for task, step in zip(tasks, steps, strict=True):
-            for device in step.delivers:
-                delivered[device].append(task)
+        delivered += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
         if bucket.group in previous:
             _follow(builder, plan, (steps, tasks), previous[bucket.group])
         previous[bucket.group] = steps, tasks
-    if model.schedule.stashes_weights:
-        return
-    for device, seconds in model.local_update_s.items():
-        speed = cluster.devices[device].speed
-        last = np.iinfo(np.int64).max
-        task = int(builder.add(Kind.UPDATE, 1, device=device, seconds=seconds / speed, priority=last)[0])
-        builder.depend(task, whole[device])
-        builder.depend(task, delivered[device])
+    if not model.schedule.stashes_weights:
+        _add_updates_after(builder, model, cluster, whole, delivered)
+
+
+def _add_updates_after(
+    builder: GraphBuilder,
+    model: ShardedModel,
+    cluster: Cluster,
+    whole: TasksOnDevices,
+    delivered: Sequence[tuple[int, tuple[int, ...]]],
+) -> None:
+    """Append the optimizer's update of every device; delivered: (task, devices that hold its result)."""
+    devices = np.array(list(model.local_update_s), dtype=np.int64)
+    seconds = np.array(list(model.local_update_s.values())) / np.array(cluster.speeds)[devices]
+    last = np.iinfo(np.int64).max
+    update = np.full(len(cluster.devices), -1)
+    update[devices] = builder.add(Kind.UPDATE, len(devices), device=devices, seconds=seconds, priority=last)
+    before = [(np.full(len(ends), task), np.array(ends)) for task, ends in delivered]
+    for tasks, ends in [*before, (whole.tasks, whole.devices)]:
+        counts = update[ends] >= 0
+        builder.depend(update[ends[counts]], tasks[counts])
 
 
 def _add_ready(
@@ -62,31 +102,26 @@ def _add_ready(
     bucket: Bucket,
     number: int,
     backwards: Backwards,
-    whole: list[Ints],
-) -> dict[int, list[Ints]]:
-    """Per device of the bucket, the tasks that make its gradient ready to leave; compression is appended here."""
-    chosen = plan.synchronisation
-    found: dict[int, list[Ints]] = {}
-    for device in bucket.group:
-        found[device] = [backwards(piece.layer, piece.slot, device) for piece in bucket.pieces]
-        if not chosen.overlap:
-            found[device].append(whole[device])
-        seconds = chosen.compression_s_per_byte * bucket.size_bytes / cluster.devices[device].speed
-        if seconds:
-            owner = {"layer": bucket.pieces[0].layer, "shard": number, "priority": -1}
-            compression = builder.add(Kind.UPDATE, 1, device=device, seconds=seconds, **owner)
-            for before in found[device]:
-                builder.depend(compression, before)
-            found[device] = [compression]
-    return found
+    whole: TasksOnDevices,
+) -> TasksOnDevices:
+    """The tasks that make the gradient of a bucket's devices ready to leave; compression is appended here."""
+    setting = plan.synchronisation
+    ready = backwards(bucket.pieces[0]).joined(
+        [*map(backwards, bucket.pieces[1:]), *([] if setting.overlap else [whole.on(bucket.group)])]
+    )
+    seconds_at_speed_1 = setting.compression_s_per_byte * bucket.size_bytes
+    if not seconds_at_speed_1:
+        return ready
+    group = np.array(bucket.group)
+    owner = {"layer": bucket.pieces[0].layer, "shard": number, "priority": -1}
+    seconds = seconds_at_speed_1 / np.array(cluster.speeds)[group]
+    compression = builder.add(Kind.UPDATE, len(group), device=group, seconds=seconds, **owner)
+    builder.depend(compression[np.searchsorted(group, ready.devices)], ready.tasks)
+    return TasksOnDevices(compression, group)
 
 
 def _add_steps(
-    builder: GraphBuilder,
-    bucket: Bucket,
-    number: int,
-    steps: Sequence[CollectiveTask],
-    ready: Mapping[int, Sequence[Ints]],
+    builder: GraphBuilder, bucket: Bucket, number: int, steps: Sequence[CollectiveTask], ready: TasksOnDevices
 ) -> list[int]:
     """Append a bucket's collective: its steps are owned by the bucket's first layer, shard = bucket number."""
     tasks: list[int] = []
@@ -99,9 +134,8 @@ def _add_steps(
             columns = {"device": receiver, "route": builder.route(step.route), "seconds": step.seconds}
             added = builder.add(Kind.SYNCHRONISATION, 1, bytes=step.bytes, **columns, **owner)
         builder.depend(added, [tasks[i] for i in step.after])
-        for device in step.needs:
-            for before in ready[device]:
-                builder.depend(added, before)
+        if step.needs:
+            builder.depend(added, ready.on(step.needs).tasks)
         tasks.append(int(added[0]))
     return tasks
 

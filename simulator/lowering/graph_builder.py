@@ -50,7 +50,9 @@ class GraphBuilder:
 
     def depend(self, tasks: npt.ArrayLike, on: npt.ArrayLike) -> None:
         """Task by task, `tasks` start only after `on` have ended; one of the two may be a single index."""
-        later, earlier = np.broadcast_arrays(np.asarray(tasks, dtype=np.int64), np.asarray(on, dtype=np.int64))
+        later, earlier = np.asarray(tasks, dtype=np.int64), np.asarray(on, dtype=np.int64)
+        if later.shape != earlier.shape:
+            later, earlier = np.broadcast_arrays(later, earlier)
         if later.size:
             self._edges.append((later.ravel(), earlier.ravel()))
 
@@ -60,8 +62,13 @@ class GraphBuilder:
 
     def message_routes(self, sources: Ints, targets: Ints) -> Ints:
         """Route numbers of messages between pairs of devices."""
-        pairs = zip(sources.tolist(), targets.tolist(), strict=True)
-        return np.array([self.route(Route((pair,))) for pair in pairs], dtype=np.int64)
+        pairs, first, which = np.unique(
+            np.stack([sources, targets], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        numbers = np.zeros(len(pairs), dtype=np.int64)
+        for distinct in np.argsort(first).tolist():  # routes are numbered as they appear
+            numbers[distinct] = self.route(Route(((int(pairs[distinct, 0]), int(pairs[distinct, 1])),)))
+        return numbers[which.reshape(-1)]
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column as it stands, as one array that may be changed in place."""
@@ -95,13 +102,13 @@ class GraphBuilder:
     def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
         """The finished graph."""
         later, earlier = self.edges()
-        order = np.lexsort((earlier, later))
+        edges = np.sort(later * self._count + earlier)  # by task, then by what it waits for
         start = np.zeros(self._count + 1, dtype=np.int64)
         np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
         return TaskGraph(
             **{name: self.column(name) for name in _DEFAULTS},
             dependency_start=start,
-            dependencies=earlier[order],
+            dependencies=edges % max(self._count, 1),
             routes=tuple(self._routes),
             static_bytes=static_bytes,
             layer_names=tuple(layer_names),

@@ -58,11 +58,12 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
     """
     seconds = builder.column("seconds")
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
+    speeds = np.array(cluster.speeds)
     for piece in model.replicas:
-        placement = model.placements[piece.layer]
-        last = passes.last[passes.forward(piece.layer)][flat_slots(placement, piece.slot)]
-        device = placement.array[:, piece.slot].ravel()
-        added_s = addition_s(model, piece) / np.array(cluster.speeds)[device]
+        slots = flat_slots(model.placements[piece.layer], piece.slot)
+        last = passes.last[passes.forward(piece.layer)][slots]
+        device = model.devices[piece.layer][slots]
+        added_s = addition_s(model, piece) / speeds[device]
         seconds[np.add.outer(starts[1:], last)] += added_s
         further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
         seconds[last[further]] += added_s[further]
@@ -122,8 +123,3 @@ class Passes:
         backward = forward[::-1] + self.total
         last: Ints = self.last[forward[::-1]]
         return backward if kind == Kind.BACKWARD else last[last != backward]
-
-    def backwards_on(self, device: int) -> Ints:
-        """What ends the backward passes of a device; a split pass also has its first part ended by then."""
-        found: Ints = self.last[self.device == device]
-        return found

@@ -7,6 +7,7 @@ what it reads of each producer, so each dimension is treated alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from simulator.plan import Degrees
@@ -18,7 +19,12 @@ Interval = tuple[int, int]
 
 def split(extent: int, degree: int) -> list[Interval]:
     """`extent` cut into `degree` intervals as equal as integers allow."""
-    return [(extent * i // degree, extent * (i + 1) // degree) for i in range(degree)]
+    return list(_intervals(extent, degree))
+
+
+@lru_cache(maxsize=256)
+def _intervals(extent: int, degree: int) -> tuple[Interval, ...]:
+    return tuple((extent * i // degree, extent * (i + 1) // degree) for i in range(degree))
 
 
 def shards(layer: Layer, samples: int, degrees: Degrees, parts: Sequence[int] = ()) -> list[list[Interval]]:

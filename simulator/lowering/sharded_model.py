@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,12 +67,13 @@ class ShardedModel:
     def local_update_s(self) -> Mapping[int, float]:
         """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""
         on_server = collectives.load(self.plan.synchronisation.collective).updates_on_server
-        seconds: dict[int, float] = defaultdict(float)
+        seconds = np.zeros(max(self.plan.devices, default=-1) + 1)
+        updates = np.zeros(len(seconds), dtype=np.bool_)
         for piece in self.replicas:
             if not (on_server and len(piece.devices) > 1):
-                for device in piece.devices:
-                    seconds[device] += update_seconds(self.profile, piece)
-        return dict(sorted(seconds.items()))
+                seconds[list(piece.devices)] += update_seconds(self.profile, piece)
+                updates[list(piece.devices)] = True
+        return {device: float(seconds[device]) for device in np.flatnonzero(updates).tolist()}
 
     def layer(self, position: int) -> Layer:
         return self.profile.layers[position]

@@ -7,13 +7,13 @@ in which each device runs its passes, and the synchronisation adds collectives a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.lowering.gradients import add_synchronisation, static_bytes
+from simulator.lowering.crossings import Replicas
+from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes, add_gradients, add_passes, flat_slots
 from simulator.lowering.rendezvous import add_rendezvous
@@ -44,20 +44,14 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     if meets:
         add_rendezvous(builder, orders, schedule)
 
-    @cache
-    def by_device(layer: int, slot: int) -> dict[int, Ints]:
-        placement = model.placements[layer]
-        owners = placement.array[:, slot].ravel()  # (sample, height, width) -> (shards of the slot,)
-        order = np.argsort(owners, kind="stable")
-        tasks = passes.last[passes.forward(layer)][flat_slots(placement, slot)][order]
-        devices, first = np.unique(owners[order], return_index=True)
-        parts = zip(devices.tolist(), np.split(tasks, first[1:]), strict=True)
-        return {device: np.add.outer(starts, part).ravel() for device, part in parts}
+    def backwards(piece: Replicas) -> TasksOnDevices:
+        slots = flat_slots(model.placements[piece.layer], piece.slot)
+        return TasksOnDevices.of(
+            np.add.outer(starts, passes.last[passes.forward(piece.layer)][slots]).ravel(),
+            np.tile(model.devices[piece.layer][slots], len(starts)),
+        )
 
-    def backwards(layer: int, slot: int, device: int) -> Ints:
-        return by_device(layer, slot)[device]
-
-    whole = [np.add.outer(starts, passes.backwards_on(device)).ravel() for device in range(len(cluster.devices))]
+    whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
     add_synchronisation(builder, model, cluster, backwards, whole)
     _add_overheads(builder, runtime, orders, pipelined=meets)
     names = [layer.name for layer in profile.layers]

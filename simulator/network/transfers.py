@@ -80,11 +80,10 @@ def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
     return asked.delay_s + asked.work / rate
 
 
-def uncontended_s(graph: TaskGraph, cluster: Cluster) -> list[float]:
+def uncontended_s(graph: TaskGraph, cluster: Cluster) -> Floats:
     """`alone_s` of a graph on a cluster."""
     over = paths(graph.routes, cluster)
-    seconds: list[float] = alone_s(graph, over, demand(graph, cluster, over)).tolist()
-    return seconds
+    return alone_s(graph, over, demand(graph, cluster, over))
 
 
 def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
@@ -96,8 +95,8 @@ def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
     carried = np.zeros(len(cluster.links))
-    mine = graph.is_transfer
-    per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+    transfers = graph.is_transfer
+    per_route = np.bincount(graph.route[transfers], weights=graph.bytes[transfers], minlength=len(graph.routes))
     for size, route in zip(per_route, graph.routes, strict=True):
         for link, weight in link_weights(route, cluster).items():
             carried[link] += size * weight

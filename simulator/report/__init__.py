@@ -7,6 +7,7 @@ metrics        what a step cost: Timeline, TaskGraph -> Report
 time_spans     arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in
                seconds
 unmeasured_sizes  which compute times were not measured at their size, and the band that they give the step
+traffic        who sends how much to whom, kept for the pairs of devices that do
 usage          resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment
                by moment
 volume         how much a plan communicates, counted from its placements alone, without lowering or simulating it
@@ -14,8 +15,9 @@ volume         how much a plan communicates, counted from its placements alone, 
 
 from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
 from simulator.report.memory import most_bytes, peak_bytes
-from simulator.report.metrics import PHASES, DeviceUse, LayerUse, Report, measure, one_device_s, traffic_matrix
+from simulator.report.metrics import PHASES, DeviceUse, LayerUse, Report, measure, one_device_s
 from simulator.report.time_spans import length, spread, union
+from simulator.report.traffic import traffic_matrix
 from simulator.report.unmeasured_sizes import UnmeasuredSizes, unmeasured_sizes
 from simulator.report.usage import Usage, carried_bytes, figure, usage_of, write_html
 from simulator.report.volume import communication_volume

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.engine import longest_chain_s
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
@@ -14,23 +13,7 @@ from simulator.timeline import Timeline
 
 def critical_path_s(graph: TaskGraph, cluster: Cluster) -> float:
     """Seconds of the longest dependency chain if nothing ever waited for a device or shared a link."""
-    duration = uncontended_s(graph, cluster)
-    starts, successors = graph.successors()
-    first, following = starts.tolist(), successors.tolist()
-    waits = np.diff(graph.dependency_start).tolist()
-    begin = [0.0] * len(graph)
-    ready = deque(task for task in range(len(graph)) if not waits[task])
-    longest = 0.0
-    while ready:
-        task = ready.popleft()
-        end = begin[task] + duration[task]
-        longest = max(longest, end)
-        for successor in following[first[task] : first[task + 1]]:
-            begin[successor] = max(begin[successor], end)
-            waits[successor] -= 1
-            if not waits[successor]:
-                ready.append(successor)
-    return longest
+    return longest_chain_s(graph, uncontended_s(graph, cluster))
 
 
 def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.time_spans import in_rows, rows_of_equal_length
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_bytes
@@ -22,7 +23,16 @@ def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Fl
 
 def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     """The most memory that each of `devices` devices holds at a time."""
-    return np.array([usage(graph, timeline, device)[1].max() for device in range(devices)])
+    changing = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
+    times = np.concatenate([timeline.end_s[changing], timeline.start_s[changing]])
+    change = np.concatenate([-graph.freed_bytes[changing], graph.allocated_bytes[changing]])
+    owner = np.tile(graph.device[changing], 2)
+    change = change[in_rows(owner, times, devices)]
+    peaks = graph.static_bytes.copy()
+    for rows, at in rows_of_equal_length(np.bincount(owner, minlength=devices)):
+        level = graph.static_bytes[rows, None] + np.cumsum(change[at], axis=1)  # (rows, length)
+        peaks[rows] = np.maximum(peaks[rows], level.max(axis=1))
+    return peaks
 
 
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:

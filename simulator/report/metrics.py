@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
-from simulator.report.time_spans import length, union
+from simulator.report.time_spans import covered_s
+from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
@@ -26,17 +27,6 @@ PHASES: Mapping[str, Kind] = {
     "synchronisation": Kind.SYNCHRONISATION,
 }
 """What is sent in each phase of a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
-    """Bytes that cross between devices in one step; matrix[i][j] from device i to device j."""
-
-    total: float
-    forward: float
-    backward: float
-    synchronisation: float
-    matrix: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +95,7 @@ class Report:
     contends. path_s: seconds of the step by resource along the chain that bound it. verdict: empty when the
     step fits into memory. dollars_per_step: None without prices. sizes_note: which compute times were not measured at
     their size, empty when all were; step_band_s: (low, high) of the step for it, None where nothing says how far.
+    engine: of the timeline.
     """
 
     model: str
@@ -132,10 +123,11 @@ class Report:
     tasks: int
     sizes_note: str = ""
     step_band_s: tuple[float, float] | None = None
+    engine: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        return asdict(self)
+        return {**asdict(self), "communication_bytes": self.communication_bytes.to_dict()}
 
 
 def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
@@ -175,10 +167,11 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
-        dollars_per_step=_dollars(cluster, step_s),
+        dollars_per_step=dollars_per_step(cluster, step_s),
         tasks=len(graph),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
+        engine=timeline.engine,
     )
 
 
@@ -189,36 +182,21 @@ def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
 
 
 def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
-    mine = ~graph.is_transfer
-    seconds = np.zeros(len(cluster.devices))
-    np.add.at(seconds, graph.device[mine], graph.seconds[mine])
-    return seconds
-
-
-def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Floats:
-    """Bytes that cross from device i to device j in a step in transfers of these kinds, shape (devices, devices)."""
-    matrix = np.zeros((devices, devices))
-    for kind in kinds:
-        for size, route in zip(_route_bytes(graph, kind), graph.routes, strict=True):
-            for source, target in route.pairs if size else ():
-                matrix[source, target] += size
-    return matrix
-
-
-def _route_bytes(graph: TaskGraph, kind: Kind) -> Floats:
-    """Bytes of the transfers of one kind by route, shape (routes,)."""
-    sent = graph.kind == kind
-    return np.bincount(graph.route[sent], weights=graph.bytes[sent], minlength=len(graph.routes)).astype(np.float64)
+    computes = ~graph.is_transfer
+    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=len(cluster.devices))
+    return seconds.astype(np.float64)
 
 
 def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
-    pairs = [len(route.pairs) for route in graph.routes]
+    pairs, devices = [len(route.pairs) for route in graph.routes], len(cluster.devices)
     totals = {
-        phase: float(sum(size * count for size, count in zip(_route_bytes(graph, kind), pairs, strict=True)))
+        phase: float(sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True)))
         for phase, kind in PHASES.items()
     }
-    matrix = traffic_matrix(graph, len(cluster.devices), PHASES.values())
-    return Communication(total=sum(totals.values()), **totals, matrix=tuple(map(tuple, matrix.tolist())))
+    source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
+    return Communication(
+        total=sum(totals.values()), **totals, devices=devices, source=source, target=target, size_bytes=size_bytes
+    )
 
 
 def _devices(
@@ -229,32 +207,35 @@ def _devices(
     peaks: Floats,
     communication: Communication,
 ) -> tuple[DeviceUse, ...]:
-    step_s, matrix = timeline.step_s, np.array(communication.matrix)
-    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)
-    touched = [set(route.devices) for route in graph.routes]
-    found = []
-    for number, device in enumerate(cluster.devices):
-        routes = np.array([number in devices for devices in touched] + [False])
-        running = spans[(graph.route < 0) & (graph.device == number)]
-        busy_s = length(union(running))
-        exposed_s = length(union(np.concatenate([running, spans[routes[graph.route]]]))) - busy_s
-        waiting_s = step_s - busy_s - exposed_s
-        found.append(
-            DeviceUse(
-                name=device.name,
-                compute_s=busy_s,
-                exposed_communication_s=exposed_s,
-                bubble_s=waiting_s if compute[number] > 0 else 0.0,
-                idle_s=0.0 if compute[number] > 0 else waiting_s,
-                utilisation=busy_s / step_s if step_s else 0.0,
-                peak_memory_bytes=float(peaks[number]),
-                static_bytes=float(graph.static_bytes[number]),
-                memory_bytes=device.memory_bytes,
-                sent_bytes=float(matrix[number].sum()),
-                received_bytes=float(matrix[:, number].sum()),
-            )
+    step_s, count = timeline.step_s, len(cluster.devices)
+    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
+    computes = np.flatnonzero(graph.route < 0)
+    transfers, ends = touches(graph)
+    busy_s = covered_s(spans[computes], graph.device[computes], count)
+    active = np.append(graph.device[computes], ends)
+    active_s = covered_s(spans[np.append(computes, transfers)], active, count)
+    columns = (
+        busy_s, active_s - busy_s, step_s - busy_s - (active_s - busy_s), compute, peaks, graph.static_bytes,
+        communication.sent_bytes, communication.received_bytes,
+    )  # fmt: skip
+    return tuple(
+        DeviceUse(
+            name=device.name,
+            compute_s=busy,
+            exposed_communication_s=exposed,
+            bubble_s=waiting if seconds > 0 else 0.0,
+            idle_s=0.0 if seconds > 0 else waiting,
+            utilisation=busy / step_s if step_s else 0.0,
+            peak_memory_bytes=peak,
+            static_bytes=static,
+            memory_bytes=device.memory_bytes,
+            sent_bytes=sent,
+            received_bytes=received,
         )
-    return tuple(found)
+        for device, busy, exposed, waiting, seconds, peak, static, sent, received in zip(
+            cluster.devices, *(column.tolist() for column in columns), strict=True
+        )
+    )
 
 
 def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, ...]:
@@ -275,17 +256,17 @@ def _layers(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
     volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
 
     def by_layer(kind: Kind, values: Floats) -> Floats:
-        mine = (graph.kind == kind) & (graph.layer >= 0)
-        sums = np.zeros(count)
-        np.add.at(sums, graph.layer[mine], values[mine])
-        return sums
+        owned = (graph.kind == kind) & (graph.layer >= 0)
+        return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
 
     compute = np.sum([by_layer(kind, graph.seconds) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
-    mine = graph.kind == Kind.SYNCHRONISATION
-    for number, bucket in enumerate(model.buckets):
-        size = volume[mine & (graph.shard == number)].sum()
+    tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
+    tasks = tasks[np.argsort(graph.shard[tasks], kind="stable")]
+    of_bucket = np.split(tasks, np.searchsorted(graph.shard[tasks], np.arange(1, len(model.buckets))))
+    for bucket, sums in zip(model.buckets, of_bucket, strict=False):
+        size = volume[sums].sum()
         for piece in bucket.pieces:
             synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
     columns = zip(model.profile.layers, compute, forward, backward, synchronisation, strict=True)
@@ -312,6 +293,7 @@ def _bottleneck(shares: Mapping[tuple[str, str], float], step_s: float) -> Bottl
     return Bottleneck(resource=resource, worst=worst[1], share=totals[resource] / step_s)
 
 
-def _dollars(cluster: Cluster, step_s: float) -> float | None:
+def dollars_per_step(cluster: Cluster, step_s: float) -> float | None:
+    """What `step_s` seconds of all devices cost; None where none has a price."""
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
     return sum(prices) * step_s / 3600 if prices else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from simulator.taskgraph import Floats
+from simulator.taskgraph import Floats, Ints
 
 
 def union(spans: Floats) -> Floats:
@@ -40,3 +42,42 @@ def spread(spans: Floats, edges_s: Floats, amounts: Floats | None = None) -> Flo
 def length(spans: Floats) -> float:
     """Seconds covered by disjoint spans."""
     return float((spans[:, 1] - spans[:, 0]).sum())
+
+
+def covered_s(spans: Floats, owner: Ints, owners: int) -> Floats:
+    """Seconds that the spans of each of `owners` cover, `length` of their `union`; owner: of each span."""
+    lasting = spans[:, 1] > spans[:, 0]
+    start, end, owner = spans[lasting, 0], spans[lasting, 1], owner[lasting]
+    order = in_rows(owner, start, owners)
+    start, end = start[order], end[order]
+    covered = np.zeros(owners)
+    for rows, at in rows_of_equal_length(np.bincount(owner, minlength=owners)):
+        begin, reach = start[at], np.maximum.accumulate(end[at], axis=1)  # (rows, length)
+        first = np.ones(at.shape, dtype=bool)
+        first[:, 1:] = begin[:, 1:] > reach[:, :-1]
+        last = np.ones(at.shape, dtype=bool)
+        last[:, :-1] = first[:, 1:]
+        disjoint = reach[last] - begin[first]
+        for some, pieces in rows_of_equal_length(first.sum(axis=1)):
+            covered[rows[some]] = disjoint[pieces].sum(axis=1)
+    return covered
+
+
+def in_rows(owner: Ints, moments_s: Floats, owners: int) -> Ints:
+    """The order that puts entries owner after owner and, of one owner, by moment, else as they stand."""
+    narrow = owner.astype(np.min_scalar_type(owners))  # 16 bits are sorted by their digits, in linear time
+    return np.lexsort((moments_s, narrow))
+
+
+def rows_of_equal_length(lengths: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """For each length but 0: the rows that have it, and where their values are when rows stand one after the other.
+
+    The second has shape (rows, length). Rows of one length go through numpy together, with each row's sums in the
+    order in which it would add them alone.
+    """
+    begin = np.cumsum(lengths) - lengths
+    order = np.argsort(lengths, kind="stable")
+    distinct, first = np.unique(lengths[order], return_index=True)
+    for length_of_row, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
+        if length_of_row:
+            yield rows, begin[rows][:, None] + np.arange(length_of_row)

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.report.metrics import Communication
+from simulator.report.traffic import Communication
 
 
 def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication:
@@ -25,10 +25,14 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
             for pair in step.route.pairs if step.route else ():
                 synchronisation[pair] += step.bytes
     matrix = forward + forward.T + synchronisation
+    source, target = np.nonzero(matrix)
     return Communication(
         total=float(matrix.sum()),
         forward=float(forward.sum()),
         backward=float(forward.sum()),
         synchronisation=float(synchronisation.sum()),
-        matrix=tuple(map(tuple, matrix.tolist())),
+        devices=count,
+        source=source,
+        target=target,
+        size_bytes=matrix[source, target],
     )

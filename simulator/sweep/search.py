@@ -25,6 +25,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import take
 from simulator.plan import Plan, StepSettings
+from simulator.report.memory import peak_bytes
 from simulator.report.metrics import Report, measure
 from simulator.sweep.evaluate import MakePlan
 from simulator.sweep.objectives import Objective
@@ -135,16 +136,19 @@ class PlanSearch:
         except InputError:
             self.tally.infeasible += 1
             return
-        candidate = self._judge(plan, cluster, self.best.score if self.best else inf)
-        if candidate and candidate.score < self._score(name):
+        candidate = self._judge(plan, cluster, self.best.score if self.best else inf, self._score(name))
+        if candidate:
             self.tally.best[name] = candidate
             self._watch(self.tally)
 
     def _score(self, name: str) -> float:
         return self.tally.best[name].score if name in self.tally.best else inf
 
-    def _judge(self, plan: Plan, cluster: Cluster, rival: float) -> ScoredPlan | None:
-        """The plan simulated; None when it cannot be, does not fit, or its lower bound is at least `rival`."""
+    def _judge(self, plan: Plan, cluster: Cluster, rival: float, own: float) -> ScoredPlan | None:
+        """The plan simulated; None when it cannot be, does not fit, or its lower bound is at least `rival`.
+
+        own: the score to be below; a plan that is not is not worth its report.
+        """
         try:
             model = ShardedModel(self._profile, plan)
             graph = lower(model, cluster, self._step.runtime)
@@ -159,11 +163,15 @@ class PlanSearch:
             self.tally.dropped_by_bound += 1
             return None
         self.tally.simulated += 1
-        report = measure(model, cluster, graph, simulate(graph, cluster, self._step.runtime))
-        if not report.fits:
+        timeline = simulate(graph, cluster, self._step.runtime)
+        peaks = peak_bytes(graph, timeline, len(cluster.devices))
+        if (peaks > capacities).any():
             self.tally.too_large += 1
             return None
-        return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
+        score = self.objective.score(cluster, timeline, peaks)
+        if score >= own:
+            return None
+        return ScoredPlan(plan=plan, cluster=cluster, report=measure(model, cluster, graph, timeline), score=score)
 
     def _refine(self) -> bool:
         """Improve the best plans of different strategies in turn; False when time ran out before none improved."""
@@ -184,8 +192,8 @@ class PlanSearch:
                 break
             now = self.tally.best[name]
             plan = change(now.plan)
-            candidate = None if plan is None else self._judge(plan, now.cluster, now.score)
-            if candidate and candidate.score < now.score:
+            candidate = None if plan is None else self._judge(plan, now.cluster, now.score, now.score)
+            if candidate:
                 self.tally.best[name] = replace(candidate, refined=True)
                 self._watch(self.tally)
                 gained = True
