@@ -9,7 +9,7 @@ above says why a block is not checked by the tests:
 
 A line "..." stands for lines left out. Numbers may differ by `TOLERANCE`, or by one in the last digit of a fraction or
 a percentage; words may not. Without --write, what differs is printed and the exit code is 1. The commands of a block
-run in an empty folder; what they write under docs/ there is kept with --write. Without matplotlib no picture is drawn.
+run in an empty folder; pictures that they write under docs/ there are kept with --write.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _commands(lines: Sequence[str]) -> Iterator[PastedCommand]:
 
 
 def rerun(block: PastedBlock, kept: Path | None = None) -> list[PastedCommand]:
-    """The block's commands with the output of now, elided as the page elides; docs/ of the run is copied to `kept`.
+    """The block's commands with the output of now, elided as the page elides; pictures in docs/ are copied to `kept`.
 
     A command without output is not run. Raises PastedError where one fails.
     """
@@ -114,7 +114,8 @@ def rerun(block: PastedBlock, kept: Path | None = None) -> list[PastedCommand]:
         (folder / "docs").mkdir()
         done = [_rerun(pasted, folder) if pasted.lines else pasted for pasted in block.commands]
         if kept is not None:
-            shutil.copytree(folder / "docs", kept, dirs_exist_ok=True)
+            for picture in (folder / "docs").glob("*.png"):
+                shutil.copy(picture, kept)
     return done
 
 
@@ -126,20 +127,25 @@ def _rerun(pasted: PastedCommand, folder: Path) -> PastedCommand:
     )
     if done.returncode:
         raise PastedError(f"{pasted.command}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    lines = [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
+    output = done.stdout.strip("\n")
+    for picture in (word for word in pasted.argv if word.endswith(".png")):
+        output = output.replace(picture.removesuffix(".png") + ".html", picture)
+    lines = [line.rstrip() for line in output.splitlines()]
     return PastedCommand(command=pasted.command, lines=tuple(elided(lines, pasted.lines)))
 
 
-def program(argv: Sequence[str]) -> list[str]:
-    """What to start for a documented command line: `shardscope ...` or `python -m ...`, in this interpreter."""
-    words = list(argv)
-    if find_spec("matplotlib") is None:
-        pictures = [at for at, word in enumerate(words) if word.endswith(".png")]
-        words = [word for at, word in enumerate(words) if at not in pictures and at + 1 not in pictures]
-    if words[0] == "shardscope":
+def program(argv: list[str]) -> list[str]:
+    """What to start for a documented command line: `shardscope ...` or `python -m ...`, in this interpreter.
+
+    Without matplotlib the command line's pictures become HTML, and benchmarks draw none (their `--plot` comes last).
+    """
+    pictures = find_spec("matplotlib") is not None
+    if argv[0] == "shardscope":
+        words = argv if pictures else [re.sub(r"\.png$", ".html", word) for word in argv]
         return [sys.executable, "-c", PROGRAM, *words[1:]]
-    if words[:2] == ["python", "-m"]:
-        return [sys.executable, *words[1:]]
+    if argv[:2] == ["python", "-m"]:
+        end = len(argv) if pictures or "--plot" not in argv else argv.index("--plot")
+        return [sys.executable, *argv[1:end]]
     raise PastedError(f"{' '.join(argv)}: a pasted command begins with shardscope or python -m")
 
 
