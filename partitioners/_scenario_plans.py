@@ -21,9 +21,9 @@ CLOSE = ("grid", "imbalance", "seed")
 class ScenarioPlans:
     """The plan for the devices that are there: the scenario's file for the first ones, otherwise its strategy's."""
 
-    def __init__(self, scenario: Scenario, profile: Profile, cluster: Cluster, place: Path) -> None:
+    def __init__(self, scenario: Scenario, profile: Profile, cluster: Cluster, folder: Path) -> None:
         self._scenario, self._profile = scenario, profile
-        self._first = files.read_plan(place / scenario.plan) if scenario.plan else None
+        self._first = files.read_plan(folder / scenario.plan) if scenario.plan else None
         self._names = [cluster.devices[i].name for i in scenario.first_members(cluster)]
 
     def __call__(self, cluster: Cluster, old: Plan | None) -> Plan:

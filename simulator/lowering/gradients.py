@@ -65,20 +65,20 @@ def _add_ready(
     whole: list[Ints],
 ) -> dict[int, list[Ints]]:
     """Per device of the bucket, the tasks that make its gradient ready to leave; compression is appended here."""
-    chosen = plan.synchronisation
-    found: dict[int, list[Ints]] = {}
+    settings = plan.synchronisation
+    ready: dict[int, list[Ints]] = {}
     for device in bucket.group:
-        found[device] = [backwards(piece.layer, piece.slot, device) for piece in bucket.pieces]
-        if not chosen.overlap:
-            found[device].append(whole[device])
-        seconds = chosen.compression_s_per_byte * bucket.size_bytes / cluster.devices[device].speed
+        ready[device] = [backwards(piece.layer, piece.slot, device) for piece in bucket.pieces]
+        if not settings.overlap:
+            ready[device].append(whole[device])
+        seconds = settings.compression_s_per_byte * bucket.size_bytes / cluster.devices[device].speed
         if seconds:
             owner = {"layer": bucket.pieces[0].layer, "shard": number, "priority": -1}
             compression = builder.add(Kind.UPDATE, 1, device=device, seconds=seconds, **owner)
-            for before in found[device]:
+            for before in ready[device]:
                 builder.depend(compression, before)
-            found[device] = [compression]
-    return found
+            ready[device] = [compression]
+    return ready
 
 
 def _add_steps(

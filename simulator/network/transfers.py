@@ -96,8 +96,8 @@ def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
     carried = np.zeros(len(cluster.links))
-    mine = graph.is_transfer
-    per_route = np.bincount(graph.route[mine], weights=graph.bytes[mine], minlength=len(graph.routes))
+    is_transfer = graph.is_transfer
+    per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
     for size, route in zip(per_route, graph.routes, strict=True):
         for link, weight in link_weights(route, cluster).items():
             carried[link] += size * weight
