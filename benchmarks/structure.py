@@ -39,7 +39,8 @@ PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
 EMPTY_WORDS = ("found", "told", "mine", "place", "one", "given", "chosen")
 UNIT = re.compile(
     r"\b(seconds?|hours?|bytes?|bits?|FLOPs?|dollars?|watts?|joules?|ratios?|percent|shapes?|samples?|milliseconds?)\b"
-    r"|\b\w+_(s|bytes|per_s|flop)\b|\([a-z_]+(, [a-z_]+)+\)"
+    r"|\b\w+_(s|bytes|per_s|flop)\b|\([a-z_]+(, [a-z_]+)+\)",
+    re.IGNORECASE,
 )
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma|!)")
 Trees: TypeAlias = Mapping[Path, ast.Module]

@@ -127,7 +127,7 @@ class Costs:
         return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
     def within(self, limit: float) -> Costs:
-        """The same transfers and free stages, both infinite above `limit`."""
+        """The same transfers and free stages, both infinite above `limit` seconds."""
         return Costs(
             lambda device, r: np.where(self.stage_s(device, r) <= limit, 0.0, np.inf),
             lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
@@ -135,7 +135,7 @@ class Costs:
 
 
 def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int) -> Costs:
-    """The costs that the module's docstring states."""
+    """The costs that the module's docstring states, in seconds per micro-batch."""
     count = len(profile.layers)
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     parameters = _differences(np.array([layer.parameter_bytes for layer in profile.layers], dtype=np.float64))

@@ -67,7 +67,7 @@ class Grid:
         return 1 + max(int(numbers.max()) for numbers in self.vertex)
 
     def placements(self, profile: Profile, parts: Sequence[int] | Ints) -> dict[str, Placement]:
-        """Every layer's placement when vertex v is on device parts[v]."""
+        """Every layer's placement when vertex v is on device parts[v]; parts has shape (vertices,)."""
         devices = np.asarray(parts, dtype=np.int64)
         return {
             layer.name: Placement(degrees=degrees, devices=tuple(devices[vertex].tolist()))
@@ -129,7 +129,7 @@ def exact_grid(plan: Plan, profile: Profile) -> Grid:
 
 
 def build(profile: Profile, grid: Grid) -> Hypergraph:
-    """The hypergraph of `profile` cut into the shards of `grid`."""
+    """The hypergraph of `profile` cut into the shards of `grid`: vertices weigh seconds, nets bytes."""
     plan = Plan(
         model=profile.model,
         batch_size=grid.batch_size,

@@ -66,14 +66,14 @@ class CostTables:
     transfer_s: Mapping[tuple[int, int], Floats]
 
     def total_s(self, strategy: Sequence[int]) -> float:
-        """OptCNN's cost (its equation 1) of the strategy that gives layer i its configuration strategy[i]."""
+        """OptCNN's cost in seconds (equation 1) of the strategy that gives layer i its configuration strategy[i]."""
         layers = zip(self.compute_s, self.synchronise_s, strategy, strict=True)
         edges = (float(table[strategy[i], strategy[j]]) for (i, j), table in self.transfer_s.items())
         return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
 
 
 def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:
-    """The tables for the batch, micro-batches, synchronisation and optimizer of `step`.
+    """The tables, in seconds and bytes, for the batch, micro-batches, synchronisation and optimizer of `step`.
 
     What does not depend on the speed of links is found once for all clusters that differ in it alone.
     """

@@ -69,7 +69,7 @@ def repartition(
 def cut_close_to(
     profile: Profile, grid: Grid, old: Plan, shares: Sequence[float], *, migration: float, imbalance: float, seed: int
 ) -> Ints:
-    """The part of every vertex of `grid`, cut with the places of `old` in view.
+    """The part of every vertex of `grid`, shape (vertices,), cut with the devices of `old` in view.
 
     old: numbered as the parts; shards on devices beyond them are gone, and what only those held weighs nothing.
     """

@@ -52,7 +52,7 @@ class Wiring:
         )
 
     def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
-        """What at nominal bandwidth takes as long as the row's measured curve says, in so many equal rounds."""
+        """Bytes that at nominal bandwidth take as long as the row's measured curve says, in so many equal rounds."""
         if self.curves is None or row not in self.measured or not size_bytes:
             return size_bytes
         source, target = divmod(row, isqrt(len(self.routes)))
@@ -76,7 +76,7 @@ class Wiring:
 
 
 def kinds(values: Iterable[float]) -> tuple[tuple[int, ...], Floats]:
-    """For each value its number among the different ones, in order of appearance; and those."""
+    """For each value its number among the different ones, in order of appearance; and those, shape (kinds,)."""
     numbers: dict[float, int] = {}
     kind_of = tuple(numbers.setdefault(value, len(numbers)) for value in values)
     return kind_of, np.array(list(numbers), dtype=np.float64)

@@ -75,7 +75,7 @@ def partition(
 
 
 def shares(cluster: Cluster) -> list[float]:
-    """Each worker's share of the compute: its speed over the sum of speeds."""
+    """Each worker's share of the compute, shape (workers,): its speed over the sum of speeds."""
     speeds = cluster.speeds[: cluster.workers]
     return [speed / sum(speeds) for speed in speeds]
 

@@ -83,7 +83,7 @@ def shard_graph(profile: Profile, grid: Grid) -> tuple[Floats, Edges]:
 
 
 def cut(vertices: Floats, edges: Edges, shares: Floats, *, imbalance: float = 0.03, seed: int = 0) -> Ints:
-    """The part of every vertex; part p gets about shares[p] of the weight, and the cut edges weigh little.
+    """The part of every vertex, shape (vertices,); part p gets about shares[p] of the weight, and the cut is small.
 
     Raises MissingExtraError without pymetis.
     """

@@ -97,7 +97,7 @@ def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
 
 
 def flat_slots(placement: Placement, slot: int) -> Ints:
-    """Flat shard numbers of one channel slot."""
+    """Flat shard numbers of one channel slot, shape (shards of the slot,)."""
     numbers = np.arange(len(placement.devices)).reshape(placement.degrees)  # (samples, channels, height, width)
     return numbers[:, slot].ravel()  # (shards of the slot,)
 
@@ -106,6 +106,7 @@ def flat_slots(placement: Placement, slot: int) -> Ints:
 class Passes:
     """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
 
+    first has shape (layers + 1,), the other arrays (shards of all layers,).
     last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
     """
 
