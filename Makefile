@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint bench bench-screens clean
+.PHONY: run test lint docs bench bench-screens clean
 
 run: $(VENV)/installed
 	@mkdir -p out
@@ -26,6 +26,10 @@ lint: $(VENV)/installed-for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What README.md and docs/*.md paste, made anew; PASTED=--slow for what takes minutes, too.
+docs: $(VENV)/installed-for-test
+	$(BIN)/python -m benchmarks.pasted --write $(PASTED)
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py

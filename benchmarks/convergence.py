@@ -1,14 +1,17 @@
-"""Write docs/convergence.md and its plots. Usage: python -m benchmarks.convergence
+"""Print a section of docs/convergence.md. Usage: python -m benchmarks.convergence SECTION [--plot FILE]
 
 From the stored curves, the stored profile and the stored real trainings (docs/convergence.json, which
-`python -m benchmarks.demonstration` makes); simulates the rest, in some minutes. Needs matplotlib.
+`python -m benchmarks.demonstration` makes). `interconnects` simulates for some minutes.
+`python -m benchmarks.pasted` puts the sections into the page.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
+from pathlib import Path
 
 from benchmarks import convergence_plots as plots
 from benchmarks.demonstration import STORED
@@ -21,7 +24,6 @@ from simulator.units import format_time
 from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 MODEL, TARGET, CUT = "vgg_digits", 0.97, "hypergraph's cut"
-PAGE = STORED.with_suffix(".md")
 PUBLISHED = {
     "ResNet-18, CIFAR-10": ((128, 1.0), (1024, 1.17), (4096, 1.65)),
     "ResNet-50, ImageNet": ((200, 1.0), (3200, 1.17), (12800, 1.61)),
@@ -30,14 +32,31 @@ PUBLISHED = {
 
 
 def main() -> None:
-    curves, done = read_curves(MODEL), files.read_json(STORED, Demonstration)
-    profile = files.read_profile(MODEL)
-    best = list(compared(profile, curves, TARGET))
-    plots.samples(curves, TARGET, STORED.with_name("convergence-samples.png"))
-    plots.demonstration(done, curves, STORED.with_name("convergence-demonstration.png"))
-    plots.interconnects(best, STORED.with_name("convergence-interconnects.png"))
-    parts = [INTRODUCTION, curves_section(curves), section(), demonstration_section(done), interconnects_section(best)]
-    PAGE.write_text("\n\n".join([*parts, LIMITS]) + "\n")
+    parser = argparse.ArgumentParser(description="Print a section of docs/convergence.md.")
+    parser.add_argument("section", choices=("samples", "growth", "demonstration", "interconnects"))
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the section's picture (needs matplotlib)")
+    args = parser.parse_args()
+    print(_printed(args.section, args.plot))
+
+
+def _printed(name: str, picture: Path | None) -> str:
+    """The section called `name`; its picture is drawn where there is a file for it."""
+    if name == "growth":
+        return section()
+    curves = read_curves(MODEL)
+    if name == "samples":
+        if picture:
+            plots.samples(curves, TARGET, picture)
+        return curves_section(curves)
+    if name == "demonstration":
+        done = files.read_json(STORED, Demonstration)
+        if picture:
+            plots.demonstration(done, curves, picture)
+        return demonstration_section(done)
+    best = list(compared(files.read_profile(MODEL), curves, TARGET))
+    if picture:
+        plots.interconnects(best, picture)
+    return interconnects_section(best)
 
 
 def section() -> str:
@@ -226,35 +245,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines())
 
 
-INTRODUCTION = """# Time to accuracy
-
-A shorter step is worth nothing if it takes more steps. `simulator/convergence/curves.py` says how many samples a
-network needs to an accuracy, by the batch of one update and the age of its gradients, measured by real trainings with
-several seeds (`shardscope converge`); `simulator/convergence/time_to_accuracy.py` multiplies it by the simulated step
-into time, dollars and, where devices state their watts, energy. `shardscope compare vgg_digits --cluster cpu-1g
---devices 4 --to-accuracy 0.97` ranks strategies by it.
-
-- Synchronous plans of one global batch share one curve, whatever the partition; only their steps differ.
-- Between measured batch sizes samples are interpolated, beyond them the gradient-noise-scale model takes over
-  (McCandlish et al., arXiv 1812.06162; Pollux, OSDI 2021).
-- Intervals span the trials: of n trials one more falls inside with a chance of (n - 1) / (n + 1).
-
-This page is made by `python -m benchmarks.convergence`."""
-
 METHOD = """Processes talk through gloo (`traces/convergence`); the batch is near the noise scale. Predicted
 from a profile, a calibration and 20 trials in one process, of other seeds. A time is the median over the seeds of the
 sum of the steps until the accuracy was first there; a step lasts from the common start of all ranks to the end of its
 last task. The first choices, batch 256 and 128, were given up after one seed: samples to the target vary too
 much there. The trials went from 5 to 20 after the first miss, so the errors are those of a setup that was chosen."""
-
-LIMITS = """## What it does not say
-
-One small network on one small data set: 1280 digits are so few that batches above the noise scale of about 40 samples
-already cost more samples than they save time on slow interconnects. What it says of strategies is theirs on this
-network; at one global batch, strategies rank by time to accuracy as they do by step, for any network. Batch norm, which
-this network lacks, takes the statistics of each device's part of the batch, so that plans with it do not share a curve
-exactly. Learning rates are tuned by halves and doubles only, stale trainings have no momentum, and where trials of a
-regime did not reach the target before they gave up, its interval is open."""
 
 
 if __name__ == "__main__":

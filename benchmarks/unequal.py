@@ -1,4 +1,7 @@
-"""Elastic training, unequal devices, large batches (KAIST thesis on automatic parallelization, 2019)."""
+"""Elastic training, unequal devices, large batches (KAIST thesis on automatic parallelization, 2019).
+
+Usage: python -m benchmarks.unequal prints what balanced shares gain.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,14 @@ def section() -> str:
             f"Gain of shares sized to devices over even shares: VGG-16, {SAMPLES} samples per device, data "
             "parallelism, links that cost nothing. The limit is the sum of speeds over the number of devices times "
             "the slowest.",
-            table(["devices", "gain", "limit"], [_row(name, speeds) for name, speeds in SETS.items()]),
+            gains(),
         ]
     )
+
+
+def gains() -> str:
+    """The gain of balanced over even shares for each set of speeds, as a Markdown table."""
+    return table(["devices", "gain", "limit"], [_row(name, speeds) for name, speeds in SETS.items()])
 
 
 def _row(name: str, speeds: tuple[float, ...]) -> tuple[str, str, str]:
@@ -49,3 +57,7 @@ def _step_s(cluster: Cluster, balance: bool) -> float:
     step = StepSettings(batch_size=SAMPLES * cluster.workers)
     plan = make_plan("data", profile, cluster, step, balance=balance)
     return step_seconds(profile, cluster, plan)
+
+
+if __name__ == "__main__":
+    print(gains())

@@ -1,15 +1,16 @@
-"""Put the tables of a stored validation into the documentation. Usage: python -m benchmarks.validation FOLDER
+"""The tables of the documentation out of the validation that the dashboard ships.
 
-FOLDER is what `shardscope validate --output FOLDER` wrote. Its validation.json becomes the one that the dashboard
-ships, and the tables between `<!-- NAME -->` and `<!-- end -->` in docs/validation.md and README.md are made anew.
+    python -m benchmarks.validation accuracy      print a table: accuracy, machine or runs
+    python -m benchmarks.validation --ship FOLDER    ship what `shardscope validate --output FOLDER` wrote
+
+`python -m benchmarks.pasted --write` then puts the tables into the pages.
 """
 
 from __future__ import annotations
 
-import re
+import argparse
 import shutil
 import statistics
-import sys
 from pathlib import Path
 
 from benchmarks.published import table
@@ -18,25 +19,17 @@ from simulator import collectives, files
 from simulator.cli.validate import row
 from traces.results.validations import ValidatedRun, Validation, summarised
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    stored = files.read_json(folder / "validation.json", Validation)
-    shutil.copy(folder / "validation.json", SHIPPED)
-    parts = {"accuracy": accuracy(stored), "machine": machine(stored), "runs": runs(stored)}
-    for page in (ROOT / "README.md", ROOT / "docs" / "validation.md"):
-        page.write_text(filled(page.read_text(), parts))
-
-
-def filled(text: str, parts: dict[str, str]) -> str:
-    """`text` with what stands between the marks replaced."""
-
-    def replacement(found: re.Match[str]) -> str:
-        return f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->"
-
-    return re.sub(rf"<!-- ({'|'.join(parts)}) -->.*?<!-- end -->", replacement, text, flags=re.DOTALL)
+    parser = argparse.ArgumentParser(description="The tables of the shipped validation.")
+    parser.add_argument("table", nargs="?", choices=("accuracy", "machine", "runs"))
+    parser.add_argument("--ship", type=Path, metavar="FOLDER", help="make FOLDER's validation the shipped one")
+    args = parser.parse_args()
+    if args.ship:
+        shutil.copy(args.ship / "validation.json", SHIPPED)
+    if args.table:
+        tables = {"accuracy": accuracy, "machine": machine, "runs": runs}
+        print(tables[args.table](files.read_json(SHIPPED, Validation)))
 
 
 def machine(stored: Validation) -> str:

@@ -96,11 +96,11 @@ class Stages:
         """The placement of every layer of `profile`; stages go round `workers` where there are more of them."""
         firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)
         stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
-        found = {}
+        placements = {}
         for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True):
             count, first = self.replicas[stage], int(firsts[stage])
-            found[layer.name] = Placement(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
-        return found
+            placements[layer.name] = Placement(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
+        return placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Costs:
         return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
     def within(self, limit: float) -> Costs:
-        """The same transfers and free stages, both infinite above `limit`."""
+        """The same transfers and free stages, both infinite above `limit` seconds."""
         return Costs(
             lambda device, r: np.where(self.stage_s(device, r) <= limit, 0.0, np.inf),
             lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
@@ -135,11 +135,11 @@ class Costs:
 
 
 def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int) -> Costs:
-    """The costs that the module's docstring states."""
+    """The costs that the module's docstring states, in seconds per micro-batch."""
     count = len(profile.layers)
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     parameters = _differences(np.array([layer.parameter_bytes for layer in profile.layers], dtype=np.float64))
-    empty = np.arange(count + 1)[:, None] >= np.arange(count + 1)
+    empty = np.arange(count + 1)[:, None] >= np.arange(count + 1)  # (L+1, L+1): where i >= j
 
     @cache
     def compute_s(replicas: int) -> Floats:
@@ -184,9 +184,9 @@ def _ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
 
 
 def _differences(values: Floats) -> Floats:
-    """Entry [i, j] is the sum of values i to j-1."""
-    sums = np.concatenate(([0.0], np.cumsum(values)))
-    return sums[None, :] - sums[:, None]
+    """Entry [i, j] is the sum of values i to j-1; shape (L+1, L+1) of values (L,)."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))  # (L+1,)
+    return sums[None, :] - sums[:, None]  # (L+1, L+1)
 
 
 def _above_is_infinite(values: Floats, limit: float) -> Floats:
@@ -211,8 +211,8 @@ def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replica
                 before = [q for q in range(most_replicas + 1) if (p - 1, used - r, q) in table]
                 if before:
                     entry, entry_q = _enter(costs, join, table, (p, used, r), before)
-                    value = join(entry[:, None], costs.stage_s(used - r, r))
-                    cut = value.argmin(axis=0)
+                    value = join(entry[:, None], costs.stage_s(used - r, r))  # (first layer, layer behind the last)
+                    cut = value.argmin(axis=0)  # (layer behind the last,)
                     table[p, used, r] = value[cut, np.arange(layers + 1)], cut, entry_q[cut]
     return table
 
@@ -222,6 +222,7 @@ def _enter(costs: Costs, join: np.ufunc, table: Table, state: State, before: lis
     p, used, r = state
     if p == 1:
         return table[0, 0, 0][:2]
+    # (replicas before, L+1)
     values = np.stack([join(table[p - 1, used - r, q][0], costs.transfer_s(used - r, q, r)) for q in before])
     return values.min(axis=0), np.array(before)[values.argmin(axis=0)]
 

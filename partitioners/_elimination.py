@@ -42,8 +42,8 @@ def least_sum(nodes: Sequence[Floats], edges: Edges) -> tuple[float, list[int]]:
         node = min(left, key=lambda n: (len(neighbours[n]), n))
         scope = tuple(sorted(neighbours[node]))
         _check_size([len(nodes[n]) for n in scope])
-        mine = [key for key in tables if node in key]
-        least, choice = _minimum([_aligned(tables.pop(key), key, (node, *scope)) for key in mine])
+        scopes = [key for key in tables if node in key]
+        least, choice = _minimum([_aligned(tables.pop(key), key, (node, *scope)) for key in scopes])
         tables[scope] = tables[scope] + least if scope in tables else least
         removed.append((node, scope, choice))
         left.remove(node)
@@ -64,8 +64,9 @@ def _check_size(choices: Sequence[int]) -> None:
 
 def _aligned(table: Floats, scope: Scope, order: Scope) -> Floats:
     """`table` with its axes in the order of `order`, of length 1 for nodes that it does not mention."""
+    # an axis per node of `scope`, in the order of `order`
     moved = table.transpose([scope.index(node) for node in order if node in scope])
-    return moved[tuple(slice(None) if node in scope else None for node in order)]
+    return moved[tuple(slice(None) if node in scope else None for node in order)]  # an axis per node of `order`
 
 
 def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
@@ -73,7 +74,7 @@ def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
 
     One index at a time, so that nothing larger than the result is held.
     """
-    least = sum(table[0] for table in tables) + np.zeros(())
+    least = sum(table[0] for table in tables) + np.zeros(())  # (choices of each node of the scope)
     choice = np.zeros(least.shape, dtype=np.int64)
     for index in range(1, len(tables[0])):
         total = sum(table[index] for table in tables)
@@ -85,7 +86,7 @@ def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
 
 def _undo(removed: Sequence[tuple[int, Scope, Ints]]) -> list[int]:
     """The choice of every node, from the last removed, which depends on nothing, to the first."""
-    chosen: dict[int, int] = {}
+    choice_of: dict[int, int] = {}
     for node, scope, choice in reversed(removed):
-        chosen[node] = int(choice[tuple(chosen[n] for n in scope)])
-    return [chosen[node] for node in range(len(removed))]
+        choice_of[node] = int(choice[tuple(choice_of[n] for n in scope)])
+    return [choice_of[node] for node in range(len(removed))]

@@ -67,7 +67,7 @@ class Grid:
         return 1 + max(int(numbers.max()) for numbers in self.vertex)
 
     def placements(self, profile: Profile, parts: Sequence[int] | Ints) -> dict[str, Placement]:
-        """Every layer's placement when vertex v is on device parts[v]."""
+        """Every layer's placement when vertex v is on device parts[v]; parts has shape (vertices,)."""
         devices = np.asarray(parts, dtype=np.int64)
         return {
             layer.name: Placement(degrees=degrees, devices=tuple(devices[vertex].tolist()))
@@ -129,7 +129,7 @@ def exact_grid(plan: Plan, profile: Profile) -> Grid:
 
 
 def build(profile: Profile, grid: Grid) -> Hypergraph:
-    """The hypergraph of `profile` cut into the shards of `grid`."""
+    """The hypergraph of `profile` cut into the shards of `grid`: vertices weigh seconds, nets bytes."""
     plan = Plan(
         model=profile.model,
         batch_size=grid.batch_size,
@@ -151,28 +151,28 @@ def build(profile: Profile, grid: Grid) -> Hypergraph:
 
 def _activation_nets(model: ShardedModel, grid: Grid, position: int) -> list[tuple[tuple[int, ...], float]]:
     """(pins, bytes) of the pieces of one layer's output; a piece is what the same set of shards reads."""
-    found = model.reads(position)
-    if not len(found.producer):
+    reads = model.reads(position)
+    if not len(reads.producer):
         return []
-    readers = _reading_vertices(grid, found)
+    readers = _reading_vertices(grid, reads)
     each = model.profile.element_bytes(position)
-    order = np.argsort(found.producer, kind="stable")
-    splits = np.flatnonzero(np.diff(found.producer[order])) + 1
+    order = np.argsort(reads.producer, kind="stable")
+    splits = np.flatnonzero(np.diff(reads.producer[order])) + 1
     nets: list[tuple[tuple[int, ...], float]] = []
     for rows in np.split(order, splits):
-        home = int(grid.vertex[position][found.producer[rows[0]]])
-        for pins, elements in _pieces(found.low[rows], found.high[rows], readers[rows]):
+        home = int(grid.vertex[position][reads.producer[rows[0]]])
+        for pins, elements in _pieces(reads.low[rows], reads.high[rows], readers[rows]):
             joined = tuple(sorted({home, *pins}))
             if len(joined) > 1:
                 nets.append((joined, elements * each))
     return nets
 
 
-def _reading_vertices(grid: Grid, found: Reads) -> Ints:
-    vertices = np.empty(len(found.shard), dtype=np.int64)
-    for consumer in np.unique(found.consumer):
-        mine = found.consumer == consumer
-        vertices[mine] = grid.vertex[consumer][found.shard[mine]]
+def _reading_vertices(grid: Grid, reads: Reads) -> Ints:
+    vertices = np.empty(len(reads.shard), dtype=np.int64)
+    for consumer in np.unique(reads.consumer):
+        rows = reads.consumer == consumer
+        vertices[rows] = grid.vertex[consumer][reads.shard[rows]]
     return vertices
 
 
@@ -180,7 +180,7 @@ def _pieces(low: Ints, high: Ints, readers: Ints) -> list[tuple[list[int], int]]
     """The boxes' cells on the grid that their edges draw, joined where the same readers read them."""
     if (low == low[0]).all() and (high == high[0]).all():
         return [(np.unique(readers).tolist(), int((high[0] - low[0]).prod()))]
-    edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]
+    edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]  # of boxes (boxes, 4)
     shape = [len(e) - 1 for e in edges]
     reading: dict[int, list[int]] = {}
     for a, b, reader in zip(low, high, readers.tolist(), strict=True):

@@ -84,11 +84,11 @@ def part_limits(shares: Sequence[float], imbalance: float, total: int) -> list[i
 
 
 def integers(weights: Floats, most: int = TOTAL) -> list[int]:
-    """Whole numbers of at least 1 in the proportions of `weights`, whose sum is about `most`."""
+    """Whole numbers of at least 1 in the proportions of `weights`, shape (weights,), whose sum is about `most`."""
     total = float(weights.sum())
     scaled = np.rint(weights / total * most if total else weights).astype(np.int64)
-    found: list[int] = np.maximum(scaled, 1).tolist()
-    return found
+    rounded: list[int] = np.maximum(scaled, 1).tolist()
+    return rounded
 
 
 def _longest_first(weights: Floats, shares: Sequence[float]) -> Ints:

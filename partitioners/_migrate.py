@@ -79,11 +79,11 @@ def _moves(cut: Cut, nets: dict[int, list[int]]) -> Iterator[Move]:
 def _near(vertex: int, nets: dict[int, list[int]], cut: Cut) -> set[int]:
     """The parts that share a net with `vertex`."""
     hypergraph, parts = cut.hypergraph, cut.parts
-    found: set[int] = set()
+    neighbours: set[int] = set()
     for net in nets[vertex]:
         pins = hypergraph.pins[hypergraph.net_start[net] : hypergraph.net_start[net + 1]]
-        found.update(parts[pins].tolist())
-    return found
+        neighbours.update(parts[pins].tolist())
+    return neighbours
 
 
 def _companions(grid: Grid, vertex: int, parts: Ints) -> tuple[int, ...]:

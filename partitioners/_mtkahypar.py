@@ -58,10 +58,10 @@ def mtkahypar(
         target = kahypar.create_target_graph(
             context, len(shares), len(distances), list(distances), list(distances.values())
         )
-        found = graph.map_onto_graph(target, context)
+        partitioned = graph.map_onto_graph(target, context)
     else:
-        found = graph.partition(context)
-    return np.array(found.get_partition(), dtype=np.int64)
+        partitioned = graph.partition(context)
+    return np.array(partitioned.get_partition(), dtype=np.int64)
 
 
 def _distances(cluster: Cluster) -> dict[tuple[int, int], int]:

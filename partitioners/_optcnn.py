@@ -66,14 +66,14 @@ class CostTables:
     transfer_s: Mapping[tuple[int, int], Floats]
 
     def total_s(self, strategy: Sequence[int]) -> float:
-        """OptCNN's cost (its equation 1) of the strategy that gives layer i its configuration strategy[i]."""
+        """OptCNN's cost in seconds (equation 1) of the strategy that gives layer i its configuration strategy[i]."""
         layers = zip(self.compute_s, self.synchronise_s, strategy, strict=True)
         edges = (float(table[strategy[i], strategy[j]]) for (i, j), table in self.transfer_s.items())
         return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
 
 
 def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:
-    """The tables for the batch, micro-batches, synchronisation and optimizer of `step`.
+    """The tables, in seconds and bytes, for the batch, micro-batches, synchronisation and optimizer of `step`.
 
     What does not depend on the speed of links is found once for all clusters that differ in it alone.
     """
@@ -82,14 +82,14 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     microbatches = step.microbatches or 1
     choices = _choices(profile, samples, cluster.workers, dimensions)
     traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
-    seconds = {id(one): microbatches * fabric.seconds(one) for one in traffic.values()}
+    seconds = {id(edge_traffic): microbatches * fabric.seconds(edge_traffic) for edge_traffic in traffic.values()}
     held = _held_bytes(profile, samples, microbatches, step.optimizer_state, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
         compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
         synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, choices),
         held_bytes=held,
-        transfer_s={edge: seconds[id(one)] for edge, one in traffic.items()},
+        transfer_s={edge: seconds[id(edge_traffic)] for edge, edge_traffic in traffic.items()},
     )
 
 
@@ -117,12 +117,14 @@ def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimens
         def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
             return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
 
-        found = []
+        seconds_by_degrees = []
         for degrees in options:
             sizes = (_lengths(axis) for axis in shards(layer, samples, degrees))
-            passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])
-            found.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
-        return np.array(found)
+            passes = np.array(
+                [seconds(n, c, h * w) for n, c, h, w in product(*sizes)]
+            )  # (shards, forward and backward)
+            seconds_by_degrees.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
+        return np.array(seconds_by_degrees)
 
     return tuple(slowest_s(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
@@ -148,11 +150,11 @@ def _held_bytes(
 
 
 def _synchronise_s(
-    profile: Profile, cluster: Cluster, chosen: Synchronisation, choices: tuple[tuple[Degrees, ...], ...]
+    profile: Profile, cluster: Cluster, synchronisation: Synchronisation, choices: tuple[tuple[Degrees, ...], ...]
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
-    collective = collectives.load(chosen.collective)
+    collective = collectives.load(synchronisation.collective)
 
     @cache
     def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
@@ -161,8 +163,10 @@ def _synchronise_s(
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
             slot_s = update_s * size / parameter_bytes if size else 0.0
             if len(group) > 1 and size:
-                sent_bytes = chosen.sent_bytes(size, profile.dtype)
-                groups.append(collective.tasks(cluster, group.tolist(), sent_bytes, slot_s, chosen.serving_workers))
+                sent_bytes = synchronisation.sent_bytes(size, profile.dtype)
+                groups.append(
+                    collective.tasks(cluster, group.tolist(), sent_bytes, slot_s, synchronisation.serving_workers)
+                )
             if not (len(group) > 1 and collective.updates_on_server):
                 local_s = max(local_s, slot_s / speeds[group].min())
         return fabric.collectives_s(groups) + local_s
@@ -184,7 +188,7 @@ def _traffic(
     """What every edge sends in one micro-batch, over the configurations of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
     known: dict[tuple[bytes, bytes, float], Traffic] = {}
-    found = {}
+    traffic = {}
     for i, layer in enumerate(profile.layers):
         own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
         each = profile.element_bytes(i)
@@ -196,8 +200,8 @@ def _traffic(
             if key not in known:
                 parts = [wiring.traffic(crossing_elements(some, needed) * each) for some in _blocks(own, len(needed))]
                 known[key] = joined(parts)
-            found[i, j] = known[key]
-    return found
+            traffic[i, j] = known[key]
+    return traffic
 
 
 def _blocks(own: Ints, readers: int) -> list[Ints]:
@@ -208,11 +212,11 @@ def _blocks(own: Ints, readers: int) -> list[Ints]:
 
 def _boxes(axes: list[list[list[Interval]]], devices: int) -> Ints:
     """Shape (configurations, devices, 4, 2): the region of each device's shard, empty where it has none."""
-    found = np.zeros((len(axes), devices, 4, 2), dtype=np.int64)
-    for box, intervals in zip(found, axes, strict=True):
-        regions = list(product(*intervals))
+    boxes = np.zeros((len(axes), devices, 4, 2), dtype=np.int64)
+    for box, intervals in zip(boxes, axes, strict=True):
+        regions = list(product(*intervals))  # (shards, 4, 2)
         box[: len(regions)] = regions
-    return found
+    return boxes
 
 
 def crossing_elements(own: Ints, needed: Ints) -> Floats:
@@ -221,19 +225,19 @@ def crossing_elements(own: Ints, needed: Ints) -> Floats:
     A device has one shard of a layer at most, so that what it reads of another is one box, the product of the
     overlaps along the four dimensions. An axis has few different intervals, so each pair is looked at once.
     """
-    count = np.ones((*own.shape[:2], *needed.shape[:2]))
+    count = np.ones((*own.shape[:2], *needed.shape[:2]))  # (own configurations, s, needed configurations, t)
     for axis in range(4):
-        mine, which = _distinct(own[:, :, axis])
-        theirs, reader = _distinct(needed[:, :, axis])
-        low = np.maximum(mine[:, None, 0], theirs[None, :, 0])
-        high = np.minimum(mine[:, None, 1], theirs[None, :, 1])
+        held, which = _distinct(own[:, :, axis])  # (intervals held, 2), (own configurations, s)
+        read, reader = _distinct(needed[:, :, axis])  # (intervals read, 2), (needed configurations, t)
+        low = np.maximum(held[:, None, 0], read[None, :, 0])  # (intervals held, intervals read)
+        high = np.minimum(held[:, None, 1], read[None, :, 1])
         count *= np.take(np.maximum(high - low, 0.0)[which], reader, axis=2)
     diagonal = np.arange(own.shape[1])
     count[:, diagonal, :, diagonal] = 0
-    return np.ascontiguousarray(count.swapaxes(1, 2))
+    return np.ascontiguousarray(count.swapaxes(1, 2))  # (own configurations, needed configurations, s, t)
 
 
 def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
-    """The different intervals, shape (count, 2), and the number of each of those given."""
-    found, number = np.unique(intervals.reshape(-1, 2), axis=0, return_inverse=True)
-    return found, number.reshape(intervals.shape[:-1])
+    """The different intervals, shape (count, 2), and the number of each of `intervals`, of its shape less the last."""
+    distinct, number = np.unique(intervals.reshape(-1, 2), axis=0, return_inverse=True)
+    return distinct, number.reshape(intervals.shape[:-1])

@@ -71,7 +71,7 @@ def repartition(
 def cut_close_to(
     profile: Profile, grid: Grid, old: Plan, shares: Sequence[float], *, migration: float, imbalance: float, seed: int
 ) -> Ints:
-    """The part of every vertex of `grid`, cut with the places of `old` in view.
+    """The part of every vertex of `grid`, shape (vertices,), cut with the devices of `old` in view.
 
     old: numbered as the parts; shards on devices beyond them are gone, and what only those held weighs nothing.
     """
@@ -111,11 +111,11 @@ def _holders(profile: Profile, old: Plan, position: int, interval: Interval) -> 
     """The devices that hold all of an interval of a layer's channels."""
     layer = profile.layers[position]
     slots = split(layer.channels, old.placements[layer.name].degrees[1])
-    found: dict[int, int] = {}
+    covered_by: dict[int, int] = {}
     for piece in replicas_of(profile, old.placements):
         if piece.layer == position:
             first, last = slots[piece.slot]
             covered = max(min(last, interval[1]) - max(first, interval[0]), 0)
             for device in piece.devices:
-                found[device] = found.get(device, 0) + covered
-    return {device for device, covered in found.items() if covered == interval[1] - interval[0]}
+                covered_by[device] = covered_by.get(device, 0) + covered
+    return {device for device, covered in covered_by.items() if covered == interval[1] - interval[0]}

@@ -52,7 +52,7 @@ class Wiring:
         )
 
     def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
-        """What at nominal bandwidth takes as long as the row's measured curve says, in so many equal rounds."""
+        """Bytes that at nominal bandwidth take as long as the row's measured curve says, in so many equal rounds."""
         if self.curves is None or row not in self.measured or not size_bytes:
             return size_bytes
         source, target = divmod(row, isqrt(len(self.routes)))
@@ -60,26 +60,26 @@ class Wiring:
         return alone_s * self.curves.bandwidth_bytes_per_s(source, target)
 
     def _unmeasured(self, rows: Floats) -> Floats:
-        found = rows.copy() if self.measured else rows
+        corrected = rows.copy() if self.measured else rows
         for row in self.measured:
-            sizes, inverse = np.unique(rows[..., row], return_inverse=True)
+            sizes, inverse = np.unique(rows[..., row], return_inverse=True)  # (different sizes,), one per entry of row
             unmeasured = np.array([self.unmeasured_bytes(row, float(size)) for size in sizes])
-            found[..., row] = unmeasured[inverse].reshape(rows.shape[:-1])
-        return found
+            corrected[..., row] = unmeasured[inverse].reshape(rows.shape[:-1])  # (..., rows) less the last axis
+        return corrected
 
     def _crossed(self) -> Floats:
         """Shape (rows, links): 1 where the route of the row has the link."""
-        found = np.zeros((len(self.routes), len(self.link_kinds)))
+        crossed = np.zeros((len(self.routes), len(self.link_kinds)))
         for row, route in enumerate(self.routes):
-            found[row, list(route)] = 1.0
-        return found
+            crossed[row, list(route)] = 1.0
+        return crossed
 
 
 def kinds(values: Iterable[float]) -> tuple[tuple[int, ...], Floats]:
-    """For each value its number among the different ones, in order of appearance; and those."""
+    """For each value its number among the different ones, in order of appearance; and those, shape (kinds,)."""
     numbers: dict[float, int] = {}
-    found = tuple(numbers.setdefault(value, len(numbers)) for value in values)
-    return found, np.array(list(numbers), dtype=np.float64)
+    kind_of = tuple(numbers.setdefault(value, len(numbers)) for value in values)
+    return kind_of, np.array(list(numbers), dtype=np.float64)
 
 
 def joined(parts: Sequence[Traffic]) -> Traffic:
@@ -92,7 +92,7 @@ def joined(parts: Sequence[Traffic]) -> Traffic:
 
 def _most(values: Floats, numbers: Sequence[int]) -> Floats:
     """The largest of `values` along the last axis for each kind."""
-    found = np.zeros((*values.shape[:-1], max(numbers, default=-1) + 1))
-    for kind in range(found.shape[-1]):
-        found[..., kind] = values[..., np.array(numbers) == kind].max(axis=-1)
-    return found
+    largest = np.zeros((*values.shape[:-1], max(numbers, default=-1) + 1))
+    for kind in range(largest.shape[-1]):
+        largest[..., kind] = values[..., np.array(numbers) == kind].max(axis=-1)
+    return largest

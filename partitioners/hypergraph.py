@@ -82,7 +82,7 @@ def partition(
 
 
 def shares(cluster: Cluster) -> list[float]:
-    """Each worker's share of the compute: its speed over the sum of speeds."""
+    """Each worker's share of the compute, shape (workers,): its speed over the sum of speeds."""
     speeds = cluster.speeds[: cluster.workers]
     return [speed / sum(speeds) for speed in speeds]
 
@@ -129,9 +129,9 @@ def _consider_cuts(
             continue
         parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number, run=engine)
         judge.budget -= _TASKS_PER_VERTEX * made.vertices
-        found = hypergraph.imbalance(parts, share)
-        nearest = min(nearest, found)
-        if bound is None or found <= bound + 1e-6:
+        cut_imbalance = hypergraph.imbalance(parts, share)
+        nearest = min(nearest, cut_imbalance)
+        if bound is None or cut_imbalance <= bound + 1e-6:
             plan = step.plan(judge.profile, Partition(placements=made.placements(judge.profile, parts)))
             verdict = judge.consider(plan, f"a cut of {shape[0]}x{shape[1]} shards")
             if best is None or verdict.beats(best.verdict):

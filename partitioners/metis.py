@@ -69,9 +69,9 @@ def shard_graph(profile: Profile, grid: Grid) -> tuple[Floats, Edges]:
     edges: defaultdict[tuple[int, int], float] = defaultdict(float)
     for position, vertex in enumerate(grid.vertex):
         np.add.at(seconds, vertex, model.pass_seconds(position).sum(axis=0) * grid.microbatches)
-        found, each = model.reads(position), profile.element_bytes(position)
-        sizes = (found.high - found.low).prod(axis=1) * (2 * each * grid.microbatches)
-        columns = zip(found.producer, found.consumer, found.shard, sizes.tolist(), strict=True)
+        reads, each = model.reads(position), profile.element_bytes(position)
+        sizes = (reads.high - reads.low).prod(axis=1) * (2 * each * grid.microbatches)
+        columns = zip(reads.producer, reads.consumer, reads.shard, sizes.tolist(), strict=True)
         for producer, consumer, shard, size in columns:
             pair = int(vertex[producer]), int(grid.vertex[consumer][shard])
             if pair[0] != pair[1]:
@@ -83,19 +83,19 @@ def shard_graph(profile: Profile, grid: Grid) -> tuple[Floats, Edges]:
 
 
 def cut(vertices: Floats, edges: Edges, shares: Floats, *, imbalance: float = 0.03, seed: int = 0) -> Ints:
-    """The part of every vertex; part p gets about shares[p] of the weight, and the cut edges weigh little.
+    """The part of every vertex, shape (vertices,); part p gets about shares[p] of the weight, and the cut is small.
 
     Raises MissingExtraError without pymetis.
     """
     pymetis = _pymetis()
     if len(shares) == 1:
         return np.zeros(len(vertices), dtype=np.int64)
-    pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
-    source, target = np.concatenate([pairs, pairs[:, ::-1]]).T
+    pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)  # (edges, 2)
+    source, target = np.concatenate([pairs, pairs[:, ::-1]]).T  # each (2 edges,): every edge in both directions
     order = np.lexsort((target, source))
     weights = np.array(list(edges.values()) * 2)[order]
     start = np.searchsorted(source[order], np.arange(len(vertices) + 1))
-    found = pymetis.part_graph(
+    partitioned = pymetis.part_graph(
         len(shares),
         pymetis.CSRAdjacency(start.tolist(), target[order].tolist()),
         vweights=_integers(vertices),
@@ -103,14 +103,14 @@ def cut(vertices: Floats, edges: Edges, shares: Floats, *, imbalance: float = 0.
         tpwgts=shares.tolist(),
         options=pymetis.Options(seed=seed, ufactor=max(1, round(1000 * imbalance))),
     )
-    return np.array(found.vertex_part, dtype=np.int64)
+    return np.array(partitioned.vertex_part, dtype=np.int64)
 
 
 def _integers(weights: Floats) -> list[int]:
     """Weights as integers of at least 1, in proportion."""
     scale = _TOTAL / max(float(weights.sum()), 1e-300)
-    found: list[int] = np.maximum(np.rint(weights * scale), 1).astype(np.int64).tolist()
-    return found
+    rounded: list[int] = np.maximum(np.rint(weights * scale), 1).astype(np.int64).tolist()
+    return rounded
 
 
 def _pymetis() -> Any:

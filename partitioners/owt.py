@@ -28,12 +28,12 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
 
 def channel_split_layers(profile: Profile) -> frozenset[str]:
     """Names of the fully connected layers and of those that only follow them, channel by channel."""
-    found: set[str] = set()
+    names: set[str] = set()
     for layer in profile.layers:
-        follows = bool(layer.inputs) and not layer.geometry.mixes_channels and found.issuperset(layer.inputs)
+        follows = bool(layer.inputs) and not layer.geometry.mixes_channels and names.issuperset(layer.inputs)
         if follows or _is_fully_connected(layer):
-            found.add(layer.name)
-    return frozenset(found)
+            names.add(layer.name)
+    return frozenset(names)
 
 
 def _is_fully_connected(layer: Layer) -> bool:

@@ -49,8 +49,8 @@ class RunError(ShardscopeError, RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest in spelling to `name`, or None when nothing is close."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None
 
 
 def require(ok: bool, field: str, value: object, rule: str) -> None:

@@ -168,12 +168,12 @@ def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda 
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise InputError(f"key {key!r} stands twice in one object; keep one")
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 def _no_constant(name: str) -> float:
@@ -218,8 +218,8 @@ def _validated(path: Path, content: object, kind: type[T]) -> T:
         return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing; the first says more.
-        found = sorted(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
-        raise InputError(f"{path}: {_explained(dict(found[0]), kind)}") from None
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")
+        raise InputError(f"{path}: {_explained(dict(problems[0]), kind)}") from None
 
 
 def _explained(error: dict[str, Any], kind: type) -> str:
@@ -252,16 +252,16 @@ def _shown(value: object) -> str:
 
 def _keys(kind: type, loc: Iterable[object]) -> list[str]:
     """Names of the fields of the dataclass that stands at `loc` inside `kind`."""
-    found: Any = kind
+    type_at: Any = kind
     for part in loc:
-        if dataclasses.is_dataclass(found):
-            found = typing.get_type_hints(found)[str(part)]
+        if dataclasses.is_dataclass(type_at):
+            type_at = typing.get_type_hints(type_at)[str(part)]
         else:  # tuple[X, ...] or Mapping[str, X]
-            arguments = typing.get_args(found)
-            found = arguments[0] if typing.get_origin(found) is tuple else arguments[-1]
-        if typing.get_origin(found) in (Union, types.UnionType):
-            found = next(arm for arm in typing.get_args(found) if arm is not type(None))
-    return sorted(field.name for field in dataclasses.fields(found))
+            arguments = typing.get_args(type_at)
+            type_at = arguments[0] if typing.get_origin(type_at) is tuple else arguments[-1]
+        if typing.get_origin(type_at) in (Union, types.UnionType):
+            type_at = next(arm for arm in typing.get_args(type_at) if arm is not type(None))
+    return sorted(field.name for field in dataclasses.fields(type_at))
 
 
 def _plain(value: Any) -> Any:

@@ -159,11 +159,11 @@ class Profile:
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """For each layer, the positions of the layers that read its output."""
-        found: list[list[int]] = [[] for _ in self.layers]
+        positions: list[list[int]] = [[] for _ in self.layers]
         for i, layer in enumerate(self.layers):
             for name in dict.fromkeys(layer.inputs):
-                found[self.index[name]].append(i)
-        return tuple(map(tuple, found))
+                positions[self.index[name]].append(i)
+        return tuple(map(tuple, positions))
 
     def element_bytes(self, position: int) -> float:
         """Bytes of one output element of the layer at `position`."""

@@ -107,7 +107,7 @@ def _stored(store: Store, key: str | None) -> Stored | None:
 
 def _outcomes(store: Store, key: str | None) -> Sequence[ValidatedRun]:
     stored = _stored(store, key)
-    return () if stored is None else sorted(stored.validation.outcomes, key=lambda one: -abs(one.error))
+    return () if stored is None else sorted(stored.validation.outcomes, key=lambda outcome: -abs(outcome.error))
 
 
 def _options(store: Store) -> list[dict[str, str]]:

@@ -110,10 +110,10 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     )
 
 
-def add_cluster(parser: argparse._ActionsContainer, name: str, **given: Any) -> None:
+def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
     """The options that `read_cluster` reads, the cluster itself under `name`."""
     parser.add_argument(
-        name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **given
+        name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **keywords
     )
     parser.add_argument(
         "--devices",
@@ -156,8 +156,8 @@ def read_runtime(args: argparse.Namespace) -> Runtime:
     return catalogue.read_runtime(args.cluster)
 
 
-def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **given: Any) -> Plan:
-    """The plan of `strategy`. given: settings of the step, such as microbatches, and options of the strategy."""
+def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any) -> Plan:
+    """The plan of `strategy`. settings: those of the step, such as microbatches, and options of the strategy."""
     import partitioners
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
 
@@ -166,7 +166,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
             "synchronisation": synchronisation(args, Synchronisation()),
             "runtime": read_runtime(args),
-            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **given),
+            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **settings),
         }
     )
     return partitioners.make_plan(strategy, profile, cluster, step, seed=args.seed, **own)

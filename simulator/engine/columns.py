@@ -136,7 +136,7 @@ def _exact(priority: Ints) -> Ints:
     """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
     if priority.min(initial=0) >= -_EXACT_INT and priority.max(initial=0) <= _EXACT_INT:
         return priority
-    return np.unique(priority, return_inverse=True)[1].reshape(-1)
+    return np.unique(priority, return_inverse=True)[1].reshape(-1)  # (tasks,)
 
 
 def _activities(graph: TaskGraph, asked: Demand, shares_cores: Sequence[bool]) -> dict[str, npt.NDArray[Any]]:

@@ -39,7 +39,7 @@ class Noise:
             drawn = np.random.default_rng(self.seed).lognormal(-(sigma**2) / 2, sigma, len(graph))
             factors = np.where(compute, drawn, 1.0)
         for device, factor in self.stragglers.items():
-            mine = compute & (graph.device == device)
-            require(bool(mine.any()), "straggler", device, "it is a device that computes in this plan")
-            factors[mine] *= factor
+            on_device = compute & (graph.device == device)
+            require(bool(on_device.any()), "straggler", device, "it is a device that computes in this plan")
+            factors[on_device] *= factor
         return replace(graph, seconds=graph.seconds * factors)

@@ -90,33 +90,33 @@ def _overlaps(own: tuple[Interval, ...], needed: tuple[Interval, ...]) -> Ints:
     return rows[rows[:, 2] < rows[:, 3]]
 
 
-def crossings_of(found: Reads, source: Ints, target: Ints) -> Crossings:
-    """What crosses, given the device of each read's producer (`source`) and reader (`target`)."""
+def crossings_of(reads: Reads, source: Ints, target: Ints) -> Crossings:
+    """What crosses, by the device of each read's producer and reader: `source` and `target`, shape (reads,)."""
     away = np.nonzero(source != target)[0]
     entry = np.full(len(source), -1, dtype=np.int64)
     if not len(away):
         none = np.zeros(0, dtype=np.int64)
         return Crossings(shard=none, device=none, elements=none, entry=entry)
-    pairs, inverse = np.unique(np.stack([found.producer[away], target[away]], axis=1), axis=0, return_inverse=True)
+    pairs, inverse = np.unique(np.stack([reads.producer[away], target[away]], axis=1), axis=0, return_inverse=True)
     entry[away] = inverse.ravel()
-    elements = _union_sizes(entry[away], found.low[away], found.high[away], len(pairs))
+    elements = _union_sizes(entry[away], reads.low[away], reads.high[away], len(pairs))
     return Crossings(shard=pairs[:, 0], device=pairs[:, 1], elements=elements, entry=entry)
 
 
 def _union_sizes(group: Ints, low: Ints, high: Ints, groups: int) -> Ints:
-    """Elements in the union of the boxes of each group."""
-    rows = np.unique(np.concatenate([group[:, None], low, high], axis=1), axis=0)
+    """Elements in the union of the boxes of each group: shape (groups,), of low and high (boxes, 4)."""
+    rows = np.unique(np.concatenate([group[:, None], low, high], axis=1), axis=0)  # (different boxes, 9)
     group, low, high = rows[:, 0], rows[:, 1:5], rows[:, 5:9]
-    sizes = (high - low).prod(axis=1)
+    sizes = (high - low).prod(axis=1)  # (different boxes,)
     total = np.bincount(group, weights=sizes, minlength=groups).astype(np.int64)
     for g in np.nonzero(np.bincount(group, minlength=groups) > 1)[0]:
-        mine = group == g
-        total[g] = _union(low[mine], high[mine])
+        members = group == g
+        total[g] = _union(low[members], high[members])
     return total
 
 
 def _union(low: Ints, high: Ints) -> int:
-    """Elements in the union of boxes, counted on the grid that their edges draw."""
+    """Elements in the union of boxes low, high (boxes, 4), counted on the grid that their edges draw."""
     edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]
     covered = np.zeros([len(e) - 1 for e in edges], dtype=bool)
     for a, b in zip(low, high, strict=True):
@@ -125,13 +125,13 @@ def _union(low: Ints, high: Ints) -> int:
         ] = True
     volume = np.ones((), dtype=np.int64)
     for e in edges:
-        volume = np.multiply.outer(volume, np.diff(e))
+        volume = np.multiply.outer(volume, np.diff(e))  # one axis more: (cells by sample, channel, row, column)
     return int(volume[covered].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """The devices that hold copies of one parameter piece of a layer, and its bytes."""
+    """The devices that hold copies of one parameter piece of a layer (by position) and channel slot, and its bytes."""
 
     layer: int
     slot: int

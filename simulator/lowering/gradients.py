@@ -164,8 +164,9 @@ def addition_s(model: ShardedModel, piece: Replicas) -> float:
 
 
 def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
-    """Per device, parameters, gradients and optimizer state; servers hold them in place of the workers' state.
+    """Bytes of parameters, gradients and optimizer state, shape (devices,).
 
+    Servers hold them in place of the workers' state.
     Raises InputError where parameters are to be updated on a server and the cluster has none.
     """
     held = np.zeros(len(cluster.devices))

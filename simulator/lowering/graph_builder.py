@@ -26,7 +26,7 @@ _DEFAULTS: dict[str, tuple[type, Any]] = {
 
 
 class GraphBuilder:
-    """Collects the columns of a TaskGraph."""
+    """Collects the columns of a TaskGraph, each of shape (tasks,): seconds, bytes, and whole numbers."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DEFAULTS}
@@ -38,7 +38,7 @@ class GraphBuilder:
         return self._count
 
     def add(self, kind: Kind, count: int, **columns: npt.ArrayLike) -> Ints:
-        """Append `count` tasks; each column is an array of that length or one value. Returns their indices."""
+        """Append `count` tasks; each column has shape (count,) or is one value. Returns their indices (count,)."""
         columns["kind"] = int(kind)
         for name, (dtype, default) in _DEFAULTS.items():
             value: npt.NDArray[Any] = np.asarray(columns.pop(name, default), dtype=dtype)
@@ -71,7 +71,7 @@ class GraphBuilder:
         return numbers[which.reshape(-1)]
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A column as it stands, as one array that may be changed in place."""
+        """A column as it stands, as one array of shape (tasks,) that may be changed in place."""
         blocks = self._blocks[name]
         if len(blocks) != 1:
             blocks[:] = [np.concatenate(blocks) if blocks else np.zeros(0, dtype=_DEFAULTS[name][0])]
@@ -93,7 +93,7 @@ class GraphBuilder:
         self._count = count * times
 
     def edges(self) -> tuple[Ints, Ints]:
-        """All dependencies so far as (tasks, what each waits for)."""
+        """All dependencies so far as two arrays of shape (edges,): tasks, and what each waits for."""
         none = np.zeros(0, dtype=np.int64)
         later = np.concatenate([none, *(edge[0] for edge in self._edges)])
         earlier = np.concatenate([none, *(edge[1] for edge in self._edges)])

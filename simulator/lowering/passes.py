@@ -16,11 +16,12 @@ from simulator.taskgraph import Floats, Ints, Kind
 
 def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> Passes:
     """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
-    device = np.concatenate(model.devices)
+    device = np.concatenate(model.devices)  # (shards of all layers,)
     sizes = [len(devices) for devices in model.devices]
-    first = np.concatenate([[0], np.cumsum(sizes)])
-    layer = np.repeat(np.arange(len(sizes)), sizes)
-    shard = np.concatenate([np.arange(size) for size in sizes])
+    first = np.concatenate([[0], np.cumsum(sizes)])  # (layers + 1,)
+    layer = np.repeat(np.arange(len(sizes)), sizes)  # (shards of all layers,)
+    shard = np.concatenate([np.arange(size) for size in sizes])  # (shards of all layers,)
+    # (forward and backward, shards of all layers)
     seconds = np.concatenate([model.pass_seconds(position) for position in range(len(sizes))], axis=1)
     seconds = seconds / np.array(cluster.speeds)[device]
     saved, output = _pass_bytes(model)
@@ -97,14 +98,16 @@ def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
 
 
 def flat_slots(placement: Placement, slot: int) -> Ints:
-    """Flat shard numbers of one channel slot."""
-    return np.arange(len(placement.devices)).reshape(placement.degrees)[:, slot].ravel()
+    """Flat shard numbers of one channel slot, shape (shards of the slot,)."""
+    numbers = np.arange(len(placement.devices)).reshape(placement.degrees)  # (samples, channels, height, width)
+    return numbers[:, slot].ravel()  # (shards of the slot,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
     """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
 
+    first has shape (layers + 1,), the other arrays (shards of all layers,).
     last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
     """
 

@@ -28,14 +28,14 @@ def split_by_time(samples: int, seconds: Sequence[Seconds]) -> tuple[int, ...]:
     """
     if samples < len(seconds):
         raise InputError(f"samples is {samples}: each of {len(seconds)} devices needs one; use a larger batch")
-    found = [1] * len(seconds)
-    offers = [(one(2), device) for device, one in enumerate(seconds)]
+    shares = [1] * len(seconds)
+    offers = [(seconds_of(2), device) for device, seconds_of in enumerate(seconds)]
     heapify(offers)
     for _ in range(samples - len(seconds)):
         device = offers[0][1]
-        found[device] += 1
-        heapreplace(offers, (seconds[device](found[device] + 1), device))
-    return tuple(found)
+        shares[device] += 1
+        heapreplace(offers, (seconds[device](shares[device] + 1), device))
+    return tuple(shares)
 
 
 def balanced_shares(profile: Profile, cluster: Cluster, samples: int) -> tuple[int, ...]:

@@ -32,10 +32,10 @@ def shards(layer: Layer, samples: int, degrees: Degrees, parts: Sequence[int] = 
 
     parts: how many samples each part by sample has; empty: as equal as integers allow.
     """
-    found = [split(extent, degree) for extent, degree in zip((samples, *layer.output_shape), degrees, strict=True)]
+    axes = [split(extent, degree) for extent, degree in zip((samples, *layer.output_shape), degrees, strict=True)]
     if parts:
-        found[0] = list(pairwise(accumulate(parts, initial=0)))
-    return found
+        axes[0] = list(pairwise(accumulate(parts, initial=0)))
+    return axes
 
 
 def channel_bytes(total_bytes: int, channels: int, interval: Interval) -> int:

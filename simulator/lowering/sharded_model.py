@@ -88,7 +88,7 @@ class ShardedModel:
         return reads_of(self.profile, self.plan.placements, self.plan.microbatch_size, position)
 
     def ends(self, position: int, reads: Reads) -> tuple[Ints, Ints]:
-        """The devices of producer and reader of each of the layer's `reads`."""
+        """The devices of producer and reader of each of the layer's `reads`, each of shape (reads,)."""
         source = self.devices[position][reads.producer]
         target = np.zeros(len(source), dtype=np.int64)
         for consumer in self.profile.consumers[position]:

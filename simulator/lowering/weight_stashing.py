@@ -31,7 +31,7 @@ def add_updates(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) ->
 
 
 def stashed_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
-    """Per device, the weight versions beyond the current one: one for each further mini-batch in flight."""
+    """Bytes, shape (devices,), of weight versions beyond the current: one for each further mini-batch in flight."""
     held = np.zeros(len(cluster.devices))
     for stage, layers in enumerate(model.stages):
         device = model.placements[layers[0]].devices[0]

@@ -43,10 +43,10 @@ class Join:
 
     def __post_init__(self) -> None:
         require(0 < self.efficiency < inf, "efficiency", self.efficiency, "it is positive; 1 is the line rate")
-        told = self.efficiency == 1 or "efficiency" in self.sources
-        require(told, "sources", sorted(self.sources), "an efficiency other than 1 says where it was measured")
-        told = self.achieved is None or "achieved" in self.sources
-        require(told, "sources", sorted(self.sources), "an achieved share says where it was measured")
+        has_source = self.efficiency == 1 or "efficiency" in self.sources
+        require(has_source, "sources", sorted(self.sources), "an efficiency other than 1 says where it was measured")
+        has_source = self.achieved is None or "achieved" in self.sources
+        require(has_source, "sources", sorted(self.sources), "an achieved share says where it was measured")
 
     def wire(self, tier: str) -> Wire:
         """The wire, named as links of `tier`."""
@@ -123,7 +123,7 @@ class Preset:
         parts = {"node": self.node.sources, "inter": self.inter.sources}
         if self.intra is not None:
             parts["intra"] = self.intra.sources
-        return tuple(f"{part}.{key}: {text}" for part, told in parts.items() for key, text in told.items())
+        return tuple(f"{part}.{key}: {text}" for part, texts in parts.items() for key, text in texts.items())
 
 
 def presets() -> tuple[str, ...]:

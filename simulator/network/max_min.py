@@ -110,18 +110,18 @@ class Sharing:
 
     def _affected(self) -> list[ActivityClass]:
         """The active classes joined to a changed one through shared resources, in order of joining."""
-        found: dict[int, ActivityClass] = {}
+        affected: dict[int, ActivityClass] = {}
         resources: set[int] = set()
         stack = list(self._changed.values())
         while stack:
             kind = stack.pop()
             if kind.active:
-                found[id(kind)] = kind
+                affected[id(kind)] = kind
             for resource in kind.weights:
                 if resource not in resources:
                     resources.add(resource)
-                    stack += [other for other in self._users[resource].values() if id(other) not in found]
-        return sorted(found.values(), key=lambda kind: kind.endings[0][1])
+                    stack += [other for other in self._users[resource].values() if id(other) not in affected]
+        return sorted(affected.values(), key=lambda kind: kind.endings[0][1])
 
     def _fill(self, kinds: list[ActivityClass]) -> list[float]:
         """Max-min fair rates of `kinds`, which share resources with no others."""

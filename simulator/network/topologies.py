@@ -107,8 +107,8 @@ def torus(
     joined: set[tuple[int, int]] = set()
     for axis, side in enumerate(shape):
         stride = prod(shape[axis + 1 :])
-        for number, place in enumerate(product(*map(range, shape))):
-            ahead = number + ((place[axis] + 1) % side - place[axis]) * stride
+        for number, coordinates in enumerate(product(*map(range, shape))):
+            ahead = number + ((coordinates[axis] + 1) % side - coordinates[axis]) * stride
             if ahead != number:  # a side of 1 has no neighbour, a side of 2 the same one on both hands
                 joined.add((min(number, ahead), max(number, ahead)))
     links = [link for a, b in sorted(joined) for link in _join(members[a].name, members[b].name, wire)]
@@ -173,8 +173,8 @@ def from_graph(
         if member.name not in graph:
             raise InputError(f"devices names {member.name!r}, which is no node of the graph; add the node")
     links: list[Link] = []
-    for source, target, given in graph.edges(data=True):
-        changes = {key: given[key] for key in ("bandwidth_bytes_per_s", "latency_s", "tier") if key in given}
+    for source, target, attributes in graph.edges(data=True):
+        changes = {key: attributes[key] for key in ("bandwidth_bytes_per_s", "latency_s", "tier") if key in attributes}
         links += _join(source, target, replace(wire, **changes))[: 1 if graph.is_directed() else 2]
     return Cluster(name=name, devices=workers + extra, links=tuple(links))
 
@@ -214,11 +214,13 @@ def _join(a: str, b: str, wire: Wire) -> list[Link]:
 def _workers(count: int, device: Device, host: str, per_host: int = 1) -> tuple[Device, ...]:
     """`count` devices; one that has its host to itself is named after it."""
     require(count >= 1, "devices", count, "a cluster has at least 1")
-    found = []
+    workers = []
     for i in range(count):
         home = f"{host}{i // per_host}"
-        found.append(replace(device, host=home, name=home if per_host == 1 else f"{home}/{device.name}{i % per_host}"))
-    return tuple(found)
+        workers.append(
+            replace(device, host=home, name=home if per_host == 1 else f"{home}/{device.name}{i % per_host}")
+        )
+    return tuple(workers)
 
 
 def _servers(count: int) -> tuple[Device, ...]:

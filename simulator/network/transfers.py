@@ -95,8 +95,8 @@ def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
     carried = np.zeros(len(cluster.links))
-    transfers = graph.is_transfer
-    per_route = np.bincount(graph.route[transfers], weights=graph.bytes[transfers], minlength=len(graph.routes))
+    is_transfer = graph.is_transfer
+    per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
     for size, route in zip(per_route, graph.routes, strict=True):
         for link, weight in link_weights(route, cluster).items():
             carried[link] += size * weight

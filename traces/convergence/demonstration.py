@@ -99,7 +99,7 @@ def conditions(folder: Path, model: str, batch_size: int, network: LabNetwork) -
     profile, cluster = folder / f"{model}.json", folder / f"{network.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     if not profile.exists():
-        command = "python -m benchmarks.convergence --demonstrate"
+        command = "python -m benchmarks.demonstration"
         capture_on_all_cores(profile, model, batch_size, cores, command=command)
     overhead = folder / "overhead.json"
     if not overhead.exists():

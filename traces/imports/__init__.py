@@ -1,4 +1,4 @@
-"""Measurements of others as profiles and curves: every file that does not begin with "_" is a format.
+"""Measurements of others as profiles and curves. This folder is the registry: a file without "_" in front is a format.
 
 kineto             torch.profiler's traces, with the structure of the model
 pipedream          PipeDream's graph.txt

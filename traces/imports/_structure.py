@@ -55,10 +55,10 @@ class Structure:
 
 def structure(network: Network, batch_size: int, dtype: str) -> Structure:
     """The structure of a network for `batch_size` samples of `dtype`. Raises InputError when it cannot be run."""
-    place = torch.device("meta")
+    device = torch.device("meta")
     try:
-        trained = trained_on(network, place, DTYPES[dtype])
-        inputs = draw(network, batch_size, place, DTYPES[dtype])
+        trained = trained_on(network, device, DTYPES[dtype])
+        inputs = draw(network, batch_size, device, DTYPES[dtype])
         steps = trace(trained)
         with fused_attention():
             layers, layer_of = survey(steps, inputs, [*trained.parameters(), *trained.buffers()], ())

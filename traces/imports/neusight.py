@@ -67,7 +67,7 @@ def _profile(path: Path, options: ImportOptions) -> Profile:
         raise InputError(f"{path}: the JSON beside it lacks num_layer or e2e_latency of a measured model")
     table = read_fx_layers(path)
     samples = table[0].output.shape[0]
-    layers = tuple(_repeated(path, table, [_layer(path, one, samples, config) for one in table], blocks))
+    layers = tuple(_repeated(path, table, [_layer(path, row, samples, config) for row in table], blocks))
     seconds = sum(layer.forward_s + layer.backward_s for layer in layers)
     return Profile(
         model=options.model or name.partition("-")[0],
@@ -115,22 +115,22 @@ def _layer(path: Path, table: FxLayer, samples: int, config: Mapping[str, Any]) 
 
 def _repeated(path: Path, table: Sequence[FxLayer], layers: Sequence[Layer], blocks: int) -> list[Layer]:
     """The whole network: the block as often as it stands, each reading the one before."""
-    block = [i for i, one in enumerate(table) if one.in_block]
+    block = [i for i, row in enumerate(table) if row.in_block]
     outside = {number for i in block for number in table[i].inputs if number not in block}
-    leaving = {number for i, one in enumerate(table) for number in one.inputs if i not in block and number in block}
+    leaving = {number for i, row in enumerate(table) for number in row.inputs if i not in block and number in block}
     if not block or len(outside) != 1 or len(leaving) != 1:
         raise InputError(
             f"{path}: its block reads {len(outside)} layers and {len(leaving)} leave it; only chains of blocks"
         )
     first, last = outside.pop(), leaving.pop()
     named: list[Layer] = []
-    for i, one in enumerate(table):
+    for i, row in enumerate(table):
         for copy in range(blocks if i in block else 1):
             inputs = (
                 numbered(layers[last].name, copy - 1 if i in block else blocks - 1)
                 if (i in block and copy and number == first) or (i not in block and number == last)
                 else numbered(layers[number].name, copy)
-                for number in one.inputs
+                for number in row.inputs
             )
             named.append(replace(layers[i], name=numbered(layers[i].name, copy), inputs=tuple(inputs)))
     order = [x for x in range(len(table)) if x < min(block)]

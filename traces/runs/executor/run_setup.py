@@ -58,11 +58,11 @@ class Script:
     momentum: float = MOMENTUM
 
     def __post_init__(self) -> None:
-        chosen = self.plan.synchronisation
+        settings = self.plan.synchronisation
         served = [name for name in collectives.names() if collectives.load(name).updates_on_server]
         rule = f"one of {', '.join([ALL_REDUCE, *served])} can run"
-        require(chosen.collective in (ALL_REDUCE, *served), "sync", chosen.collective, rule)
-        plain = not chosen.half_precision and chosen.compression_ratio == 1 and not chosen.compression_s_per_byte
+        require(settings.collective in (ALL_REDUCE, *served), "sync", settings.collective, rule)
+        plain = not settings.half_precision and settings.compression_ratio == 1 and not settings.compression_s_per_byte
         require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
 
     @cached_property
