@@ -13,11 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
 EMPTY_WORDS = {"found", "told", "mine", "given", "place", "one", "chosen"}
 """They say that somebody found or told something, not what it is."""
-PENDING = {
-    *(Path("simulator/report", name) for name in ("chrome_trace.py", "critical_path.py", "memory.py", "metrics.py")),
-    Path("simulator/lowering/buckets.py"),
-}
-"""Files whose values are still to be named after what they hold."""
 FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
 
 
@@ -51,9 +46,7 @@ def test_no_class_name_stands_in_two_files(package: str, other: str) -> None:
     assert not {name: files for name, files in doubles.items() if len(files) > 1}
 
 
-@pytest.mark.parametrize(
-    "path", [path for package in PACKAGES for path in FILES[package] if path not in PENDING], ids=str
-)
+@pytest.mark.parametrize("path", [path for package in PACKAGES for path in FILES[package]], ids=str)
 def test_values_are_named_after_what_they_hold(path: Path) -> None:
     assert not [f"{name} in line {line}" for name, line in assigned(tree_of(path)) if name in EMPTY_WORDS]
 

@@ -26,9 +26,9 @@ class Bucket:
 
     def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
         """The collective's steps for this bucket."""
-        chosen = plan.synchronisation
-        return collectives.load(chosen.collective).tasks(
-            cluster, self.group, self.sent_bytes, self.update_s, chosen.serving_workers
+        settings = plan.synchronisation
+        return collectives.load(settings.collective).tasks(
+            cluster, self.group, self.sent_bytes, self.update_s, settings.serving_workers
         )
 
 

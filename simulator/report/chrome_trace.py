@@ -53,11 +53,11 @@ def _crossings(graph: TaskGraph, cluster: Cluster) -> list[list[int]]:
         sorted({link for source, target in route.pairs for link in cluster.route(source, target)})
         for route in graph.routes
     ]
-    found: list[list[int]] = [[] for _ in cluster.links]
+    crossing: list[list[int]] = [[] for _ in cluster.links]
     for task in np.flatnonzero(graph.is_transfer).tolist():
         for link in links_of[graph.route[task]]:
-            found[link].append(task)
-    return found
+            crossing[link].append(task)
+    return crossing
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:
@@ -76,9 +76,9 @@ def _lanes(spans: list[tuple[float, float]]) -> list[int]:
 
 def _event(graph: TaskGraph, task: int, span: tuple[float, float], process: int, row: int) -> Event:
     kind, layer = Kind(graph.kind[task]).name.lower(), int(graph.layer[task])
-    told: Event = {"task": task, "what": graph.describe(task)}
+    arguments: Event = {"task": task, "what": graph.describe(task)}
     if process == LINKS:
-        told["bytes"] = float(graph.bytes[task])
+        arguments["bytes"] = float(graph.bytes[task])
     return {
         "name": f"{kind} {graph.layer_names[layer]}" if layer >= 0 else kind,
         "cat": kind,
@@ -87,7 +87,7 @@ def _event(graph: TaskGraph, task: int, span: tuple[float, float], process: int,
         "dur": round(span[1] - span[0], 3),
         "pid": process,
         "tid": row,
-        "args": told,
+        "args": arguments,
     }
 
 
@@ -100,5 +100,5 @@ def _named(process: int, title: str, rows: list[str]) -> list[Event]:
     return events
 
 
-def _metadata(process: int, row: int, what: str, told: Event) -> Event:
-    return {"name": what, "ph": "M", "pid": process, "tid": row, "args": told}
+def _metadata(process: int, row: int, what: str, arguments: Event) -> Event:
+    return {"name": what, "ph": "M", "pid": process, "tid": row, "args": arguments}

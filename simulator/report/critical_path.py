@@ -52,8 +52,8 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
     previous = np.maximum.accumulate(lasting)[:-1]
     same = (previous >= 0) & (graph.device[order[1:]] == graph.device[order[previous]])
     before[order[1:][same]] = order[previous[same]]
-    found: list[int] = before.tolist()
-    return found
+    previous_task: list[int] = before.tolist()
+    return previous_task
 
 
 def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:

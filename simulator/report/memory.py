@@ -13,9 +13,9 @@ from simulator.units import format_bytes
 
 def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Floats]:
     """(times in s, bytes allocated from then on) of one device; what is freed at a moment can be taken again then."""
-    mine = np.flatnonzero((graph.device == device) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
-    times = np.concatenate([timeline.end_s[mine], timeline.start_s[mine]])
-    change = np.concatenate([-graph.freed_bytes[mine], graph.allocated_bytes[mine]])
+    changes_memory = np.flatnonzero((graph.device == device) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
+    times = np.concatenate([timeline.end_s[changes_memory], timeline.start_s[changes_memory]])
+    change = np.concatenate([-graph.freed_bytes[changes_memory], graph.allocated_bytes[changes_memory]])
     order = np.argsort(times, kind="stable")
     level = graph.static_bytes[device] + np.cumsum(change[order])
     return np.concatenate([[0.0], times[order]]), np.concatenate([[graph.static_bytes[device]], level])
@@ -37,8 +37,8 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
 
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:
     """What no order of `graph`'s tasks exceeds on each of `devices` devices: all that they allocate, nothing freed."""
-    mine = graph.device >= 0
-    allocated = np.bincount(graph.device[mine], weights=graph.allocated_bytes[mine], minlength=devices)
+    on_device = graph.device >= 0
+    allocated = np.bincount(graph.device[on_device], weights=graph.allocated_bytes[on_device], minlength=devices)
     return np.asarray(graph.static_bytes + allocated)
 
 
