@@ -4,5 +4,6 @@ neusight         GPT-2 large, data parallel on four H100
 sailor           OPT-350M on 4 to 128 GH200, by plan
 ddp_buckets      the gradient buckets of a ResNet-50 step of DDP on two A100
 bytedance        a production job, replayed operation by operation
+summary          the sets of the page, a row each
 _steps           a predicted step beside its measurement, tables, the figures below them
 """
