@@ -5,6 +5,7 @@
     workload    Profile: a network measured layer by layer on one device
     cluster     Cluster: devices and the links that join them
     plan        Plan: who computes which shard
+    runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran
     files       every file format
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from simulator.engine import simulate
     from simulator.errors import ShardscopeError
     from simulator.files import read_plan, read_profile, write_plan, write_profile
+    from simulator.lowering.sharded_model import ShardedModel
     from simulator.lowering.step import lower
     from simulator.network.catalogue import read_cluster, write_cluster
     from simulator.plan import Placement, Plan, Synchronisation
     from simulator.report.metrics import Report, measure
     from simulator.run import Run
+    from simulator.runtime import Runtime
     from simulator.taskgraph import TaskGraph
     from simulator.timeline import Timeline
     from simulator.workload import Layer, Profile
@@ -48,6 +51,8 @@ _HOMES = {
     "Profile": "workload",
     "Report": "report.metrics",
     "Run": "run",
+    "Runtime": "runtime",
+    "ShardedModel": "lowering.sharded_model",
     "ShardscopeError": "errors",
     "Synchronisation": "plan",
     "TaskGraph": "taskgraph",
@@ -70,6 +75,8 @@ __all__ = [
     "Profile",
     "Report",
     "Run",
+    "Runtime",
+    "ShardedModel",
     "ShardscopeError",
     "Synchronisation",
     "TaskGraph",
