@@ -4,6 +4,7 @@
     units       reading and printing quantities; inside there are only seconds, bytes, FLOP and ratios
     workload    Profile: a network measured layer by layer on one device
     cluster     Cluster: devices and the links that join them
+    routes      the shortest way between two nodes
     plan        Plan: who computes which shard
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf, log
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from simulator.errors import InputError, UnknownNameError, require
-
-if TYPE_CHECKING:
-    import networkx as nx
+from simulator.routes import Routes
 
 MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
 """What a cluster may have measured curves of."""
@@ -169,25 +166,12 @@ class Cluster:
         return tuple(device.speed for device in self.devices)
 
     @cached_property
-    def _graph(self) -> nx.DiGraph[str]:
-        import networkx as nx
-
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(device.name for device in self.devices)
-        graph.add_edges_from(self._link_number)
-        return graph
-
-    @cached_property
     def _link_number(self) -> dict[tuple[str, str], int]:
         return {(link.source, link.target): number for number, link in enumerate(self.links)}
 
     @cached_property
-    def _forest(self) -> _Forest | None:
-        return _forest_of(self._link_number)
-
-    @cached_property
-    def _shortest(self) -> dict[str, Mapping[str, list[str]]]:
-        return {}
+    def _routes(self) -> Routes:
+        return Routes([device.name for device in self.devices], list(self._link_number))
 
     def route(self, source: int, target: int) -> tuple[int, ...]:
         """Indices of the links from device `source` to device `target`: the fewest hops, none on one device.
@@ -197,19 +181,10 @@ class Cluster:
         if source == target:
             return ()
         names = self.devices[source].name, self.devices[target].name
-        hops = self._breadth_first(*names) if self._forest is None else _hops_in(self._forest, *names)
-        numbers = [self._link_number.get(hop) for hop in hops]
+        numbers = [self._link_number.get(hop) for hop in self._routes.hops(*names)]
         if not numbers or None in numbers:
             raise InputError(f"links: no route from device {names[0]!r} to {names[1]!r}; add the missing link")
         return tuple(number for number in numbers if number is not None)
-
-    def _breadth_first(self, source: str, target: str) -> list[tuple[str, str]]:
-        """The hops of a shortest path, none where there is no path; all paths from a source are kept."""
-        import networkx as nx
-
-        if source not in self._shortest:
-            self._shortest[source] = nx.single_source_shortest_path(self._graph, source)
-        return list(itertools.pairwise(self._shortest[source].get(target, [])))
 
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
@@ -289,46 +264,3 @@ class Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
         return replace(self, devices=devices)
-
-
-_Forest = Mapping[str, tuple[str, int]]
-"""Of every node its parent and its depth; a root is its own parent, at depth 0."""
-
-
-def _forest_of(links: Iterable[tuple[str, str]]) -> _Forest | None:
-    """The trees that links make, whichever way they lead; None where there is a cycle."""
-    neighbours: dict[str, set[str]] = {}
-    for a, b in links:
-        neighbours.setdefault(a, set()).add(b)
-        neighbours.setdefault(b, set()).add(a)
-    forest: dict[str, tuple[str, int]] = {}
-    for root in neighbours:
-        if root in forest:
-            continue
-        forest[root] = root, 0
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            parent, depth = forest[node]
-            for other in neighbours[node] - {node, parent}:
-                if other in forest:
-                    return None
-                forest[other] = node, depth + 1
-                stack.append(other)
-    return forest
-
-
-def _hops_in(forest: _Forest, source: str, target: str) -> list[tuple[str, str]]:
-    """The only way from one node to another, up to their lowest common ancestor and down; none in different trees."""
-    up, down = [], []
-    while source != target:
-        (above, depth), (over, other_depth) = forest.get(source, (source, 0)), forest.get(target, (target, 0))
-        if depth == other_depth == 0:
-            return []
-        if depth >= other_depth:
-            up.append((source, above))
-            source = above
-        else:
-            down.append((over, target))
-            target = over
-    return up + down[::-1]

@@ -106,7 +106,7 @@ def test_a_torus_wraps_round_on_every_axis() -> None:
 def test_a_torus_of_three_dimensions() -> None:
     cluster = torus((2, 3, 4), WIRE)
     # Axes of 2, 3 and 4 give 1, 2 and 2 neighbours.
-    assert all(cluster._graph.out_degree(device.name) == 5 for device in cluster.devices)
+    assert all(cluster._routes.graph.out_degree(device.name) == 5 for device in cluster.devices)
     assert len(cluster.route(0, 23)) == 1 + 1 + 1  # (1, 2, 3) is one step back on every axis
     assert len(cluster.route(0, 2)) == 2
 
