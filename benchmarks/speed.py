@@ -45,7 +45,10 @@ Written by `python -m benchmarks.speed --write` on {machine}. Times are processo
 run; `make bench` prints them for your machine. "When set" is what the work took when the goals were set, on two cores;
 "compiled / reference" is how many times faster the compiled engine simulates the same form of graph than SimPy.
 
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
 {work}
+<!-- end -->
 
 ## Growth with the number of devices
 
@@ -54,13 +57,19 @@ of tasks: routes in trees go over the lowest common ancestor, the tasks of a buc
 sorts all spans once. Only the pairs of devices that talk to each other are kept; the full traffic matrix is made when
 asked for.
 
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
 {devices}
+<!-- end -->
 
 ## Growth with the number of layers
 
 Layers in a row on 16 devices, data parallel, buckets of 25 MiB.
 
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
 {layers}
+<!-- end -->
 
 ## Where it goes
 

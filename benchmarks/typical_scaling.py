@@ -18,7 +18,6 @@ import numpy as np
 
 from benchmarks.gpu_library import ACESO, Shipped, build_from, neusight
 from benchmarks.published import table
-from benchmarks.validation import ROOT, filled
 from simulator import files
 from simulator.lowering.typical_scaling import (
     EVERY_FAMILY,
@@ -37,7 +36,6 @@ from simulator.units import format_time
 from simulator.workload import Layer, Profile
 from traces.imports._imported import ImportOptions
 
-PAGE = ROOT / "docs" / "profiles.md"
 FRACTIONS = (0.5, 0.25, 0.125)
 LEAST_NETWORKS = 2
 LEAST_SHARE = 1e-2
@@ -255,15 +253,13 @@ def _each(outcomes: Sequence[HeldOut]) -> str:
 
 
 def main() -> None:
-    """Write the table and the section of the page."""
+    """Write the table and print the section of docs/profiles.md."""
     profiles = measured_profiles()
     costs = costs_of(part for profile in profiles for part in measured_parts(profile))
     rows = ",\n".join(f"  {json.dumps(asdict(cost))}" for cost in costs.values())
     text = f'{{\n "made_by": "python -m benchmarks.typical_scaling",\n "costs": [\n{rows}\n ]\n}}\n'
     files.write_text_atomic(PATH, text)
-    page = section(costs, list(held_out(profiles)))
-    files.write_text_atomic(PAGE, filled(PAGE.read_text(encoding="utf-8"), {"typical scaling": page}))
-    print(page)
+    print(section(costs, list(held_out(profiles))))
 
 
 if __name__ == "__main__":

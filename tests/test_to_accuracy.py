@@ -27,7 +27,16 @@ def argv(tmp_path: Path) -> list[str]:
     ]
     write_curves(Curves(model="small", dataset="drawn", target=0.9, trials=tuple(trials)), tmp_path / "curves.json")
     inputs = [str(tmp_path / "profile.json"), "--cluster", str(tmp_path / "cluster.yaml")]
-    return ["compare", *inputs, "--strategies", "data,pipeline", "--curves", str(tmp_path / "curves.json")]
+    return [
+        "compare",
+        *inputs,
+        "--batch-size",
+        "8",
+        "--strategies",
+        "data,pipeline",
+        "--curves",
+        str(tmp_path / "curves.json"),
+    ]
 
 
 def rows(argv: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:

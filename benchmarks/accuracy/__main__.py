@@ -1,4 +1,7 @@
-"""Write docs/accuracy.md. Usage: python -m benchmarks.accuracy [PAGE]      (needs SHARDSCOPE_DATA)"""
+"""Print what docs/accuracy.md says. Usage: python -m benchmarks.accuracy [--write]      (needs SHARDSCOPE_DATA)
+
+--write puts it there.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,22 @@ Steps that others measured and published, beside what the simulator says of them
 which needs the published measurements (`SHARDSCOPE_DATA`). Nothing is fitted to what is predicted: layer times, network
 and software come from other measurements, which each section names. An error is predicted over measured, less 1; a
 noise floor is how far the measurements differ among themselves."""
+MARK = "<!-- slow: it needs the published measurements -->\n<!-- output: python -m benchmarks.accuracy -->"
+"""How the page says what makes it (`benchmarks.pasted`)."""
+
+
+def sections() -> str:
+    """The sections in Markdown."""
+    return "\n\n".join(import_module(f"benchmarks.accuracy.{name}").section() for name in SECTIONS)
 
 
 def page() -> str:
     """The whole page in Markdown."""
-    sections = [import_module(f"benchmarks.accuracy.{name}").section() for name in SECTIONS]
-    return "\n\n".join([INTRODUCTION, *sections]) + "\n"
+    return f"{INTRODUCTION}\n\n{MARK}\n{sections()}\n<!-- end -->\n"
 
 
 if __name__ == "__main__":
-    write_text_atomic(Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE, page())
+    if "--write" in sys.argv[1:]:
+        write_text_atomic(PAGE, page())
+    else:
+        print(sections())
