@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.link_shares import SHARES
+from simulator import cli
 from simulator.cluster import AchievedShare
 from simulator.errors import InputError, UnknownNameError
 from simulator.network import catalogue
@@ -160,3 +161,14 @@ def test_an_achieved_share_needs_its_source_and_its_order() -> None:
             achieved=AchievedShare(median=0.5, low=0.4, high=0.7),
             sources={},
         )
+
+
+def test_a_line_rate_that_training_does_not_reach_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Until the share is asked for, and only where a step can cross such links."""
+    command = ["simulate", "vgg16_v100", "--cluster", "p3-8xlarge", "--strategy", "data"]
+    note = "inter links are at line rate, of which training reached 28%"
+    for options, expected in ((["--devices", "8"], True), (["--devices", "4"], False)):
+        assert cli.main([*command, *options]) == 0
+        assert (note in capsys.readouterr().out) == expected
+    assert cli.main([*command, "--devices", "8", "--efficiency", "inter=measured"]) == 0
+    assert "line rate" not in capsys.readouterr().out

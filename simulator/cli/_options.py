@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
     from simulator.runtime import Runtime
     from simulator.workload import Profile
+
+
+MOST_OF_LINE_RATE = 0.9
+"""Above it a measured share of the line rate is not worth a note."""
 
 
 def count(text: str) -> int:
@@ -209,7 +214,23 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
     return replace(base, **changes)
 
 
-def device_note(profile: Profile, cluster: Cluster) -> str:
+def machine_note(profile: Profile, cluster: Cluster) -> str:
+    """What of the machine makes times look better or other than they will be; empty where nothing is known to."""
+    return "; ".join(filter(None, [_device_note(profile, cluster), *_line_rate_notes(cluster)]))
+
+
+def _line_rate_notes(cluster: Cluster) -> Iterator[str]:
+    """Tiers at line rate, between the first and the last worker, of which training was measured to get less."""
+    crossed = [cluster.links[number] for number in cluster.route(0, cluster.workers - 1)]
+    for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed):
+        if share is not None and share.median < MOST_OF_LINE_RATE:
+            yield (
+                f"{tier} links are at line rate, of which training reached {share.median:.0%} ({share.low:.0%} to "
+                f"{share.high:.0%}) on such links: --efficiency {tier}=measured"
+            )
+
+
+def _device_note(profile: Profile, cluster: Cluster) -> str:
     """A sentence when the cluster's devices are not the profiled one, otherwise nothing."""
     kinds = dict.fromkeys(device.kind for device in cluster.devices[: cluster.workers] if device.kind)
     other = [kind for kind in kinds if profile.device and not _models(kind) & _models(profile.device)]

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    note = _options.device_note(profile, cluster)
+    note = _options.machine_note(profile, cluster)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
-    note = _options.device_note(profile, cluster)
+    note = _options.machine_note(profile, cluster)
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    note = _options.device_note(study.profile, study.cluster_of(1, 0))
+    note = _options.machine_note(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
         _printing.print_json([point.to_dict() for point in points], note)
     else:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if args.trace_out:
         _printing.write_trace(done, cluster, args.trace_out)
-    note = _options.device_note(profile, cluster)
+    note = _options.machine_note(profile, cluster)
     if args.json:
         _printing.print_json(done.report.to_dict(), note)
     else:
