@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -52,6 +53,7 @@ def h100(tier: str) -> AchievedShare:
     )
 
 
+@cache
 def ten_gigabit() -> AchievedShare:
     """PipeDream's data parallelism over 10 Gb/s Ethernet, 8 to 32 V100: what each published overhead implies."""
     return _share(
