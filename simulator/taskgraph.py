@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -58,6 +58,8 @@ class TaskGraph:
     `device` when the task starts; freed_bytes: given back when it ends. The predecessors of task i are
     dependencies[dependency_start[i] : dependency_start[i + 1]].
 
+    allocation_task, allocation_device, allocation_bytes, of one length: memory that a task takes when it starts on a
+    device that is not its own, such as every member of a collective.
     static_bytes: per device, what stays allocated: parameters, gradients, optimizer state.
     layer_names: names for the `layer` column.
     """
@@ -78,6 +80,9 @@ class TaskGraph:
     routes: tuple[Route, ...]
     static_bytes: Floats
     layer_names: tuple[str, ...]
+    allocation_task: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    allocation_device: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    allocation_bytes: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -19,6 +19,9 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Bytes of an element in memory, by the precision of a profile."""
 
+SUMMING_KINDS = ("linear", "conv", "embedding", "downsample")
+"""How the kinds of layers begin that are linear in their input channels (of an embedding: its vocabulary)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
@@ -28,6 +31,8 @@ class Geometry:
     needs the whole input plane (attention, global pooling, a fully connected layer over an image).
     `mixes_channels` says whether an output channel needs all input channels of its group, as in a
     convolution or fully connected layer, or only its own, as in an activation, pooling or batch norm.
+    aligned_inputs names inputs of which a position needs its own alone although `kernel` is None: the queries of an
+    attention, whose keys and values are needed whole.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -38,6 +43,7 @@ class Geometry:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     mixes_channels: bool = False
+    aligned_inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kernel is not None:
@@ -112,6 +118,12 @@ class Layer:
     @property
     def channels(self) -> int:
         return self.output_shape[0]
+
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether an output is a sum over input channels, whose parts are terms that can be computed apart."""
+        linear = self.kind.lower().startswith(SUMMING_KINDS)
+        return linear and self.geometry.mixes_channels and self.geometry.groups == 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,15 @@
 buckets          buckets: which parameter gradients travel together in one collective
 costs            what a shard of a layer costs, interpolated from the layer's measured points
 crossings        which shard reads which, and what therefore crosses between devices
+exchange_tasks   what moves between the passes of a micro-batch, as tasks: activations forward, their gradients
+                 backward
+exchanges        what of a layer's output, or of its gradient, moves between devices, as messages or as collectives
 gradients        gradient synchronisation and update: the tasks of a step after and beside the backward pass
 graph_builder    making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
 passes           the forward and backward passes of a plan's shards: what they take, hold and add up
 rendezvous       rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do
                  under torch
+reshard          reshard: what moves when a tensor that some devices hold in terms is needed, summed, on others
 sample_shares    sharing samples out over devices of unequal speed so that the slowest is done as early as possible
 schedules/       in which order a device runs the passes of its micro-batches, one file per schedule
 shard_regions    which part of a layer a shard is, and which part of its input it needs

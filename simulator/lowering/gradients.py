@@ -151,7 +151,7 @@ def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> No
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
     for step, task in zip(*sent, strict=True):
-        builder.depend(task, sorted({last[device] for device in step.needs}))
+        builder.depend(task, sorted({last[device] for device in step.needs if device in last}))
 
 
 def addition_s(model: ShardedModel, piece: Replicas) -> float:

@@ -10,7 +10,6 @@ from simulator.cluster import Cluster
 from simulator.lowering.gradients import addition_s
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints, Kind
 
 
@@ -61,7 +60,7 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
     speeds = np.array(cluster.speeds)
     for piece in model.replicas:
-        slots = flat_slots(model.placements[piece.layer], piece.slot)
+        slots = np.array(piece.shards)
         last = passes.last[passes.forward(piece.layer)][slots]
         device = model.devices[piece.layer][slots]
         added_s = addition_s(model, piece) / speeds[device]
@@ -95,12 +94,6 @@ def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
         output.append(elements * bytes_each)
         saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
     return np.concatenate(saved), np.concatenate(output)
-
-
-def flat_slots(placement: Placement, slot: int) -> Ints:
-    """Flat shard numbers of one channel slot, shape (shards of the slot,)."""
-    numbers = np.arange(len(placement.devices)).reshape(placement.degrees)  # (samples, channels, height, width)
-    return numbers[:, slot].ravel()  # (shards of the slot,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

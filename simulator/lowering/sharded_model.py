@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from simulator import collectives
-from simulator.lowering import schedules
+from simulator.lowering import schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.crossings import Crossings, Reads, Replicas, crossings_of, reads_of, replicas_of
+from simulator.lowering.exchanges import EdgeEnd, Exchanges, exchanges_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of
@@ -96,6 +97,24 @@ class ShardedModel:
             target[of_consumer] = self.devices[consumer][reads.shard[of_consumer]]
         return source, target
 
+    @cached_property
+    def has_plain_edge(self) -> tuple[bool, ...]:
+        """By layer, whether its output just goes from each shard to its readers: no sums, copies or collectives."""
+        plain = [placement.reduce == placement.copy == 1 for placement in self.placements]
+        readers, messages = self.profile.consumers, self.plan.exchange == "messages"
+        return tuple(messages and all(plain[other] for other in (i, *readers[i])) for i in range(len(plain)))
+
+    def exchanges(self, position: int) -> Exchanges:
+        """What moves of the layer's output and of its gradient in one micro-batch."""
+        layer, placement = self.layer(position), self.placements[position]
+        own = EdgeEnd.of(self.intervals(position), placement.shape, placement.devices)
+        readers = []
+        for consumer in self.profile.consumers[position]:
+            reader, split = self.layer(consumer), self.placements[consumer]
+            regions = shard_regions.reads(self.profile, reader, layer, self.intervals(consumer), split.reduce)
+            readers.append(EdgeEnd.of(regions, split.shape, split.devices))
+        return exchanges_of(own, readers, self.plan.exchange == "collectives")
+
     def crossings(self, position: int, reads: Reads) -> Crossings:
         """What of the layer's output crosses between devices, of its `reads`."""
         return crossings_of(reads, *self.ends(position, reads))
@@ -105,7 +124,9 @@ class ShardedModel:
         product = np.ones((), dtype=np.float64)
         for axis in self.intervals(position):
             product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
-        return product.ravel()  # (sample, channel, height, width) -> (shards,)
+        placement = self.placements[position]
+        # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
+        return np.repeat(product.ravel(), placement.reduce * placement.copy)
 
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
@@ -118,15 +139,21 @@ class ShardedModel:
         )
         area = np.multiply.outer(height, width).ravel()  # (height parts x width parts,)
         plane = layer.output_shape[1] * layer.output_shape[2]
+        placement = self.placements[position]
+        inputs = 1 / placement.reduce
         unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
         table = np.array(
             [
                 [
-                    [shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound) for a in unique[2][0]]
+                    [
+                        shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound, inputs)
+                        for a in unique[2][0]
+                    ]
                     for c in unique[1][0]
                 ]
                 for n in unique[0][0]
             ]
         )  # (sample sizes, channel sizes, area sizes, 2)
         seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
-        return seconds.reshape(-1, 2).T  # (2, shards)
+        # (2, shards): terms and copies of a box take as long as each other
+        return np.repeat(seconds.reshape(-1, 2).T, placement.reduce * placement.copy, axis=1)

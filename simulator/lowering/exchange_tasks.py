@@ -1,0 +1,151 @@
+"""What moves between the passes of a micro-batch, as tasks: activations forward, their gradients backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.lowering.exchanges import Exchange, Transfer
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.passes import Passes
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.taskgraph import Ints, Kind, Route
+
+
+def add_exchange(
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int, own_buffers: bool
+) -> None:
+    """Join a layer to its readers: directly on one device, through an activation and a gradient across two.
+
+    A received activation stays for the backward pass of its first reader there; a received gradient until
+    its producer's backward has used it. Partial gradients are summed before they are sent. own_buffers: what is
+    received has a buffer of its own that stays from step to step.
+    """
+    if model.has_plain_edge[position]:
+        _add_messages(builder, model, passes, position, own_buffers)
+    elif model.profile.consumers[position]:
+        _add_exchanges(builder, model, cluster, passes, position, own_buffers)
+
+
+def _add_messages(builder: GraphBuilder, model: ShardedModel, passes: Passes, position: int, own_buffers: bool) -> None:
+    """Append a message from each shard to each device that reads it, and back; many at once, as most edges are so."""
+    reads = model.reads(position)
+    if not len(reads.producer):
+        return
+    producer = passes.first[position] + reads.producer
+    reader = passes.first[reads.consumer] + reads.shard
+    crossing = model.crossings(position, reads)
+    local, away = crossing.entry < 0, crossing.entry >= 0
+    builder.depend(reader[local], producer[local])
+    builder.depend(producer[local] + passes.total, reader[local] + passes.total)
+    if not len(crossing.shard):
+        return
+    sender = passes.first[position] + crossing.shard
+    count, size = len(sender), crossing.elements * model.profile.element_bytes(position)
+    columns: dict[str, npt.ArrayLike] = {
+        "layer": position,
+        "shard": crossing.shard,
+        "bytes": size,
+        "allocated_bytes": 0.0 if own_buffers else size,
+    }
+    home = passes.device[sender]
+    there, back = builder.message_routes(home, crossing.device), builder.message_routes(crossing.device, home)
+    activation = builder.add(Kind.ACTIVATION, count, device=crossing.device, route=there, **columns)
+    gradient = builder.add(Kind.GRADIENT, count, device=home, route=back, **columns)
+    builder.depend(activation, sender)
+    builder.depend(reader[away], activation[crossing.entry[away]])
+    builder.depend(gradient[crossing.entry[away]], reader[away] + passes.total)
+    builder.depend(sender + passes.total, gradient)
+    if own_buffers:
+        return
+    first_reader = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first_reader, crossing.entry[away], reader[away])
+    freed = builder.column("freed_bytes")
+    np.add.at(freed, passes.last[first_reader], size)
+    np.add.at(freed, passes.last[sender], size)
+
+
+def _add_exchanges(
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int, own_buffers: bool
+) -> None:
+    """Append what `ShardedModel.exchanges` says of a layer, forward and backward."""
+    exchanges = model.exchanges(position)
+    own = passes.forward(position)
+    readers = np.concatenate([passes.forward(consumer) for consumer in model.profile.consumers[position]])
+    tasks = _ExchangeTasks(builder, cluster, passes, exchanges.devices, position, model.profile.element_bytes(position))
+    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=readers, own_buffers=own_buffers)
+    offset = passes.total
+    tasks.add(Kind.GRADIENT, exchanges.backward, terms=readers + offset, targets=own + offset, own_buffers=own_buffers)
+
+
+class _ExchangeTasks:
+    """Tasks of one layer's exchanges. devices: the device of each number in them, shape (devices,)."""
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        cluster: Cluster,
+        passes: Passes,
+        devices: Ints,
+        position: int,
+        element_bytes: float,
+    ) -> None:
+        self._builder, self._cluster, self._passes = builder, cluster, passes
+        self._devices, self._position, self._element_bytes = devices, position, element_bytes
+
+    def add(self, kind: Kind, exchange: Exchange, terms: Ints, targets: Ints, own_buffers: bool) -> None:
+        """Append one direction. terms, targets: the tasks that the exchange's numbers mean."""
+        builder = self._builder
+        added = [self._transfer(kind, transfer, own_buffers) for transfer in exchange.transfers]
+        for task, transfer in zip(added, exchange.transfers, strict=True):
+            builder.depend(task, terms[list(transfer.needs)])
+            builder.depend(task, [added[other] for other in transfer.after])
+        waiting, arriving = _columns(exchange.arrivals)
+        builder.depend(targets[waiting], np.array(added, dtype=np.int64)[arriving])
+        waiting, local = _columns(exchange.local)
+        builder.depend(targets[waiting], terms[local])
+        if not own_buffers:
+            self._free(kind, exchange, targets)
+
+    def _transfer(self, kind: Kind, transfer: Transfer, own_buffers: bool) -> int:
+        """Append one transfer with what it takes on the devices that receive it."""
+        builder, size = self._builder, transfer.elements * self._element_bytes
+        members = tuple(self._devices[list(transfer.devices)].tolist())
+        owner = {"layer": self._position, "shard": transfer.box}
+        if transfer.pattern == "message":
+            kept = 0.0 if own_buffers else size
+            message = builder.route(Route((members,)))
+            added = builder.add(kind, 1, device=members[1], route=message, bytes=size, allocated_bytes=kept, **owner)
+            return int(added[0])
+        route, sent_bytes, seconds = collectives.exchange(transfer.pattern, self._cluster, members, size)
+        task = int(builder.add(kind, 1, route=builder.route(route), bytes=sent_bytes, seconds=seconds, **owner)[0])
+        if not own_buffers:
+            builder.allocate(task, members, received_bytes(transfer, self._element_bytes))
+        return task
+
+    def _free(self, kind: Kind, exchange: Exchange, targets: Ints) -> None:
+        """Give back what was received when the first task that waits for it on a device has ended its backward pass."""
+        freed, device_of = self._builder.column("freed_bytes"), self._builder.column("device")
+        last = self._passes.last
+        first: dict[tuple[int, int], int] = {}
+        for task, transfer in exchange.arrivals:
+            target = int(targets[task])
+            key = int(device_of[target]), transfer
+            first[key] = min(target, first.get(key, target))
+        for (_, transfer), target in first.items():
+            forward = target if kind == Kind.ACTIVATION else target - self._passes.total
+            freed[last[forward]] += received_bytes(exchange.transfers[transfer], self._element_bytes)
+
+
+def received_bytes(transfer: Transfer, element_bytes: float) -> float:
+    """What a transfer leaves on each device that receives it; an all-reduce works in place."""
+    n, whole = len(transfer.devices), transfer.elements * element_bytes
+    shares = {"message": 1.0, "all-reduce": 0.0, "all-gather": (n - 1) / n, "reduce-scatter": 1 / n}
+    return whole * shares.get(transfer.pattern, (n - 1) / n**2)
+
+
+def _columns(pairs: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
+    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
