@@ -7,7 +7,7 @@ sample, channel, height, width) with an arbitrary map in place of "shard i on de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf, prod
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import DTYPE_BYTES, Layer, Profile
 
@@ -142,13 +143,15 @@ class Synchronisation:
 class Partition:
     """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
 
-    microbatches, schedule: None where the strategy leaves them to the step. strategy: the one whose placements these
-    are, where a strategy has taken over those of another.
+    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. strategy:
+    the one whose placements these are, where a strategy has taken over those of another.
     """
 
     placements: Mapping[str, Placement]
     microbatches: int | None = None
     schedule: str | None = None
+    recomputed: tuple[tuple[str, ...], ...] = ()
+    exchange: str = "messages"
     strategy: str = ""
 
 
@@ -165,6 +168,7 @@ class StepSettings:
     schedule: str | None = None
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
+    states: ParameterStates = REPLICATED
     runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
@@ -185,6 +189,9 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
+            states=self.states,
+            recomputed=partition.recomputed,
+            exchange=partition.exchange,
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
 
@@ -205,7 +212,9 @@ class Plan:
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
     `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
-    1 momentum, 2 Adam). exchange: how activations and their gradients cross, in EXCHANGES. `strategy` says who made
+    1 momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments,
+    groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
+    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. `strategy` says who made
     the plan, `command` how.
     """
 
@@ -218,6 +227,8 @@ class Plan:
     schedule: str = "dataflow"
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
+    states: ParameterStates = REPLICATED
+    recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
     strategy: str = ""
     command: str = ""
@@ -248,6 +259,7 @@ class Plan:
                 near = nearest(name, profile.index)
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
+        _require_segments(profile, self.recomputed)
         for layer in profile.layers:
             placement = self.placements.get(layer.name)
             if placement is None:
@@ -272,6 +284,17 @@ class Plan:
                         f"only {extent} there; use a degree of at most {extent}"
                         + (" or a larger batch" if what == "sample" else "")
                     )
+
+
+def _require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
+    """Raise InputError unless recomputed segments name layers of the profile, each once."""
+    named = [name for segment in segments for name in segment]
+    for name in named:
+        if name not in profile.index:
+            raise UnknownNameError.of("recomputed layer", name, profile.index)
+    if len(named) > len(set(named)):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
 
 
 def _require_reducible(profile: Profile, layer: Layer, placement: Placement) -> None:

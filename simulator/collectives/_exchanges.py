@@ -58,3 +58,25 @@ def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: flo
             if device != owner
         ]
     return tasks
+
+
+def scattered_sum(cluster: Cluster, shard_groups: Sequence[tuple[int, ...]], size_bytes: float) -> list[CollectiveTask]:
+    """A sum over equal groups that leaves slice i with the i-th device of each: (n - 1 + n/z - 1) x size_bytes.
+
+    A reduce-scatter in each group of z devices, then, with several groups, all-reduces of the slices between them, all
+    at once and at one pace (ZeRO: Rajbhandari et al., SC 2020, section 7; hybrid: Zhao et al., VLDB 2023).
+    """
+    tasks: list[CollectiveTask] = []
+    z, everybody = len(shard_groups[0]), tuple(sorted(device for group in shard_groups for device in group))
+    for members in shard_groups if z > 1 else ():
+        route, sent_bytes, seconds = exchange("reduce-scatter", cluster, members, size_bytes)
+        ends = members if len(shard_groups) == 1 else ()
+        tasks.append(CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=ends))
+    if len(shard_groups) == 1:
+        return tasks
+    columns = [exchange("all-reduce", cluster, column, size_bytes / z) for column in zip(*shard_groups, strict=True)]
+    route = Route(tuple(pair for route, _, _ in columns for pair in route.pairs), rounds=columns[0][0].rounds)
+    after, needs = tuple(range(len(tasks))), everybody if z == 1 else ()
+    sent_bytes, seconds = columns[0][1], max(seconds for _, _, seconds in columns)
+    last = CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, after=after, needs=needs, delivers=everybody)
+    return [*tasks, last]

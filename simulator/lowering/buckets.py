@@ -34,6 +34,8 @@ class Bucket:
         settings = plan.synchronisation
         if self.holders != self.devices:
             return collectives.sum_and_give(self.holders, self.devices, self.sent_bytes)
+        if plan.states.stage:
+            return collectives.scattered_sum(cluster, plan.states.shard_groups(self.devices), self.sent_bytes)
         return collectives.load(settings.collective).tasks(
             cluster, self.group, self.sent_bytes, self.update_s, settings.serving_workers
         )
@@ -78,6 +80,18 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
 
 _Members = tuple[tuple[int, ...], tuple[int, ...]]
 """The devices that hold terms of a sum, and those that need it."""
+
+
+def sums_per_step(plan: Plan) -> int:
+    """How often a step sums the gradient of a parameter."""
+    return plan.microbatches if plan.states.each_microbatch else 1
+
+
+def gathers_per_step(plan: Plan) -> int:
+    """How often a step gathers a parameter that is shared out."""
+    if plan.states.stage == 3:
+        return plan.microbatches * (1 if plan.states.keep_gathered else 2)
+    return 1 if plan.states.stage else 0
 
 
 def update_seconds(profile: Profile, piece: Replicas) -> float:

@@ -70,34 +70,39 @@ def _add_messages(builder: GraphBuilder, model: ShardedModel, passes: Passes, po
 def _add_exchanges(
     builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int, own_buffers: bool
 ) -> None:
-    """Append what `ShardedModel.exchanges` says of a layer, forward and backward."""
+    """Append what `ShardedModel.exchanges` says of a layer, forward and backward.
+
+    What a layer receives that is recomputed together with this one is dropped when its forward pass has ended.
+    """
     exchanges = model.exchanges(position)
     own = passes.forward(position)
-    readers = np.concatenate([passes.forward(consumer) for consumer in model.profile.consumers[position]])
-    tasks = _ExchangeTasks(builder, cluster, passes, exchanges.devices, position, model.profile.element_bytes(position))
-    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=readers, own_buffers=own_buffers)
-    offset = passes.total
-    tasks.add(Kind.GRADIENT, exchanges.backward, terms=readers + offset, targets=own + offset, own_buffers=own_buffers)
+    consumers = model.profile.consumers[position]
+    readers = np.concatenate([passes.forward(consumer) for consumer in consumers])
+    dropped = [passes.forward(consumer) for consumer in model.recomputed_readers(position)]
+    frees = np.where(np.isin(readers, np.concatenate([own[:0], *dropped])), readers, passes.last[readers])
+    tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
+    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=readers, frees=None if own_buffers else frees)
+    back, forth = readers + passes.total, own + passes.total
+    frees = passes.last[own]
+    tasks.add(Kind.GRADIENT, exchanges.backward, terms=back, targets=forth, frees=None if own_buffers else frees)
 
 
-class _ExchangeTasks:
+class ExchangeTasks:
     """Tasks of one layer's exchanges. devices: the device of each number in them, shape (devices,)."""
 
     def __init__(
-        self,
-        builder: GraphBuilder,
-        cluster: Cluster,
-        passes: Passes,
-        devices: Ints,
-        position: int,
-        element_bytes: float,
+        self, builder: GraphBuilder, cluster: Cluster, devices: Ints, position: int, element_bytes: float
     ) -> None:
-        self._builder, self._cluster, self._passes = builder, cluster, passes
-        self._devices, self._position, self._element_bytes = devices, position, element_bytes
+        self._builder, self._cluster, self._devices = builder, cluster, devices
+        self._position, self._element_bytes = position, element_bytes
 
-    def add(self, kind: Kind, exchange: Exchange, terms: Ints, targets: Ints, own_buffers: bool) -> None:
-        """Append one direction. terms, targets: the tasks that the exchange's numbers mean."""
-        builder = self._builder
+    def add(self, kind: Kind, exchange: Exchange, *, terms: Ints, targets: Ints, frees: Ints | None) -> None:
+        """Append one direction.
+
+        terms, targets: the tasks that the exchange's numbers mean. frees: for each target, the task at whose end what
+        it received is given back; None where buffers stay from step to step.
+        """
+        builder, own_buffers = self._builder, frees is None
         added = [self._transfer(kind, transfer, own_buffers) for transfer in exchange.transfers]
         for task, transfer in zip(added, exchange.transfers, strict=True):
             builder.depend(task, terms[list(transfer.needs)])
@@ -106,8 +111,8 @@ class _ExchangeTasks:
         builder.depend(targets[waiting], np.array(added, dtype=np.int64)[arriving])
         waiting, local = _columns(exchange.local)
         builder.depend(targets[waiting], terms[local])
-        if not own_buffers:
-            self._free(kind, exchange, targets)
+        if frees is not None:
+            self._free(exchange, targets, frees)
 
     def _transfer(self, kind: Kind, transfer: Transfer, own_buffers: bool) -> int:
         """Append one transfer with what it takes on the devices that receive it."""
@@ -125,18 +130,15 @@ class _ExchangeTasks:
             builder.allocate(task, members, received_bytes(transfer, self._element_bytes))
         return task
 
-    def _free(self, kind: Kind, exchange: Exchange, targets: Ints) -> None:
-        """Give back what was received when the first task that waits for it on a device has ended its backward pass."""
+    def _free(self, exchange: Exchange, targets: Ints, frees: Ints) -> None:
+        """Give back what was received when the first task on its device that waits for it needs it no more."""
         freed, device_of = self._builder.column("freed_bytes"), self._builder.column("device")
-        last = self._passes.last
         first: dict[tuple[int, int], int] = {}
-        for task, transfer in exchange.arrivals:
-            target = int(targets[task])
-            key = int(device_of[target]), transfer
-            first[key] = min(target, first.get(key, target))
-        for (_, transfer), target in first.items():
-            forward = target if kind == Kind.ACTIVATION else target - self._passes.total
-            freed[last[forward]] += received_bytes(exchange.transfers[transfer], self._element_bytes)
+        for number, transfer in exchange.arrivals:
+            key = int(device_of[targets[number]]), transfer
+            first[key] = min(number, first.get(key, number))
+        for (_, transfer), number in first.items():
+            freed[frees[number]] += received_bytes(exchange.transfers[transfer], self._element_bytes)
 
 
 def received_bytes(transfer: Transfer, element_bytes: float) -> float:

@@ -58,7 +58,10 @@ class GraphBuilder:
             self._edges.append((later.ravel(), earlier.ravel()))
 
     def allocate(self, tasks: npt.ArrayLike, devices: npt.ArrayLike, sizes: npt.ArrayLike) -> None:
-        """Let `tasks`, when they start, take `sizes` bytes on `devices`, of which they need not be: arrays (n,)."""
+        """Let `tasks`, when they start, take `sizes` bytes on `devices`, which need not be theirs: arrays (n,).
+
+        Sizes below 0 are given back when the tasks end.
+        """
         on = np.asarray(devices, dtype=np.int64)
         owner: Ints = np.broadcast_to(np.asarray(tasks, dtype=np.int64), on.shape)
         self._elsewhere.append((owner, on, np.broadcast_to(np.asarray(sizes, dtype=np.float64), on.shape)))

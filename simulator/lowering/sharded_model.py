@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,7 +72,8 @@ class ShardedModel:
         updates = np.zeros(len(seconds), dtype=np.bool_)
         for piece in self.replicas:
             if not (on_server and len(piece.devices) > 1):
-                seconds[list(piece.devices)] += update_seconds(self.profile, piece)
+                shares = self.plan.states.shares(piece.devices)
+                seconds[list(piece.devices)] += update_seconds(self.profile, piece) / shares
                 updates[list(piece.devices)] = True
         return {device: float(seconds[device]) for device in np.flatnonzero(updates).tolist()}
 
@@ -102,18 +103,38 @@ class ShardedModel:
         """By layer, whether its output just goes from each shard to its readers: no sums, copies or collectives."""
         plain = [placement.reduce == placement.copy == 1 for placement in self.placements]
         readers, messages = self.profile.consumers, self.plan.exchange == "messages"
-        return tuple(messages and all(plain[other] for other in (i, *readers[i])) for i in range(len(plain)))
+        return tuple(
+            messages and all(plain[other] for other in (i, *readers[i])) and not self.recomputed_readers(i)
+            for i in range(len(plain))
+        )
 
-    def exchanges(self, position: int) -> Exchanges:
-        """What moves of the layer's output and of its gradient in one micro-batch."""
+    @cached_property
+    def segments(self) -> tuple[tuple[int, ...], ...]:
+        """The layers of each segment that is recomputed as a whole, ascending."""
+        index = self.profile.index
+        return tuple(tuple(sorted(index[name] for name in segment)) for segment in self.plan.recomputed)
+
+    @cached_property
+    def segment_of(self) -> Mapping[int, int]:
+        """By layer, the number of the segment that it is recomputed with."""
+        return {layer: number for number, segment in enumerate(self.segments) for layer in segment}
+
+    def recomputed_readers(self, position: int) -> tuple[int, ...]:
+        """The layer's readers that are recomputed together with it."""
+        own = self.segment_of.get(position)
+        readers = self.profile.consumers[position]
+        return () if own is None else tuple(reader for reader in readers if self.segment_of.get(reader) == own)
+
+    def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
+        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
         layer, placement = self.layer(position), self.placements[position]
         own = EdgeEnd.of(self.intervals(position), placement.shape, placement.devices)
-        readers = []
-        for consumer in self.profile.consumers[position]:
+        ends = []
+        for consumer in self.profile.consumers[position] if readers is None else readers:
             reader, split = self.layer(consumer), self.placements[consumer]
             regions = shard_regions.reads(self.profile, reader, layer, self.intervals(consumer), split.reduce)
-            readers.append(EdgeEnd.of(regions, split.shape, split.devices))
-        return exchanges_of(own, readers, self.plan.exchange == "collectives")
+            ends.append(EdgeEnd.of(regions, split.shape, split.devices))
+        return exchanges_of(own, ends, self.plan.exchange == "collectives")
 
     def crossings(self, position: int, reads: Reads) -> Crossings:
         """What of the layer's output crosses between devices, of its `reads`."""

@@ -15,7 +15,9 @@ from simulator.lowering.crossings import Replicas
 from simulator.lowering.exchange_tasks import add_exchange
 from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.parameter_gathers import add_gathers
 from simulator.lowering.passes import Passes, add_gradients, add_passes
+from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.weight_stashing import add_updates, stashed_bytes
@@ -34,6 +36,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     passes = add_passes(builder, model, cluster)
     for position in range(len(profile.layers)):
         add_exchange(builder, model, cluster, passes, position, own_buffers=meets)
+    join_recomputations(builder, model, cluster, passes)
     updates = add_updates(builder, model, cluster) if schedule.stashes_weights else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
@@ -43,12 +46,14 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     orders = _add_order(builder, model, passes, starts, updates)
     if meets:
         add_rendezvous(builder, orders, schedule)
+    if plan.states.stage == 3:
+        add_gathers(builder, model, cluster, passes, starts)
 
-    def backwards(piece: Replicas) -> TasksOnDevices:
-        slots = np.array(piece.shards)
+    def backwards(piece: Replicas, microbatches: slice) -> TasksOnDevices:
+        shards, begins = np.array(piece.shards), starts[microbatches]
         return TasksOnDevices.of(
-            np.add.outer(starts, passes.last[passes.forward(piece.layer)][slots]).ravel(),
-            np.tile(model.devices[piece.layer][slots], len(starts)),
+            np.add.outer(begins, passes.last[passes.forward(piece.layer)][shards]).ravel(),
+            np.tile(model.devices[piece.layer][shards], len(begins)),
         )
 
     whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))

@@ -34,16 +34,20 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
 def _changes(graph: TaskGraph, timeline: Timeline) -> tuple[Floats, Ints, Floats]:
     """(time in s, device, bytes taken or, below 0, given back), what is given back first."""
     own = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
-    times = np.concatenate([timeline.end_s[own], timeline.start_s[own], timeline.start_s[graph.allocation_task]])
-    change = np.concatenate([-graph.freed_bytes[own], graph.allocated_bytes[own], graph.allocation_bytes])
-    return times, np.concatenate([np.tile(graph.device[own], 2), graph.allocation_device]), change
+    back = graph.allocation_bytes < 0
+    task, device, size = graph.allocation_task, graph.allocation_device, graph.allocation_bytes
+    times = [timeline.end_s[task[back]], timeline.end_s[own], timeline.start_s[own], timeline.start_s[task[~back]]]
+    change = [size[back], -graph.freed_bytes[own], graph.allocated_bytes[own], size[~back]]
+    owner = [device[back], graph.device[own], graph.device[own], device[~back]]
+    return np.concatenate(times), np.concatenate(owner), np.concatenate(change)
 
 
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:
     """What no order of `graph`'s tasks exceeds on each of `devices` devices: all that they allocate, nothing freed."""
     on_device = graph.device >= 0
     allocated = np.bincount(graph.device[on_device], weights=graph.allocated_bytes[on_device], minlength=devices)
-    elsewhere = np.bincount(graph.allocation_device, weights=graph.allocation_bytes, minlength=devices)
+    taken = np.maximum(graph.allocation_bytes, 0.0)
+    elsewhere = np.bincount(graph.allocation_device, weights=taken, minlength=devices)
     return np.asarray(graph.static_bytes + allocated + elsewhere)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator import collectives
 from simulator.cluster import Cluster
+from simulator.lowering.buckets import gathers_per_step, sums_per_step
 from simulator.lowering.exchanges import Exchange
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.traffic import Communication
@@ -27,22 +28,33 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
             exchanges = model.exchanges(position)
             _add(forward, exchanges.forward, exchanges.devices, cluster, each)
             _add(backward, exchanges.backward, exchanges.devices, cluster, each)
+            again = model.recomputed_readers(position)
+            if again:
+                exchanges = model.exchanges(position, again)
+                _add(forward, exchanges.forward, exchanges.devices, cluster, each)
             continue
         crossing = model.crossings(position, model.reads(position))
         size = crossing.elements * each
         np.add.at(forward, (home[crossing.shard], crossing.device), size)
         np.add.at(backward, (crossing.device, home[crossing.shard]), size)
+    parameters = np.zeros((count, count))
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
             for pair in step.route.pairs if step.route else ():
-                synchronisation[pair] += step.bytes
-    matrix = forward + backward + synchronisation
+                synchronisation[pair] += step.bytes * sums_per_step(model.plan)
+        for members in model.plan.states.shard_groups(bucket.devices):
+            if len(members) > 1:
+                route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
+                for pair in route.pairs:
+                    parameters[pair] += sent_bytes * gathers_per_step(model.plan)
+    matrix = forward + backward + synchronisation + parameters
     source, target = np.nonzero(matrix)
     return Communication(
         total=float(matrix.sum()),
         forward=float(forward.sum()),
         backward=float(backward.sum()),
         synchronisation=float(synchronisation.sum()),
+        parameters=float(parameters.sum()),
         devices=count,
         source=source,
         target=target,
