@@ -19,8 +19,9 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Bytes of an element in memory, by the precision of a profile."""
 
-SUMMING_KINDS = ("linear", "conv", "embedding", "downsample")
-"""How the kinds of layers begin that are linear in their input channels (of an embedding: its vocabulary)."""
+SUMMING_KINDS = ("linear", "conv", "embedding", "downsample", "cross_entropy")
+"""How the kinds of layers begin whose outputs are put together from parts of their input channels: linear layers, an
+embedding over its vocabulary, and the three numbers of each token that a cross entropy needs of all logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class Geometry:
     needs the whole input plane (attention, global pooling, a fully connected layer over an image).
     `mixes_channels` says whether an output channel needs all input channels of its group, as in a
     convolution or fully connected layer, or only its own, as in an activation, pooling or batch norm.
-    aligned_inputs names inputs of which a position needs its own alone although `kernel` is None: the queries of an
-    attention, whose keys and values are needed whole.
+    aligned_inputs names inputs of which an output needs its own position and channel alone although `kernel` is None
+    and channels mix: the queries of an attention, whose keys and values are needed whole.
     """
 
     __pydantic_config__ = {"extra": "forbid"}

@@ -53,13 +53,16 @@ def reads(
     sample, channel, height, width = own
     offset = _concat_offset(profile, layer, producer)
     flat = layer.kind == "flatten"
-    whole_plane = flat or (layer.geometry.kernel is None and producer.name not in layer.geometry.aligned_inputs)
+    aligned = producer.name in layer.geometry.aligned_inputs
+    whole_plane = flat or (layer.geometry.kernel is None and not aligned)
     planes = [
         [(0, extent)] * len(intervals) if whole_plane else [_window(layer, axis, extent, x) for x in intervals]
         for axis, (extent, intervals) in enumerate(zip(producer.output_shape[1:], (height, width), strict=True))
     ]
     if reduce > 1:
         return [sample, split(producer.channels, reduce) * len(channel), *planes]
+    if aligned and producer.channels == layer.channels:
+        return [sample, channel, *planes]
     return [sample, [_channels(layer, producer, offset, x) for x in channel], *planes]
 
 
