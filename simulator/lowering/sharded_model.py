@@ -127,6 +127,10 @@ class ShardedModel:
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
         """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
+        return exchanges_of(*self.edge(position, readers), self.plan.exchange == "collectives")
+
+    def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
+        """The layer's shards as makers of its output, and those of its readers as readers of it."""
         layer, placement = self.layer(position), self.placements[position]
         own = EdgeEnd.of(self.intervals(position), placement.shape, placement.devices)
         ends = []
@@ -134,7 +138,7 @@ class ShardedModel:
             reader, split = self.layer(consumer), self.placements[consumer]
             regions = shard_regions.reads(self.profile, reader, layer, self.intervals(consumer), split.reduce)
             ends.append(EdgeEnd.of(regions, split.shape, split.devices))
-        return exchanges_of(own, ends, self.plan.exchange == "collectives")
+        return own, ends
 
     def crossings(self, position: int, reads: Reads) -> Crossings:
         """What of the layer's output crosses between devices, of its `reads`."""
