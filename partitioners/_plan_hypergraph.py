@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from partitioners._hypergraph import Hypergraph, joined_nets
-from simulator.lowering.crossings import Replicas
 from simulator.lowering.exchanges import Piece, pieces_of
+from simulator.lowering.replicas import Replicas
 from simulator.lowering.reshard import groups_of
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints
 
 
@@ -36,7 +35,7 @@ def plan_hypergraph(model: ShardedModel) -> tuple[Hypergraph, Ints]:
                 drawing.add(piece, terms, needing, piece.elements * weight)
     for parameters in model.replicas:
         if parameters.is_summed:
-            drawing.add_parameters(parameters, model.placements[parameters.layer], int(first[parameters.layer]))
+            drawing.add_parameters(parameters)
     weights: Floats = np.concatenate(
         [*(model.pass_seconds(i).sum(axis=0) * times for i in range(count)), np.zeros(drawing.sums)]
     )
@@ -44,10 +43,11 @@ def plan_hypergraph(model: ShardedModel) -> tuple[Hypergraph, Ints]:
 
 
 class _Nets:
-    """Nets in the making. device: of each vertex; a sum adds one."""
+    """Nets in the making. device: of each vertex; a sum adds one. holder: by device, a vertex that is on it."""
 
     def __init__(self, device: list[int]) -> None:
         self.device, self.sums = device, 0
+        self.holder = {where: vertex for vertex, where in enumerate(device)}
         self.nets: dict[tuple[int, ...], float] = {}
 
     def add(self, piece: Piece, terms: Ints, needing: Ints, weight: float) -> None:
@@ -62,14 +62,12 @@ class _Nets:
                 self._net((*taken, total), weight)
                 self._net((total, *wanting), weight)
 
-    def add_parameters(self, piece: Replicas, placement: Placement, first: int) -> None:
-        """The nets of a parameter's gradient; first: the vertex of the layer's first shard."""
-        users = np.arange(len(placement.devices)).reshape(placement.shape)[:, piece.slot, :, :, piece.reduce_slot]
-        taken = [first + shard for shard in piece.shards if placement.devices[shard] in piece.holders]
-        wanting = [first + shard for shard in users.ravel().tolist() if placement.devices[shard] in piece.devices]
+    def add_parameters(self, piece: Replicas) -> None:
+        """The nets of a parameter's gradient."""
+        taken = [shard for shard in piece.shards if self.device[shard] in piece.holders]
         total = self._sum(min({*piece.holders} & {*piece.devices} or {*piece.devices}))
         self._net((*taken, total), float(piece.parameter_bytes))
-        self._net((total, *wanting), float(piece.parameter_bytes))
+        self._net((total, *(self.holder[device] for device in piece.devices)), float(piece.parameter_bytes))
 
     def _sum(self, device: int) -> int:
         self.device.append(device)

@@ -15,6 +15,7 @@ recomputation      recomputation (activation checkpointing): segments of layers 
                    passes
 rendezvous         rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do
                    under torch
+replicas           who uses which part of a parameter: every piece with the devices that hold it and sum its gradient
 reshard            reshard: what moves when a tensor that some devices hold in terms is needed, summed, on others
 sample_shares      sharing samples out over devices of unequal speed so that the slowest is done as early as possible
 schedules/         in which order a device runs the passes of its micro-batches, one file per schedule
@@ -29,9 +30,10 @@ weight_stashing    PipeDream's pipeline: no flush, so every stage updates its ow
 
 from simulator.lowering.buckets import Bucket
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import Reads, crossings_of, replicas_of
+from simulator.lowering.crossings import Reads, crossings_of
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.replicas import replicas_of
 from simulator.lowering.sample_shares import Seconds, balanced_shares, split_by_time
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
 from simulator.lowering.sharded_model import ShardedModel

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.lowering.crossings import Replicas
+from simulator.lowering.replicas import Replicas
 from simulator.plan import Plan
 from simulator.workload import Profile
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from simulator.lowering.reshard import Target, Term, groups_of
-from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
+from simulator.lowering.shard_regions import Interval, reads, shards
 from simulator.plan import Placement
 from simulator.taskgraph import Ints
-from simulator.workload import DTYPE_BYTES, Layer, Profile
+from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,87 +127,3 @@ def _union(low: Ints, high: Ints) -> int:
     for e in edges:
         volume = np.multiply.outer(volume, np.diff(e))  # one axis more: (cells by sample, channel, row, column)
     return int(volume[covered].sum())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
-    """The devices that need the summed gradient of one parameter piece, which each of them holds, and its bytes.
-
-    A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot.
-    holders: the devices whose terms are summed for them, mostly the same. shards: the layer's shards, by flat number,
-    that compute these terms, a copy of each.
-    """
-
-    layer: int
-    slot: int
-    reduce_slot: int = 0
-    parameter_bytes: int
-    devices: tuple[int, ...]
-    holders: tuple[int, ...]
-    shards: tuple[int, ...]
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether any gradient moves."""
-        return len({*self.devices, *self.holders}) > 1
-
-
-def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:
-    """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart."""
-    pieces = []
-    for position, layer in enumerate(profile.layers):
-        if not layer.parameter_bytes:
-            continue
-        placement = placements[layer.name]
-        for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
-            of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)
-            inputs = _input_channels(profile, layer)
-            for reduce_slot, part in enumerate(split(inputs, placement.reduce)):
-                pieces += [
-                    Replicas(
-                        layer=position,
-                        slot=slot,
-                        reduce_slot=reduce_slot,
-                        parameter_bytes=channel_bytes(of_slot, inputs, part),
-                        devices=users.devices,
-                        holders=users.holders,
-                        shards=tuple(sorted(users.shards)),
-                    )
-                    for users in _users(placement.shape, placement.devices, slot, reduce_slot)
-                ]
-    return pieces
-
-
-def _input_channels(profile: Profile, layer: Layer) -> int:
-    """The channels that a layer reads; where it reads training data, its parameters for each output channel."""
-    if layer.inputs:
-        return profile.layers[profile.index[layer.inputs[0]]].channels
-    return max(layer.parameter_bytes // (DTYPE_BYTES[profile.dtype] * layer.channels), 1)
-
-
-@lru_cache(maxsize=4096)
-def _users(shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int) -> tuple[_Users, ...]:
-    """The groups that sum the gradient of one piece; a group of one device where all terms are at home."""
-    numbers = np.arange(len(devices)).reshape(shape)[:, slot, :, :, reduce_slot]  # (sample, height, width, copy)
-    terms = [
-        Term("layer", tuple(devices[shard] for shard in copies), tuple(copies))
-        for copies in numbers.reshape(-1, shape[5]).tolist()  # (terms, copy)
-    ]
-    targets = [Target(term.devices[k], k, term.tasks[k]) for term in terms for k in range(shape[5])]
-    users: list[_Users] = []
-    for group in groups_of(terms, targets):
-        summed = [shard for shards in group.holders.values() for shard in shards]
-        kept = [shard for shards in group.at_home.values() for shard in shards]
-        if group.holders:
-            users.append(_Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept)))
-        else:
-            users += [_Users((device,), (device,), tuple(shards)) for device, shards in group.at_home.items()]
-    return tuple(users)
-
-
-class _Users(NamedTuple):
-    """The devices that need a summed gradient, those that hold its terms, and the shards that compute them."""
-
-    devices: tuple[int, ...]
-    holders: tuple[int, ...]
-    shards: tuple[int, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -102,43 +104,40 @@ class ExchangeTasks:
         terms, targets: the tasks that the exchange's numbers mean. frees: for each target, the task at whose end what
         it received is given back; None where buffers stay from step to step.
         """
-        builder, own_buffers = self._builder, frees is None
-        added = [self._transfer(kind, transfer, own_buffers) for transfer in exchange.transfers]
-        for task, transfer in zip(added, exchange.transfers, strict=True):
-            builder.depend(task, terms[list(transfer.needs)])
-            builder.depend(task, [added[other] for other in transfer.after])
-        waiting, arriving = _columns(exchange.arrivals)
-        builder.depend(targets[waiting], np.array(added, dtype=np.int64)[arriving])
-        waiting, local = _columns(exchange.local)
-        builder.depend(targets[waiting], terms[local])
-        if frees is not None:
-            self._free(exchange, targets, frees)
+        builder = self._builder
+        added = self._transfers(kind, exchange.transfers, own_buffers=frees is None)
+        builder.depend(added[exchange.needs[:, 0]], terms[exchange.needs[:, 1]])
+        builder.depend(added[exchange.after[:, 0]], added[exchange.after[:, 1]])
+        builder.depend(targets[exchange.arrivals[:, 0]], added[exchange.arrivals[:, 1]])
+        builder.depend(targets[exchange.local[:, 0]], terms[exchange.local[:, 1]])
+        if frees is not None and len(added):
+            kept = np.array([received_bytes(transfer, self._element_bytes) for transfer in exchange.transfers])
+            transfer, device, first = exchange.received.T
+            builder.allocate(frees[first], self._devices[device], -kept[transfer])
 
-    def _transfer(self, kind: Kind, transfer: Transfer, own_buffers: bool) -> int:
-        """Append one transfer with what it takes on the devices that receive it."""
-        builder, size = self._builder, transfer.elements * self._element_bytes
-        members = tuple(self._devices[list(transfer.devices)].tolist())
-        owner = {"layer": self._position, "shard": transfer.box}
-        if transfer.pattern == "message":
-            kept = 0.0 if own_buffers else size
-            message = builder.route(Route((members,)))
-            added = builder.add(kind, 1, device=members[1], route=message, bytes=size, allocated_bytes=kept, **owner)
-            return int(added[0])
-        route, sent_bytes, seconds = collectives.exchange(transfer.pattern, self._cluster, members, size)
-        task = int(builder.add(kind, 1, route=builder.route(route), bytes=sent_bytes, seconds=seconds, **owner)[0])
+    def _transfers(self, kind: Kind, transfers: Sequence[Transfer], own_buffers: bool) -> Ints:
+        """Append transfers with what they take on the devices that receive them. Returns their tasks."""
+        builder, routed, members = self._builder, [], []
+        for transfer in transfers:
+            devices = tuple(self._devices[list(transfer.devices)].tolist())
+            size = transfer.elements * self._element_bytes
+            if transfer.pattern == "message":
+                routed.append((devices[1], Route((devices,)), size, 0.0))
+            else:
+                routed.append((-1, *collectives.exchange(transfer.pattern, self._cluster, devices, size)))
+            members.append(devices[1:] if transfer.pattern == "message" else devices)
+        if not routed:
+            return np.zeros(0, dtype=np.int64)
+        device, routes, sent_bytes, seconds = zip(*routed, strict=True)
+        numbers = [builder.route(route) for route in routes]
+        columns = {"device": device, "route": numbers, "bytes": sent_bytes, "seconds": seconds}
+        boxes = [transfer.box for transfer in transfers]
+        tasks = builder.add(kind, len(routed), layer=self._position, shard=boxes, **columns)
         if not own_buffers:
-            builder.allocate(task, members, received_bytes(transfer, self._element_bytes))
-        return task
-
-    def _free(self, exchange: Exchange, targets: Ints, frees: Ints) -> None:
-        """Give back what was received when the first task on its device that waits for it needs it no more."""
-        freed, device_of = self._builder.column("freed_bytes"), self._builder.column("device")
-        first: dict[tuple[int, int], int] = {}
-        for number, transfer in exchange.arrivals:
-            key = int(device_of[targets[number]]), transfer
-            first[key] = min(number, first.get(key, number))
-        for (_, transfer), number in first.items():
-            freed[frees[number]] += received_bytes(exchange.transfers[transfer], self._element_bytes)
+            counts = [len(devices) for devices in members]
+            kept = [received_bytes(transfer, self._element_bytes) for transfer in transfers]
+            builder.allocate(np.repeat(tasks, counts), np.concatenate(members), np.repeat(kept, counts))
+        return tasks
 
 
 def received_bytes(transfer: Transfer, element_bytes: float) -> float:
@@ -146,8 +145,3 @@ def received_bytes(transfer: Transfer, element_bytes: float) -> float:
     n, whole = len(transfer.devices), transfer.elements * element_bytes
     shares = {"message": 1.0, "all-reduce": 0.0, "all-gather": (n - 1) / n, "reduce-scatter": 1 / n}
     return whole * shares.get(transfer.pattern, (n - 1) / n**2)
-
-
-def _columns(pairs: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
-    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return array[:, 0], array[:, 1]

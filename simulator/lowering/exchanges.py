@@ -6,7 +6,7 @@ Messages of one box of the layer's output from one device to another travel as o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise, product
@@ -66,14 +66,19 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All that moves of one tensor in one direction.
+    """All that moves of one tensor in one direction. The arrays are lists of pairs, shape (pairs, 2).
 
-    arrivals: (task, transfer that it waits for). local: (task, task on its own device that it waits for).
+    needs: (transfer, task whose result it carries). after: (transfer, transfer that it forwards or adds up). arrivals:
+    (task, transfer that it waits for). local: (task, task on its own device that it waits for). received: (transfer,
+    device, first task there that waits for it), shape (deliveries, 3).
     """
 
     transfers: tuple[Transfer, ...]
-    arrivals: tuple[tuple[int, int], ...]
-    local: tuple[tuple[int, int], ...]
+    needs: Ints
+    after: Ints
+    arrivals: Ints
+    local: Ints
+    received: Ints
 
     @property
     def elements(self) -> int:
@@ -230,9 +235,10 @@ def pattern_of(moves: Sequence[tuple[int, SumGroup]]) -> Pattern:
     members = {device for _, group in moves for device in group.holders.keys() | group.targets.keys()}
     if len(members) == 1:
         return "message"
-    held, needed = (_share(moves, members, side) for side in ("holders", "targets"))
+    held = _share([(elements, _holding(group)) for elements, group in moves], members)
+    needed = _share([(elements, group.targets.keys()) for elements, group in moves], members)
     if held == "all" and needed == "all":
-        return "all-reduce"
+        return "all-reduce" if all(len(group.holders) == len(members) for _, group in moves) else "message"
     if held == "all" and needed == "each":
         return "reduce-scatter"
     if held == "each" and needed == "all":
@@ -242,19 +248,21 @@ def pattern_of(moves: Sequence[tuple[int, SumGroup]]) -> Pattern:
     return "message"
 
 
-def _share(moves: Sequence[tuple[int, SumGroup]], members: set[int], side: str) -> Literal["all", "each", "other"]:
-    """Whether all members hold (or need) everything, or each an equal part."""
-    shares = dict.fromkeys(members, 0)
-    together = alone = 0
-    for elements, group in moves:
-        devices = getattr(group, side).keys()
-        together += devices == members
-        alone += len(devices) == 1
-        shares = {m: share + (elements if m in devices else 0) for m, share in shares.items()}
-    if together == len(moves):
+def _holding(group: SumGroup) -> Set[int]:
+    """The devices with a term of the piece, whether or not it moves."""
+    return group.holders.keys() | {device for device, tasks in group.at_home.items() if tasks}
+
+
+def _share(moves: Sequence[tuple[int, Set[int]]], members: set[int]) -> Literal["all", "each", "other"]:
+    """Whether the devices of each of these (elements, devices) are all members, or each alone has an equal part."""
+    if all(devices == members for _, devices in moves):
         return "all"
-    equal = max(shares.values()) - min(shares.values()) <= max(1, sum(shares.values()) // 10**6)
-    return "each" if alone == len(moves) and equal else "other"
+    if any(len(devices) != 1 for _, devices in moves):
+        return "other"
+    shares = dict.fromkeys(members, 0)
+    for elements, devices in moves:
+        shares[next(iter(devices))] += elements
+    return "each" if max(shares.values()) - min(shares.values()) <= sum(shares.values()) // 10**6 + 1 else "other"
 
 
 def _every_pair_alike(moves: Sequence[tuple[int, SumGroup]], members: set[int]) -> bool:
@@ -273,9 +281,20 @@ class _ExchangeInMaking:
         self._made: list[Transfer] = []
         self._arrivals: dict[tuple[int, int], None] = {}
         self._local: dict[tuple[int, int], None] = {}
+        self._received: dict[tuple[int, int], int] = {}
 
     def exchange(self) -> Exchange:
-        return Exchange(tuple(self._made), tuple(self._arrivals), tuple(self._local))
+        needs = [(number, task) for number, transfer in enumerate(self._made) for task in transfer.needs]
+        after = [(number, other) for number, transfer in enumerate(self._made) for other in transfer.after]
+        received = [(*key, task) for key, task in self._received.items()]
+        return Exchange(
+            transfers=tuple(self._made),
+            needs=_rows(needs, 2),
+            after=_rows(after, 2),
+            arrivals=_rows(list(self._arrivals), 2),
+            local=_rows(list(self._local), 2),
+            received=_rows(received, 3),
+        )
 
     def add_messages(self, elements: int, box: int, group: SumGroup) -> None:
         self._keep(group)
@@ -291,10 +310,10 @@ class _ExchangeInMaking:
             own = group.holders.get(owner, [])
             for device, waiting in group.targets.items():
                 if device == owner:
-                    self._wait(waiting, summed, own)
+                    self._wait(device, waiting, summed, own)
                 else:
                     given_on = self._message("give", owner, device, box, part, own, summed)
-                    self._wait(waiting, [given_on], ())
+                    self._wait(device, waiting, [given_on], ())
 
     def add_collective(self, pattern: Pattern, moves: Sequence[tuple[int, int, SumGroup]]) -> None:
         devices = tuple(sorted({d for _, _, group in moves for d in group.holders.keys() | group.targets.keys()}))
@@ -304,8 +323,8 @@ class _ExchangeInMaking:
             self._keep(group)
             transfer.elements += elements
             transfer.needs.update((task, None) for tasks in group.holders.values() for task in tasks)
-            for tasks in group.targets.values():
-                self._wait(tasks, [number], ())
+            for device, tasks in group.targets.items():
+                self._wait(device, tasks, [number], ())
 
     def _message(
         self,
@@ -332,11 +351,17 @@ class _ExchangeInMaking:
 
     def _keep(self, group: SumGroup) -> None:
         for device, tasks in group.targets.items():
-            self._wait(tasks, (), group.at_home[device])
+            self._wait(device, tasks, (), group.at_home[device])
 
-    def _wait(self, tasks: Sequence[int], transfers: Sequence[int], local: Sequence[int]) -> None:
+    def _wait(self, device: int, tasks: Sequence[int], transfers: Sequence[int], local: Sequence[int]) -> None:
+        for number in transfers:
+            self._received[number, device] = min(*tasks, self._received.get((number, device), tasks[0]))
         self._arrivals.update(((task, number), None) for task in tasks for number in transfers)
         self._local.update(((task, other), None) for task in tasks for other in local)
+
+
+def _rows(rows: Sequence[tuple[int, ...]], columns: int) -> Ints:
+    return np.array(rows, dtype=np.int64).reshape(-1, columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.lowering.buckets import Bucket, sums_per_step, update_seconds
-from simulator.lowering.crossings import Replicas
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
@@ -199,11 +199,15 @@ def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> No
 
 
 def addition_s(model: ShardedModel, piece: Replicas) -> float:
-    """Seconds at speed 1 to add a gradient to another.
+    """Seconds at speed 1 to add a gradient to another, as measured for its layer.
 
-    It reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that size in all (the
-    buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory does.
+    Where it was not: it reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that
+    size in all (the buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory
+    does.
     """
+    layer = model.layer(piece.layer)
+    if layer.accumulate_s is not None:
+        return layer.accumulate_s * piece.parameter_bytes / layer.parameter_bytes
     return 3 / 8 * update_seconds(model.profile, piece)
 
 

@@ -85,9 +85,8 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
     speeds = np.array(cluster.speeds)
     for piece in model.replicas:
-        slots = np.array(piece.shards)
-        last = passes.last[passes.forward(piece.layer)][slots]
-        device = model.devices[piece.layer][slots]
+        shards = np.array(piece.shards)
+        last, device = passes.last[shards], passes.device[shards]
         added_s = addition_s(model, piece) / speeds[device]
         seconds[np.add.outer(starts[1:], last)] += added_s
         further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])

@@ -12,8 +12,9 @@ from simulator import collectives
 from simulator.lowering import schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import Crossings, Reads, Replicas, crossings_of, reads_of, replicas_of
+from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
 from simulator.lowering.exchanges import EdgeEnd, Exchanges, exchanges_of
+from simulator.lowering.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.crossings import Replicas
 from simulator.lowering.exchange_tasks import add_exchange
 from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
@@ -19,6 +18,7 @@ from simulator.lowering.parameter_gathers import add_gathers
 from simulator.lowering.passes import Passes, add_gradients, add_passes
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
+from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.weight_stashing import add_updates, stashed_bytes
 from simulator.runtime import IDEAL, Runtime
@@ -52,8 +52,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     def backwards(piece: Replicas, microbatches: slice) -> TasksOnDevices:
         shards, begins = np.array(piece.shards), starts[microbatches]
         return TasksOnDevices.of(
-            np.add.outer(begins, passes.last[passes.forward(piece.layer)][shards]).ravel(),
-            np.tile(model.devices[piece.layer][shards], len(begins)),
+            np.add.outer(begins, passes.last[shards]).ravel(), np.tile(passes.device[shards], len(begins))
         )
 
     whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
