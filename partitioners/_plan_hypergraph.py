@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from partitioners._hypergraph import Hypergraph, joined_nets
-from simulator.lowering.exchanges import Piece, pieces_of
+from simulator.lowering.exchange_pieces import Piece, pieces_of
 from simulator.lowering.replicas import Replicas
 from simulator.lowering.reshard import groups_of
 from simulator.lowering.sharded_model import ShardedModel

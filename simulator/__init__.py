@@ -3,9 +3,12 @@
     errors      every error that Shardscope raises on purpose
     units       reading and printing quantities; inside there are only seconds, bytes, FLOP and ratios
     workload    Profile: a network measured layer by layer on one device
+    expert_routing    Routing: which tokens travel to which experts
     cluster     Cluster: devices and the links that join them
     routes      the shortest way between two nodes
     plan        Plan: who computes which shard
+    plan_rules  what every plan keeps to
+    parameter_states  ParameterStates: which states of a parameter its users share out
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.errors import InputError, require
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.workload import DTYPE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +14,8 @@ class ParameterStates:
 
     stage: 0 none, 1 the optimizer's, 2 gradients too, 3 parameters too (Rajbhandari et al., SC 2020). group: so many
     consecutive users share (0: all); groups of fewer are replicas of each other, as in hybrid FSDP. each_microbatch:
-    from stage 2 on, gradients are summed after every micro-batch, not after the last alone. keep_gathered: in stage 3
+    from stage 2 on, gradients are summed after every micro-batch, not after the last alone. gradient_dtype: the
+    precision in which gradients are kept and summed, where it is not the profile's. keep_gathered: in stage 3
     parameters gathered for the forward pass stay until the backward pass. prefetch: in stage 3, so many gathers run
     ahead of the computation. Raises InputError.
     """
@@ -23,6 +25,7 @@ class ParameterStates:
     stage: int = 0
     group: int = 0
     each_microbatch: bool = False
+    gradient_dtype: str = ""
     keep_gathered: bool = False
     prefetch: int = 1
 
@@ -30,6 +33,8 @@ class ParameterStates:
         require(self.stage in (0, 1, 2, 3), "stage", self.stage, "it is 0, 1, 2 or 3")
         require(self.group >= 0, "group", self.group, "it is at least 0 (0: all users of a parameter)")
         require(self.prefetch >= 0, "prefetch", self.prefetch, "it is at least 0")
+        if self.gradient_dtype and self.gradient_dtype not in DTYPE_BYTES:
+            raise UnknownNameError.of("gradient_dtype", self.gradient_dtype, DTYPE_BYTES)
         if self.each_microbatch:
             require(self.stage >= 2, "stage", self.stage, "each_microbatch takes stage 2 or 3")
         if self.keep_gathered:
@@ -46,6 +51,10 @@ class ParameterStates:
                 f"use a group of a divisor of {len(users)}"
             )
         return [users[first : first + size] for first in range(0, len(users), size)]
+
+    def gradient_ratio(self, dtype: str) -> float:
+        """Bytes of a gradient per byte of its parameter, whose precision is `dtype`."""
+        return DTYPE_BYTES[self.gradient_dtype or dtype] / DTYPE_BYTES[dtype]
 
     def shares(self, users: tuple[int, ...]) -> int:
         """Among how many devices each state is shared out."""

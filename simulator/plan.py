@@ -7,7 +7,7 @@ sample, channel, height, width) with an arbitrary map in place of "shard i on de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf, prod
@@ -19,16 +19,18 @@ import numpy.typing as npt
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
+from simulator.plan_rules import require_reducible, require_segments, require_step
 from simulator.runtime import IDEAL, Runtime
-from simulator.workload import DTYPE_BYTES, Layer, Profile
+from simulator.workload import DTYPE_BYTES, Profile
 
 Degrees = tuple[int, int, int, int]
 BOX_AXES = ("sample", "channel", "height", "width")
 """What cuts a layer's output into disjoint boxes."""
 AXES = (*BOX_AXES, "reduce", "copy")
 """All axes of a placement, in the order of its devices."""
-OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}
-"""Bytes of state that an optimizer keeps per byte of parameters."""
+OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "mixed-adam": 6.0}
+"""Bytes of state that an optimizer keeps per byte of parameters; mixed-adam: of 2-byte parameters a 4-byte copy and two
+4-byte moments."""
 EXCHANGES: Mapping[str, str] = {
     "messages": "each piece from each device to each that needs it",
     "collectives": "the all-gather, reduce-scatter, all-reduce or all-to-all that two placements call for, if one does",
@@ -172,7 +174,7 @@ class StepSettings:
     runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
-        _require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)
+        require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)
 
     @property
     def microbatch_size(self) -> int:
@@ -236,7 +238,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.exchange not in EXCHANGES:
             raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
-        _require_step(self.batch_size, self.microbatches, self.optimizer_state)
+        require_step(self.batch_size, self.microbatches, self.optimizer_state)
 
     @property
     def microbatch_size(self) -> int:
@@ -259,7 +261,7 @@ class Plan:
                 near = nearest(name, profile.index)
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
-        _require_segments(profile, self.recomputed)
+        require_segments(profile, self.recomputed)
         for layer in profile.layers:
             placement = self.placements.get(layer.name)
             if placement is None:
@@ -269,7 +271,7 @@ class Plan:
                     f"placements: layer {layer.name!r} is on device {max(placement.devices)}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
                 )
-            _require_reducible(profile, layer, placement)
+            require_reducible(profile, layer, placement.reduce)
             if placement.samples and sum(placement.samples) != self.microbatch_size:
                 raise InputError(
                     f"placements: layer {layer.name!r} has parts of {placement.samples} samples, "
@@ -284,44 +286,3 @@ class Plan:
                         f"only {extent} there; use a degree of at most {extent}"
                         + (" or a larger batch" if what == "sample" else "")
                     )
-
-
-def _require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
-    """Raise InputError unless recomputed segments name layers of the profile, each once."""
-    named = [name for segment in segments for name in segment]
-    for name in named:
-        if name not in profile.index:
-            raise UnknownNameError.of("recomputed layer", name, profile.index)
-    if len(named) > len(set(named)):
-        twice = next(name for name in named if named.count(name) > 1)
-        raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
-
-
-def _require_reducible(profile: Profile, layer: Layer, placement: Placement) -> None:
-    """Raise InputError where a layer is split by reduce and is no sum over that many input channels."""
-    if placement.reduce == 1:
-        return
-    if not layer.sums_inputs:
-        raise InputError(
-            f"placements: layer {layer.name!r} of kind {layer.kind!r} is split {placement.reduce} ways by reduce, but "
-            f"its output is no sum over input channels; split it by channel or height, or copy it"
-        )
-    fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=placement.reduce)
-    if placement.reduce > fewest:
-        raise InputError(
-            f"placements: layer {layer.name!r} is split {placement.reduce} ways by reduce, but reads only {fewest} "
-            f"channels; use a degree of at most {fewest}"
-        )
-
-
-def _require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:
-    """Raise InputError unless a step can be like this."""
-    require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
-    require(microbatches >= 1, "microbatches", microbatches, "it is at least 1")
-    if batch_size % microbatches:
-        fits = batch_size // microbatches * microbatches or microbatches
-        raise InputError(
-            f"batch_size {batch_size} does not divide into {microbatches} micro-batches: they are "
-            f"equal; use a batch size of {fits} or {fits + microbatches}, or another number of micro-batches"
-        )
-    require(optimizer_state >= 0, "optimizer_state", optimizer_state, "it is at least 0")

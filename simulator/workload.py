@@ -8,6 +8,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+from simulator.expert_routing import Routing
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
@@ -92,6 +93,8 @@ class Layer:
     recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
     accumulate_s: what adding the gradients of a later micro-batch to those of the earlier ones takes; None where it was
     not measured. tied_to names earlier layers with which it shares parameters, whose bytes and update are theirs.
+    routing: of a mixture of experts, whose experts a split by reduce shares out; its times are those of all experts
+    together, with loads that are alike.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -113,6 +116,7 @@ class Layer:
     tied_to: tuple[str, ...] = ()
     flops: float = 0.0
     geometry: Geometry = Geometry()
+    routing: Routing | None = None
     scaling: tuple[ScalingPoint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -135,6 +139,8 @@ class Layer:
     @property
     def sums_inputs(self) -> bool:
         """Whether an output is a sum over input channels, whose parts are terms that can be computed apart."""
+        if self.routing:
+            return True
         linear = self.kind.lower().startswith(SUMMING_KINDS)
         return linear and self.geometry.mixes_channels and self.geometry.groups == 1
 

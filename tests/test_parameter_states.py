@@ -9,7 +9,7 @@ import pytest
 from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
 
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
@@ -82,6 +82,17 @@ def test_bytes_held(case: Case, stage: int) -> None:
     plan = data_plan(profile, n, ParameterStates(stage=stage), optimizer_state=6.0)
     held = static_bytes(ShardedModel(profile, plan), star(n))
     assert held == pytest.approx(np.full(n, case["expected"][f"zero{stage}"]), rel=1e-12)
+
+
+def test_gradients_of_another_precision() -> None:
+    """bf16 parameters with fp32 gradients: 2 + 4 bytes of each are held, and twice the bytes are summed."""
+    profile = one_layer(1000, 4)
+    wide = data_plan(profile, 4, ParameterStates(stage=1, gradient_dtype="float32"), optimizer_state=6.0)
+    assert static_bytes(ShardedModel(profile, wide), star(4)) == pytest.approx(np.full(4, 1000 * (2 + 4 + 12 / 4)))
+    volume = communication_volume(ShardedModel(profile, wide), star(4))
+    assert (volume.synchronisation, volume.parameters) == (3 * 4000, 3 * 2000)
+    with pytest.raises(UnknownNameError, match="float99"):
+        ParameterStates(gradient_dtype="float99")
 
 
 def test_hybrid_groups_are_consecutive() -> None:

@@ -3,6 +3,7 @@
 buckets            buckets: which parameter gradients travel together in one collective
 costs              what a shard of a layer costs, interpolated from the layer's measured points
 crossings          which shard reads which, and what therefore crosses between devices
+exchange_pieces    an edge of the network cut into pieces: elements that the same shards make and the same shards read
 exchange_tasks     what moves between the passes of a micro-batch, as tasks: activations forward, their gradients
                    backward
 exchanges          what of a layer's output, or of its gradient, moves between devices, as messages or as collectives

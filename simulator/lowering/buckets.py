@@ -44,7 +44,7 @@ class Bucket:
 def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:
     """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the
     first. The first bucket of each group of devices may hold less than the others."""
-    limits = plan.synchronisation
+    limits, ratio = plan.synchronisation, plan.states.gradient_ratio(profile.dtype)
     first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
     limit: dict[_Members, int] = defaultdict(lambda: first)
     open_pieces: dict[_Members, list[Replicas]] = defaultdict(list)
@@ -60,7 +60,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
             devices=devices,
             pieces=joined,
             size_bytes=size,
-            sent_bytes=limits.sent_bytes(size, profile.dtype),
+            sent_bytes=limits.sent_bytes(size * ratio, plan.states.gradient_dtype or profile.dtype),
             update_s=sum(update_seconds(profile, piece) for piece in joined),
         )
         filled.append(bucket)
@@ -70,7 +70,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
             members = piece.holders, piece.devices
             open_pieces[members].append(piece)
             held = sum(other.parameter_bytes for other in open_pieces[members])
-            if held >= limit[members]:
+            if held * ratio >= limit[members]:
                 close(members)
                 limit[members] = limits.bucket_bytes
     for members in list(open_pieces):

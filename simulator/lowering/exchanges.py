@@ -1,51 +1,23 @@
 """What of a layer's output, or of its gradient, moves between devices, as messages or as collectives.
 
-Pieces are cut where any shard that makes or reads them is cut; `reshard` says of each who sends what to whom.
-Messages of one box of the layer's output from one device to another travel as one.
+Of every piece of a tensor `reshard` says who sends what to whom. Messages of one box of the layer's output from one
+device to another travel as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise, product
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
-from simulator.lowering.reshard import SumGroup, Target, Term, groups_of, slices
-from simulator.lowering.shard_regions import Interval
+from simulator.lowering.exchange_pieces import EdgeEnd, Piece, pieces_of
+from simulator.lowering.reshard import SumGroup, groups_of, slices
 from simulator.taskgraph import Ints
 
 Pattern = Literal["message", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"]
-
-
-class EdgeEnd(NamedTuple):
-    """A layer's shards at one end of an edge of the network.
-
-    intervals: by (sample, channel, height, width), what each part makes or reads; the parts of a reader along channel
-    are (channel, reduce). shape: degrees by (sample, channel, height, width, reduce, copy). devices: of every shard,
-    in row-major order of `shape`.
-    """
-
-    intervals: tuple[tuple[Interval, ...], ...]
-    shape: tuple[int, ...]
-    devices: tuple[int, ...]
-
-    @classmethod
-    def of(cls, intervals: Sequence[Sequence[Interval]], shape: tuple[int, ...], devices: tuple[int, ...]) -> EdgeEnd:
-        return cls(tuple(map(tuple, intervals)), shape, devices)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Elements of one box with the same terms and targets."""
-
-    elements: int
-    box: int
-    terms: tuple[Term, ...]
-    targets: tuple[Target, ...]
 
 
 @dataclass(slots=True)
@@ -59,7 +31,7 @@ class Transfer:
     pattern: Pattern
     devices: tuple[int, ...]
     box: int
-    elements: int = 0
+    elements: float = 0
     needs: dict[int, None] = field(default_factory=dict)
     after: dict[int, None] = field(default_factory=dict)
 
@@ -79,108 +51,6 @@ class Exchange:
     arrivals: Ints
     local: Ints
     received: Ints
-
-    @property
-    def elements(self) -> int:
-        """How many elements cross between devices."""
-        return sum(moved_elements(transfer) for transfer in self.transfers)
-
-
-def moved_elements(transfer: Transfer) -> int:
-    """Elements that cross between devices in one transfer, counted once where they are received."""
-    n, whole = len(transfer.devices), transfer.elements
-    if transfer.pattern == "message":
-        return whole
-    if transfer.pattern == "all-to-all":
-        return whole * (n - 1) // n
-    return whole * (n - 1) * (2 if transfer.pattern == "all-reduce" else 1)
-
-
-def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Iterator[Piece]:
-    """The pieces of a layer's output in one direction.
-
-    Forward, terms are the layer's shards (task: flat number of the shard) and targets its readers' (the numbers of
-    the first reader's shards come first, from 0). Backward it is the other way round.
-    """
-    makers = _Side(own, own.shape[:4], layer="own", first=0)
-    begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
-    reading = [
-        _Side(reader, _joined_shape(reader.shape), layer=number, first=begin)
-        for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
-    ]
-    cells = [_cells(own, readers, axis) for axis in range(4)]
-    for parts in product(*(axis.items() for axis in cells)):
-        elements = int(np.prod([size for _, size in parts]))
-        box = makers.number(tuple(who[0] for who, _ in parts))
-        shards = [
-            [side.number(at) for at in product(*(who[1][number] for who, _ in parts))]
-            for number, side in enumerate(reading)
-        ]
-        if not any(shards):
-            continue
-        made = makers.terms(box)
-        read = [term for side, numbers in zip(reading, shards, strict=True) for n in numbers for term in side.terms(n)]
-        terms, needing = (read, made) if backward else (made, read)
-        targets = tuple(
-            Target(device, copy, task)
-            for term in needing
-            for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
-        )
-        yield Piece(elements, box, tuple(terms), targets)
-
-
-def _joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """Of a reader: what it reads differs along reduce as it does along channel."""
-    return shape[0], shape[1] * shape[4], shape[2], shape[3]
-
-
-class _Side:
-    """The shards of one layer by box (of what it makes) or by region (of what it reads)."""
-
-    def __init__(self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int) -> None:
-        self._layer, self._parts = layer, parts
-        shape = edge.shape
-        tasks = np.arange(first, first + len(edge.devices)).reshape(shape)
-        devices = np.array(edge.devices).reshape(shape)
-        order, made = (
-            ((0, 1, 4, 2, 3, 5), (-1, 1, shape[5])) if layer != "own" else (range(6), (-1, shape[4], shape[5]))
-        )
-        # (boxes or regions, terms, copies)
-        self._tasks, self._devices = (array.transpose(order).reshape(made).tolist() for array in (tasks, devices))
-
-    def number(self, at: tuple[int, ...]) -> int:
-        return int(np.ravel_multi_index(at, self._parts))
-
-    def terms(self, number: int) -> list[Term]:
-        return [
-            Term(self._layer, tuple(devices), tuple(tasks))
-            for devices, tasks in zip(self._devices[number], self._tasks[number], strict=True)
-        ]
-
-
-_Who = tuple[int, tuple[tuple[int, ...], ...]]
-"""The part that makes a cell, and of each reader the parts that read it."""
-
-
-def _cells(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> dict[_Who, int]:
-    """Along one axis, the extent of what the same parts make and read."""
-    return dict(_cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers)))
-
-
-@lru_cache(maxsize=1024)
-def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> tuple[tuple[_Who, int], ...]:
-    edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
-    cells: dict[_Who, int] = {}
-    for low, high in pairwise(edges):
-        maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
-        if maker is None:
-            continue
-        readers = tuple(
-            tuple(i for i, (first, last) in enumerate(intervals) if first <= low and high <= last)
-            for intervals in needed
-        )
-        cells[maker, readers] = cells.get((maker, readers), 0) + high - low
-    return tuple(cells.items())
 
 
 def messages(pieces: Sequence[Piece]) -> Exchange:
@@ -230,7 +100,7 @@ def _components(groups: Sequence[SumGroup]) -> list[list[int]]:
     return list(joined.values())
 
 
-def pattern_of(moves: Sequence[tuple[int, SumGroup]]) -> Pattern:
+def pattern_of(moves: Sequence[tuple[float, SumGroup]]) -> Pattern:
     """The collective that these (elements, group), joined by devices in common, are together."""
     members = {device for _, group in moves for device in group.holders.keys() | group.targets.keys()}
     if len(members) == 1:
@@ -253,24 +123,26 @@ def _holding(group: SumGroup) -> Set[int]:
     return group.holders.keys() | {device for device, tasks in group.at_home.items() if tasks}
 
 
-def _share(moves: Sequence[tuple[int, Set[int]]], members: set[int]) -> Literal["all", "each", "other"]:
+def _share(moves: Sequence[tuple[float, Set[int]]], members: set[int]) -> Literal["all", "each", "other"]:
     """Whether the devices of each of these (elements, devices) are all members, or each alone has an equal part."""
     if all(devices == members for _, devices in moves):
         return "all"
     if any(len(devices) != 1 for _, devices in moves):
         return "other"
-    shares = dict.fromkeys(members, 0)
+    shares = dict.fromkeys(members, 0.0)
     for elements, devices in moves:
         shares[next(iter(devices))] += elements
-    return "each" if max(shares.values()) - min(shares.values()) <= sum(shares.values()) // 10**6 + 1 else "other"
+    unequal = max(shares.values()) - min(shares.values())
+    return "each" if unequal <= 1 + 1e-6 * sum(shares.values()) else "other"
 
 
-def _every_pair_alike(moves: Sequence[tuple[int, SumGroup]], members: set[int]) -> bool:
-    pairs: dict[tuple[int, int], int] = {}
+def _every_pair_alike(moves: Sequence[tuple[float, SumGroup]], members: set[int]) -> bool:
+    pairs: dict[tuple[int, int], float] = {}
     for elements, group in moves:
         pair = next(iter(group.holders)), next(iter(group.targets))
         pairs[pair] = pairs.get(pair, 0) + elements
-    return len(pairs) == len(members) ** 2 and max(pairs.values()) - min(pairs.values()) <= 1
+    alike = max(pairs.values()) - min(pairs.values()) <= 1 + 1e-6 * sum(pairs.values())
+    return len(pairs) == len(members) * (len(members) - 1) and alike
 
 
 class _ExchangeInMaking:
@@ -296,7 +168,7 @@ class _ExchangeInMaking:
             received=_rows(received, 3),
         )
 
-    def add_messages(self, elements: int, box: int, group: SumGroup) -> None:
+    def add_messages(self, elements: float, box: int, group: SumGroup) -> None:
         self._keep(group)
         owners = group.owners if group.holders else []
         for owner, part in slices(elements, owners):
@@ -315,13 +187,15 @@ class _ExchangeInMaking:
                     given_on = self._message("give", owner, device, box, part, own, summed)
                     self._wait(device, waiting, [given_on], ())
 
-    def add_collective(self, pattern: Pattern, moves: Sequence[tuple[int, int, SumGroup]]) -> None:
+    def add_collective(self, pattern: Pattern, moves: Sequence[tuple[float, int, SumGroup]]) -> None:
         devices = tuple(sorted({d for _, _, group in moves for d in group.holders.keys() | group.targets.keys()}))
         number = self._transfer((pattern, devices), Transfer(pattern, devices, moves[0][1]))
         transfer = self._made[number]
+        # what stays at home in an all-to-all is part of the tensor, but no move
+        whole = len(devices) / (len(devices) - 1) if pattern == "all-to-all" else 1
         for elements, _, group in moves:
             self._keep(group)
-            transfer.elements += elements
+            transfer.elements += elements * whole
             transfer.needs.update((task, None) for tasks in group.holders.values() for task in tasks)
             for device, tasks in group.targets.items():
                 self._wait(device, tasks, [number], ())
@@ -332,7 +206,7 @@ class _ExchangeInMaking:
         source: int,
         target: int,
         box: int,
-        elements: int,
+        elements: float,
         needs: Sequence[int],
         after: Sequence[int],
     ) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,7 +78,8 @@ def add_synchronisation(
                 _follow(builder, plan, (steps, tasks), previous[bucket.group])
             previous[bucket.group] = steps, tasks
             if plan.states.each_microbatch:
-                _hold_until_summed(builder, bucket, ready, tasks[-1])
+                gradient_bytes = bucket.size_bytes * plan.states.gradient_ratio(model.profile.dtype)
+                _hold_until_summed(builder, bucket, ready, tasks[-1], gradient_bytes)
     if not model.schedule.stashes_weights:
         updates = _add_updates_after(builder, model, cluster, whole, delivered)
         if plan.states.stage in (1, 2):
@@ -89,11 +90,13 @@ def _of(backwards: Backwards, microbatches: slice, piece: Replicas) -> TasksOnDe
     return backwards(piece, microbatches)
 
 
-def _hold_until_summed(builder: GraphBuilder, bucket: Bucket, ready: TasksOnDevices, last: int) -> None:
+def _hold_until_summed(
+    builder: GraphBuilder, bucket: Bucket, ready: TasksOnDevices, last: int, gradient_bytes: float
+) -> None:
     """A gradient that is summed after each micro-batch is whole on every device only until then."""
     first = np.searchsorted(ready.devices, bucket.group)
-    builder.allocate(ready.tasks[first], bucket.group, bucket.size_bytes)
-    builder.allocate(last, bucket.group, -bucket.size_bytes)
+    builder.allocate(ready.tasks[first], bucket.group, gradient_bytes)
+    builder.allocate(last, bucket.group, -gradient_bytes)
 
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
@@ -218,17 +221,30 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     Raises InputError where parameters are to be updated on a server and the cluster has none.
     """
     held = np.zeros(len(cluster.devices))
-    state, synchronisation = model.plan.optimizer_state, model.plan.synchronisation
-    collective = collectives.load(synchronisation.collective)
+    for devices, size, states in _holdings(model, cluster):
+        held[devices] += size * sum(states)
+    return held
+
+
+def static_parts(model: ShardedModel, cluster: Cluster) -> dict[str, Floats]:
+    """`static_bytes` by what is held: "parameters", "gradients" and "optimizer", each of shape (devices,)."""
+    parts = {name: np.zeros(len(cluster.devices)) for name in ("parameters", "gradients", "optimizer")}
+    for devices, size, states in _holdings(model, cluster):
+        for held, share in zip(parts.values(), states, strict=True):
+            held[devices] += size * share
+    return parts
+
+
+def _holdings(model: ShardedModel, cluster: Cluster) -> Iterator[tuple[list[int], float, tuple[float, float, float]]]:
+    """(devices, bytes of a parameter piece, how many times of it they hold as parameters, gradients and optimizer)."""
+    state, synchronisation, states = model.plan.optimizer_state, model.plan.synchronisation, model.plan.states
+    collective, ratio = collectives.load(synchronisation.collective), states.gradient_ratio(model.profile.dtype)
     for piece in model.replicas:
         served = collective.updates_on_server and len(piece.devices) > 1
-        states = model.plan.states
-        parts = 1 / states.shares(piece.devices)
-        parameters = parts if states.stage == 3 else 1.0
-        gradient = parts if states.stage >= 2 else 1.0
-        held[list(piece.devices)] += piece.parameter_bytes * (parameters + gradient + (0 if served else state * parts))
+        part = 1 / states.shares(piece.devices)
+        parameters, gradients = part if states.stage == 3 else 1.0, ratio * (part if states.stage >= 2 else 1.0)
+        yield list(piece.devices), piece.parameter_bytes, (parameters, gradients, 0.0 if served else state * part)
         servers = collective.servers(cluster, piece.devices, synchronisation.serving_workers) if served else ()
         for server in servers:
-            copies = 0 if server in piece.devices else 2
-            held[server] += piece.parameter_bytes / len(servers) * (copies + state)
-    return held
+            copies = 0.0 if server in piece.devices else 1.0
+            yield [server], piece.parameter_bytes / len(servers), (copies, copies, state)

@@ -140,7 +140,12 @@ def _slot_of(intervals: Sequence[Interval], cell: Interval) -> int:
 
 
 def _input_channels(profile: Profile, layer: Layer) -> int:
-    """The channels that a layer reads; where it reads training data, its parameters for each output channel."""
+    """The channels that a layer reads; where it reads training data, its parameters for each output channel.
+
+    What splits the parameters of a mixture of experts by reduce are its experts.
+    """
+    if layer.routing:
+        return layer.routing.experts
     if layer.inputs:
         return profile.layers[profile.index[layer.inputs[0]]].channels
     return max(layer.parameter_bytes // (DTYPE_BYTES[profile.dtype] * layer.channels), 1)

@@ -103,7 +103,9 @@ def _copy_taken(term: Term, moving: Sequence[Term], device: int, copy: int) -> i
     return next((k for k in range(copies) if any(devices[k] == device for devices in same_layer)), copy % copies)
 
 
-def slices(elements: int, owners: Sequence[int]) -> list[tuple[int, int]]:
-    """(owner, elements of its slice), as equal as integers allow."""
+def slices(elements: float, owners: Sequence[int]) -> list[tuple[int, float]]:
+    """(owner, elements of its slice): as equal as integers allow, of an expected number just equal."""
     count = len(owners)
+    if count == 1 or not isinstance(elements, int):
+        return [(owner, elements / count if count > 1 else elements) for owner in owners]
     return [(owner, elements * (i + 1) // count - elements * i // count) for i, owner in enumerate(owners)]

@@ -13,7 +13,8 @@ from simulator.lowering import schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
-from simulator.lowering.exchanges import EdgeEnd, Exchanges, exchanges_of
+from simulator.lowering.exchange_pieces import EdgeEnd
+from simulator.lowering.exchanges import Exchanges, exchanges_of
 from simulator.lowering.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
@@ -102,7 +103,10 @@ class ShardedModel:
     @cached_property
     def has_plain_edge(self) -> tuple[bool, ...]:
         """By layer, whether its output just goes from each shard to its readers: no sums, copies or collectives."""
-        plain = [placement.reduce == placement.copy == 1 for placement in self.placements]
+        plain = [
+            placement.reduce == placement.copy == 1 and not layer.routing
+            for placement, layer in zip(self.placements, self.profile.layers, strict=True)
+        ]
         readers, messages = self.profile.consumers, self.plan.exchange == "messages"
         return tuple(
             messages and all(plain[other] for other in (i, *readers[i])) and not self.recomputed_readers(i)
@@ -133,12 +137,12 @@ class ShardedModel:
     def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
         """The layer's shards as makers of its output, and those of its readers as readers of it."""
         layer, placement = self.layer(position), self.placements[position]
-        own = EdgeEnd.of(self.intervals(position), placement.shape, placement.devices)
+        own = EdgeEnd.of(self.intervals(position), placement, layer.routing)
         ends = []
         for consumer in self.profile.consumers[position] if readers is None else readers:
             reader, split = self.layer(consumer), self.placements[consumer]
             regions = shard_regions.reads(self.profile, reader, layer, self.intervals(consumer), split.reduce)
-            ends.append(EdgeEnd.of(regions, split.shape, split.devices))
+            ends.append(EdgeEnd.of(regions, split, reader.routing))
         return own, ends
 
     def crossings(self, position: int, reads: Reads) -> Crossings:
@@ -181,5 +185,8 @@ class ShardedModel:
             ]
         )  # (sample sizes, channel sizes, area sizes, 2)
         seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
-        # (2, shards): terms and copies of a box take as long as each other
-        return np.repeat(seconds.reshape(-1, 2).T, placement.reduce * placement.copy, axis=1)
+        # (2, shards): terms and copies of a box take as long as each other, groups of experts as long as their share
+        terms = np.repeat(seconds.reshape(-1, 2).T[..., None], placement.reduce, axis=2)  # (2, boxes, reduce)
+        if layer.routing:
+            terms = terms * np.array(layer.routing.shares(placement.reduce)) * placement.reduce
+        return np.repeat(terms.reshape(2, -1), placement.copy, axis=1)

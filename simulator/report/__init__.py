@@ -1,21 +1,22 @@
 """What a step cost: times, bytes, memory, the critical path, and its trace.
 
-chrome_trace   a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
-critical_path  what a step waits for: its longest chain, by dependencies alone and as it really came to pass
-memory         how much memory each device needs during a step
-metrics        what a step cost: Timeline, TaskGraph -> Report
-time_spans     arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in
-               seconds
+chrome_trace      a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
+critical_path     what a step waits for: its longest chain, by dependencies alone and as it really came to pass
+layer_use         what each layer computes and sends in a step
+memory            how much memory each device needs during a step
+metrics           what a step cost: Timeline, TaskGraph -> Report
+time_spans        arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in seconds
 unmeasured_sizes  which compute times were not measured at their size, and the band that they give the step
-traffic        who sends how much to whom, kept for the pairs of devices that do
-usage          resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment
-               by moment
-volume         how much a plan communicates, counted from its placements alone, without lowering or simulating it
+traffic           who sends how much to whom, kept for the pairs of devices that do
+usage             resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment
+                  by moment
+volume            how much a plan communicates, counted from its placements alone, without lowering or simulating it
 """
 
 from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
+from simulator.report.layer_use import LayerUse
 from simulator.report.memory import most_bytes, peak_bytes
-from simulator.report.metrics import PHASES, DeviceUse, LayerUse, Report, measure, one_device_s
+from simulator.report.metrics import PHASES, DeviceUse, Report, measure, one_device_s
 from simulator.report.time_spans import length, spread, union
 from simulator.report.traffic import traffic_matrix
 from simulator.report.unmeasured_sizes import UnmeasuredSizes, unmeasured_sizes

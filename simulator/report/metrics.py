@@ -10,10 +10,12 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
+from simulator.lowering.gradients import static_parts
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
+from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.time_spans import covered_s
 from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
@@ -28,7 +30,6 @@ PHASES: Mapping[str, Kind] = {
     "parameters": Kind.PARAMETERS,
 }
 """What is sent in each phase of a step."""
-_PASSES = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class DeviceUse:
 
     exposed_communication_s: not computing while a transfer from or to the device is in flight. bubble_s: the
     rest of the waiting of a device that computes in this step; idle_s: that of one that does not.
-    memory_bytes is the capacity, None when unlimited.
+    memory_bytes is the capacity, None when unlimited. static_bytes stay from step to step: parameters, gradients and
+    optimizer state, of which the next three say how much, weight versions and buffers of a runtime.
     """
 
     name: str
@@ -48,6 +50,9 @@ class DeviceUse:
     utilisation: float
     peak_memory_bytes: float
     static_bytes: float
+    parameter_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
     memory_bytes: int | None
     sent_bytes: float
     received_bytes: float
@@ -61,17 +66,6 @@ class LinkUse:
     tier: str
     bytes: float
     utilisation: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerUse:
-    """Compute seconds of a layer over all devices, and the bytes that it sends and synchronises."""
-
-    name: str
-    compute_s: float
-    forward_bytes: float
-    backward_bytes: float
-    synchronisation_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +134,7 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
     peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))
     verdict = memory.verdict(graph, cluster, peaks)
     communication = _communication(graph, cluster)
-    devices = _devices(graph, cluster, timeline, compute, peaks, communication)
+    devices = _devices(graph, cluster, timeline, compute, peaks, communication, static_parts(model, cluster))
     used = [device for device, seconds in zip(devices, compute, strict=True) if seconds > 0][: cluster.workers]
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size)
@@ -165,7 +159,7 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         verdict=verdict,
         devices=devices,
         links=_links(graph, cluster, step_s),
-        layers=_layers(model, graph),
+        layers=layers_use(model, graph),
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
@@ -208,6 +202,7 @@ def _devices(
     compute: Floats,
     peaks: Floats,
     communication: Communication,
+    static: Mapping[str, Floats],
 ) -> tuple[DeviceUse, ...]:
     step_s, count = timeline.step_s, len(cluster.devices)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
@@ -216,27 +211,26 @@ def _devices(
     busy_s = covered_s(spans[computes], graph.device[computes], count)
     active = np.append(graph.device[computes], ends)
     active_s = covered_s(spans[np.append(computes, transfers)], active, count)
-    columns = (
-        busy_s, active_s - busy_s, step_s - busy_s - (active_s - busy_s), compute, peaks, graph.static_bytes,
-        communication.sent_bytes, communication.received_bytes,
-    )  # fmt: skip
+    exposed_s = active_s - busy_s
+    waiting_s = step_s - busy_s - exposed_s
+    columns = {
+        "compute_s": busy_s,
+        "exposed_communication_s": exposed_s,
+        "bubble_s": np.where(compute > 0, waiting_s, 0.0),
+        "idle_s": np.where(compute > 0, 0.0, waiting_s),
+        "utilisation": busy_s / step_s if step_s else np.zeros(count),
+        "peak_memory_bytes": peaks,
+        "static_bytes": graph.static_bytes,
+        "parameter_bytes": static["parameters"],
+        "gradient_bytes": static["gradients"],
+        "optimizer_bytes": static["optimizer"],
+        "sent_bytes": communication.sent_bytes,
+        "received_bytes": communication.received_bytes,
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return tuple(
-        DeviceUse(
-            name=device.name,
-            compute_s=busy,
-            exposed_communication_s=exposed,
-            bubble_s=waiting if seconds > 0 else 0.0,
-            idle_s=0.0 if seconds > 0 else waiting,
-            utilisation=busy / step_s if step_s else 0.0,
-            peak_memory_bytes=peak,
-            static_bytes=static,
-            memory_bytes=device.memory_bytes,
-            sent_bytes=sent,
-            received_bytes=received,
-        )
-        for device, busy, exposed, waiting, seconds, peak, static, sent, received in zip(
-            cluster.devices, *(column.tolist() for column in columns), strict=True
-        )
+        DeviceUse(name=device.name, memory_bytes=device.memory_bytes, **dict(zip(columns, row, strict=True)))
+        for device, row in zip(cluster.devices, rows, strict=True)
     )
 
 
@@ -249,38 +243,6 @@ def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, 
             utilisation=float(size) / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
         )
         for link, size in zip(cluster.links, link_bytes(graph, cluster), strict=True)
-    )
-
-
-def _layers(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
-    """A bucket's bytes are shared out to its layers by their parameter bytes."""
-    count = len(model.profile.layers)
-    volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
-
-    def by_layer(kind: Kind, values: Floats) -> Floats:
-        owned = (graph.kind == kind) & (graph.layer >= 0)
-        return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
-
-    compute = np.sum([by_layer(kind, graph.seconds) for kind in _PASSES], axis=0)
-    forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
-    synchronisation = np.zeros(count)
-    tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
-    tasks = tasks[np.argsort(graph.shard[tasks], kind="stable")]
-    of_bucket = np.split(tasks, np.searchsorted(graph.shard[tasks], np.arange(1, len(model.buckets))))
-    for bucket, sums in zip(model.buckets, of_bucket, strict=False):
-        size = volume[sums].sum()
-        for piece in bucket.pieces:
-            synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
-    columns = zip(model.profile.layers, compute, forward, backward, synchronisation, strict=True)
-    return tuple(
-        LayerUse(
-            name=layer.name,
-            compute_s=float(c),
-            forward_bytes=float(f),
-            backward_bytes=float(b),
-            synchronisation_bytes=float(s),
-        )
-        for layer, c, f, b, s in columns
     )
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from simulator.cluster import Cluster
 from simulator.plan import Placement
-from simulator.report.metrics import LayerUse
+from simulator.report.layer_use import LayerUse
 from simulator.run import Run
 from simulator.studies.what_if import Gain, gains
 from simulator.units import format_bytes, format_time

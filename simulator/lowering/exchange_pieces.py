@@ -1,0 +1,158 @@
+"""An edge of the network cut into pieces: elements that the same shards make and the same shards read.
+
+Pieces are cut where any shard that makes or reads the tensor is cut. Forward, what makes them are terms and what reads
+them targets; backward it is the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.expert_routing import Routing
+from simulator.lowering.reshard import Target, Term
+from simulator.lowering.shard_regions import Interval
+from simulator.plan import Placement
+
+
+class EdgeEnd(NamedTuple):
+    """A layer's shards at one end of an edge of the network.
+
+    intervals: by (sample, channel, height, width), what each part makes or reads; the parts of a reader along channel
+    are (channel, reduce). shape: degrees by (sample, channel, height, width, reduce, copy). devices: of every shard,
+    in row-major order of `shape`. visits: of a mixture of experts, how often a token travels to or from each part by
+    reduce.
+    """
+
+    intervals: tuple[tuple[Interval, ...], ...]
+    shape: tuple[int, ...]
+    devices: tuple[int, ...]
+    visits: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, intervals: Sequence[Sequence[Interval]], placement: Placement, routing: Routing | None) -> EdgeEnd:
+        visits = routing.visits(placement.reduce) if routing else ()
+        return cls(tuple(map(tuple, intervals)), placement.shape, placement.devices, visits)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Elements of one box with the same terms and targets."""
+
+    elements: float
+    box: int
+    terms: tuple[Term, ...]
+    targets: tuple[Target, ...]
+
+
+def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Iterator[Piece]:
+    """The pieces of a layer's output in one direction.
+
+    Forward, terms are the layer's shards (task: flat number of the shard) and targets its readers' (the numbers of
+    the first reader's shards come first, from 0). Backward it is the other way round. Tokens that travel to a group of
+    experts, or from it, are a piece of their own.
+    """
+    makers = _Side(own, own.shape[:4], layer="own", first=0)
+    begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
+    reading = [
+        _Side(reader, _joined_shape(reader.shape), layer=number, first=begin)
+        for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
+    ]
+    cells = [_cells(own, readers, axis) for axis in range(4)]
+    for parts in product(*(axis.items() for axis in cells)):
+        elements = int(np.prod([size for _, size in parts]))
+        box = makers.number(tuple(who[0] for who, _ in parts))
+        shards = [
+            [side.number(at) for at in product(*(who[1][number] for who, _ in parts))]
+            for number, side in enumerate(reading)
+        ]
+        made = makers.terms(box)
+        visits = [(times, [term]) for times, term in zip(own.visits, made, strict=False)] or [(1.0, made)]
+        for (times_read, of_readers), (times_made, of_makers) in product(_reads(reading, shards), visits):
+            terms, needing = (of_readers, of_makers) if backward else (of_makers, of_readers)
+            targets = tuple(
+                Target(device, copy, task)
+                for term in needing
+                for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
+            )
+            times = times_read * times_made
+            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets)
+
+
+def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term]]]:
+    """Who reads a cell together, and how often: all readers but the groups of experts, to which tokens travel apart.
+
+    shards: of each side, the numbers of its regions that hold the cell.
+    """
+    together: list[Term] = []
+    visits: list[tuple[float, list[Term]]] = []
+    for side, numbers in zip(reading, shards, strict=True):
+        for number in numbers:
+            if side.visits:
+                visits.append((side.visits_of(number), side.terms(number)))
+            else:
+                together += side.terms(number)
+    return [(1.0, together), *visits] if together else visits
+
+
+def _joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Of a reader: what it reads differs along reduce as it does along channel."""
+    return shape[0], shape[1] * shape[4], shape[2], shape[3]
+
+
+class _Side:
+    """The shards of one layer by box (of what it makes) or by region (of what it reads)."""
+
+    def __init__(self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int) -> None:
+        self._layer, self._parts, self._reduce, self.visits = layer, parts, edge.shape[4], edge.visits
+        shape = edge.shape
+        tasks = np.arange(first, first + len(edge.devices)).reshape(shape)
+        devices = np.array(edge.devices).reshape(shape)
+        order, made = (
+            ((0, 1, 4, 2, 3, 5), (-1, 1, shape[5])) if layer != "own" else (range(6), (-1, shape[4], shape[5]))
+        )
+        # (boxes or regions, terms, copies)
+        self._tasks, self._devices = (array.transpose(order).reshape(made).tolist() for array in (tasks, devices))
+
+    def number(self, at: tuple[int, ...]) -> int:
+        return int(np.ravel_multi_index(at, self._parts))
+
+    def visits_of(self, number: int) -> float:
+        """How often a token travels to the group of experts that reads region `number`."""
+        return self.visits[int(np.unravel_index(number, self._parts)[1]) % self._reduce]
+
+    def terms(self, number: int) -> list[Term]:
+        return [
+            Term(self._layer, tuple(devices), tuple(tasks))
+            for devices, tasks in zip(self._devices[number], self._tasks[number], strict=True)
+        ]
+
+
+_Who = tuple[int, tuple[tuple[int, ...], ...]]
+"""The part that makes a cell, and of each reader the parts that read it."""
+
+
+def _cells(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> dict[_Who, int]:
+    """Along one axis, the extent of what the same parts make and read."""
+    return dict(_cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers)))
+
+
+@lru_cache(maxsize=1024)
+def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> tuple[tuple[_Who, int], ...]:
+    edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
+    cells: dict[_Who, int] = {}
+    for low, high in pairwise(edges):
+        maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
+        if maker is None:
+            continue
+        readers = tuple(
+            tuple(i for i, (first, last) in enumerate(intervals) if first <= low and high <= last)
+            for intervals in needed
+        )
+        cells[maker, readers] = cells.get((maker, readers), 0) + high - low
+    return tuple(cells.items())

@@ -1,0 +1,53 @@
+"""Rules that a plan keeps to, apart from any cluster: its step, its recomputed segments, its splits by reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.errors import InputError, UnknownNameError, require
+from simulator.workload import Layer, Profile
+
+
+def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
+    """Raise InputError unless recomputed segments name layers of the profile, each once."""
+    named = [name for segment in segments for name in segment]
+    for name in named:
+        if name not in profile.index:
+            raise UnknownNameError.of("recomputed layer", name, profile.index)
+    if len(named) > len(set(named)):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
+
+
+def require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
+    """Raise InputError where a layer is split by reduce and is no sum over that many input channels."""
+    if reduce == 1:
+        return
+    if not layer.sums_inputs:
+        raise InputError(
+            f"placements: layer {layer.name!r} of kind {layer.kind!r} is split {reduce} ways by reduce, but "
+            f"its output is no sum over input channels; split it by channel or height, or copy it"
+        )
+    if layer.routing:
+        rule = f"layer {layer.name!r} has {layer.routing.experts} experts, each on one device of a copy"
+        require(reduce <= layer.routing.experts, "reduce", reduce, rule)
+        return
+    fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=reduce)
+    if reduce > fewest:
+        raise InputError(
+            f"placements: layer {layer.name!r} is split {reduce} ways by reduce, but reads only {fewest} "
+            f"channels; use a degree of at most {fewest}"
+        )
+
+
+def require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:
+    """Raise InputError unless a step can be like this."""
+    require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
+    require(microbatches >= 1, "microbatches", microbatches, "it is at least 1")
+    if batch_size % microbatches:
+        fits = batch_size // microbatches * microbatches or microbatches
+        raise InputError(
+            f"batch_size {batch_size} does not divide into {microbatches} micro-batches: they are "
+            f"equal; use a batch size of {fits} or {fits + microbatches}, or another number of micro-batches"
+        )
+    require(optimizer_state >= 0, "optimizer_state", optimizer_state, "it is at least 0")

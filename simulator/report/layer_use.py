@@ -1,0 +1,55 @@
+"""What each layer computes and sends in a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.taskgraph import Floats, Kind, TaskGraph
+
+_PASSES = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerUse:
+    """Compute seconds of a layer over all devices, and the bytes that it sends and synchronises."""
+
+    name: str
+    compute_s: float
+    forward_bytes: float
+    backward_bytes: float
+    synchronisation_bytes: float
+
+
+def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
+    """Of every layer; a bucket's bytes are shared out to its layers by their parameter bytes."""
+    count = len(model.profile.layers)
+    volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
+
+    def by_layer(kind: Kind, values: Floats) -> Floats:
+        owned = (graph.kind == kind) & (graph.layer >= 0)
+        return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
+
+    compute = np.sum([by_layer(kind, graph.seconds) for kind in _PASSES], axis=0)
+    forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
+    synchronisation = np.zeros(count)
+    tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
+    tasks = tasks[np.argsort(graph.shard[tasks], kind="stable")]
+    of_bucket = np.split(tasks, np.searchsorted(graph.shard[tasks], np.arange(1, len(model.buckets))))
+    for bucket, sums in zip(model.buckets, of_bucket, strict=False):
+        size = volume[sums].sum()
+        for piece in bucket.pieces:
+            synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
+    columns = zip(model.profile.layers, compute, forward, backward, synchronisation, strict=True)
+    return tuple(
+        LayerUse(
+            name=layer.name,
+            compute_s=float(c),
+            forward_bytes=float(f),
+            backward_bytes=float(b),
+            synchronisation_bytes=float(s),
+        )
+        for layer, c, f, b, s in columns
+    )

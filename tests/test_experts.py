@@ -1,0 +1,108 @@
+"""Mixtures of experts: tokens travel to their experts and back, as sharding_cases.json expects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_closed_forms import star
+from test_sharding_cases import Case, of_group
+
+from simulator.errors import InputError
+from simulator.expert_routing import Routing
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.plan import EXCHANGES, Placement, Plan, Synchronisation
+from simulator.report.volume import communication_volume
+from simulator.run import run
+from simulator.workload import Layer, Profile
+
+
+def mixture(tokens: int, hidden: int, routing: Routing, element_bytes: int = 2, **fields: Any) -> Profile:
+    """A norm, the experts and the residual sum; a token is a sample."""
+
+    def layer(name: str, kind: str, *inputs: str, **own: Any) -> Layer:
+        return Layer(
+            name=name, kind=kind, inputs=inputs, output_shape=(hidden, 1, 1), forward_s=1e-3, backward_s=2e-3,
+            output_bytes=tokens * hidden * element_bytes, **own,
+        )  # fmt: skip
+
+    experts = layer("experts", "experts", "norm", routing=routing, **fields)
+    layers = (layer("norm", "layernorm"), experts, layer("add", "add", "experts"))
+    return Profile(model="mixture", device="none", batch_size=tokens, dtype="bfloat16", layers=layers)
+
+
+def expert_parallel(profile: Profile, n: int, exchange: str = "collectives", replicas: int = 1) -> Plan:
+    """Norm and sum by sample over all devices; experts over n, `replicas` times."""
+    devices = tuple(range(n * replicas))
+    tokens = Placement(degrees=(n * replicas, 1, 1, 1), devices=devices)
+    experts = Placement(degrees=(replicas, 1, 1, 1), reduce=n, devices=devices)
+    return Plan(
+        model="mixture",
+        batch_size=profile.batch_size,
+        placements={"norm": tokens, "experts": experts, "add": tokens},
+        exchange=exchange,
+        synchronisation=Synchronisation(bucket_bytes=0),
+    )
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("case", of_group("experts"))
+def test_dispatch_and_combine(case: Case, exchange: str) -> None:
+    p, expected = case["parameters"], case["expected"]
+    if p["n"] > 8 and exchange == "messages":
+        pytest.skip("4,096 messages say no more than 64")
+    profile = mixture(p["tokens_over_all_ranks"], p["h"], Routing(experts=p["e"], top_k=p["k"]), p["element_bytes"])
+    plan = expert_parallel(profile, p["n"], exchange)
+    forward = expected["dispatch_bytes"] + expected["combine_bytes"]
+    for volume in (
+        communication_volume(ShardedModel(profile, plan), star(p["n"])),
+        run(profile, star(p["n"]), plan).report.communication_bytes,
+    ):
+        assert (volume.forward, volume.backward) == pytest.approx((forward, expected["backward_bytes"]), rel=1e-9)
+
+
+@pytest.mark.parametrize("case", of_group("experts"))
+def test_once_per_device(case: Case) -> None:
+    p = case["parameters"]
+    routing = Routing(experts=p["e"], top_k=p["k"], once_per_device=True)
+    profile = mixture(p["tokens_over_all_ranks"], p["h"], routing, p["element_bytes"])
+    volume = communication_volume(ShardedModel(profile, expert_parallel(profile, p["n"])), star(p["n"]))
+    assert volume.forward == pytest.approx(2 * case["expected"]["dispatch_bytes_once_per_device"], rel=1e-9)
+
+
+def test_dispatch_is_one_all_to_all_in_each_expert_group() -> None:
+    """Four devices in two groups of two, with experts of their own: a group's tokens stay in it."""
+    profile = mixture(16, 8, Routing(experts=4, top_k=2), parameter_bytes=4000)
+    plan = expert_parallel(profile, 2, replicas=2)
+    model = ShardedModel(profile, plan)
+    exchanges = model.exchanges(0)
+    transfers = [(t.pattern, tuple(exchanges.devices[list(t.devices)])) for t in exchanges.forward.transfers]
+    assert transfers == [("all-to-all", (0, 1)), ("all-to-all", (2, 3))]
+    assert [(piece.devices, piece.parameter_bytes) for piece in model.replicas] == [((0, 2), 2000), ((1, 3), 2000)]
+
+
+def test_uneven_loads_take_longer_and_capacity_cuts_them() -> None:
+    """Of four experts the first gets 70 % of the pairs; with capacity 1.5 it computes 3/8 of them."""
+    uneven = Routing(experts=4, loads=(0.7, 0.1, 0.1, 0.1))
+    seconds = {}
+    for name, routing in (
+        ("even", Routing(experts=4)),
+        ("uneven", uneven),
+        ("cut", replace(uneven, capacity=1.5)),
+    ):
+        profile = mixture(16, 8, routing)
+        seconds[name] = ShardedModel(profile, expert_parallel(profile, 4)).pass_seconds(1)[0]
+    whole = 4 * seconds["even"][0]
+    assert seconds["uneven"] == pytest.approx([0.7 * whole, *[0.1 * whole] * 3])
+    assert seconds["cut"] == pytest.approx([1.5 / 4 * whole, *[0.1 * whole] * 3])
+
+
+def test_wrong_routings_are_refused() -> None:
+    with pytest.raises(InputError, match="top_k is 5: it is 1 to 4, the number of experts"):
+        Routing(experts=4, top_k=5)
+    with pytest.raises(InputError, match="loads"):
+        Routing(experts=2, loads=(0.5, 0.6))
+    profile = mixture(16, 8, Routing(experts=2))
+    with pytest.raises(InputError, match="reduce is 4: layer 'experts' has 2 experts"):
+        run(profile, star(4), expert_parallel(profile, 4))
