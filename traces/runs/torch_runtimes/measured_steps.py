@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from simulator.taskgraph import TaskGraph
 from traces.lab.rank import Rank
@@ -46,13 +47,13 @@ class MeasuredRun:
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
     peak_bytes: tensors alive at the start of a step and the most that it adds to them. execution: with the timeline
-    of the median observed step.
+    of the median observed step; None where the run has no task graph.
     """
 
     steps_s: tuple[float, ...]
     sent_bytes: float | None
     peak_bytes: tuple[int, ...]
-    execution: Execution
+    execution: Execution | None = None
 
     @property
     def step_s(self) -> float:
@@ -66,8 +67,8 @@ class MeasuredRun:
         return upper - lower
 
 
-def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
-    """One run of `graph` out of what each rank returned from `measure_steps`.
+def run_of_ranks(graph: TaskGraph | None, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """One run, of `graph` if it has one, out of what each rank returned from `measure_steps`.
 
     A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
     """
@@ -78,7 +79,7 @@ def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measur
         steps_s=steps_s,
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
-        execution=execution(graph, steps_s, observed),
+        execution=None if graph is None else execution(graph, steps_s, observed),
     )
 
 
@@ -103,12 +104,12 @@ def measure_steps(
     after = _payload_bytes()
     gc.enable()
     rank.doing("measuring memory")
-    peak_bytes = _peak_bytes(step)
+    most_bytes = peak_bytes(step)
     open_up()
     return {
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
-        "peak_bytes": peak_bytes,
+        "peak_bytes": most_bytes,
         "observed": [_observed(rank, step, observer) for _ in range(OBSERVED)],
     }
 
@@ -137,14 +138,15 @@ def _payload_bytes() -> int | None:
     return None
 
 
-def _peak_bytes(step: Callable[[], None]) -> int:
+def peak_bytes(step: Callable[[], None]) -> int:
     """Bytes of the tensors alive, and the most that one more step adds, by torch's record of allocations."""
     gc.collect()
-    before = {}
+    before: dict[int, int] = {}
     for held in gc.get_objects():
-        if isinstance(held, torch.Tensor) and not held.is_meta:
+        # the type, as some of torch's deprecated objects warn when they are asked for their class
+        if issubclass(type(held), torch.Tensor) and not held.is_meta and not is_traceable_wrapper_subclass(held):
             before[held.untyped_storage().data_ptr()] = held.untyped_storage().nbytes()
-            if held.grad is not None:
+            if held.is_leaf and held.grad is not None:
                 before[held.grad.untyped_storage().data_ptr()] = held.grad.untyped_storage().nbytes()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         step()
