@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,10 +37,11 @@ from traces.zoo.networks import load
 MICROBATCHES = 4
 
 
-def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> float:
+def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, group: Any = None) -> float:
     """Seconds that torch's pipelines add to each pass: the median over steps of one stage that is the whole network.
 
-    It uses the default process group, of one rank. Raises UnknownNameError when the network is not in the zoo.
+    group: a process group of this rank alone, by default the default one. Raises UnknownNameError when the network is
+    not in the zoo.
     """
     network, cpu = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
@@ -47,7 +49,7 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> 
     with machine_settings.settings(1, profile.dtype, 0, cpu):
         parts = cut(trace(Trained(network.build())), [names], observer)
         loss = partial(observer.call, names[-1], torch.nn.functional.cross_entropy)
-        stage = Stage(parts, 0, [0], observer)
+        stage = Stage(parts, 0, [0], observer, group)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
         data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
         overheads_s = []

@@ -77,10 +77,7 @@ class Case:
 
     def with_habits(self, runtime: Runtime) -> Runtime:
         """A measured runtime with what is known of the one that makes the run."""
-        if self.via != "pipelining":
-            return runtime
-        known = TORCH_PIPELINING
-        return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
+        return with_habits_of(self.via, runtime)
 
     def with_straggler(self, cluster: Cluster) -> Cluster:
         """`cluster` in which a straggler has half its speed, as two processes share a core evenly."""
@@ -89,6 +86,14 @@ class Case:
             return replace(device, speed=device.speed / 2) if number == self.straggler else device
 
         return replace(cluster, devices=tuple(speed(i, device) for i, device in enumerate(cluster.devices)))
+
+
+def with_habits_of(via: Runner, runtime: Runtime) -> Runtime:
+    """A measured runtime with the habits of what makes a run; our executor has none of torch's pipelines."""
+    if via == "execute":
+        return replace(runtime, rendezvous=False, gradient_scaling=0.0, pass_overhead_s=0.0)
+    known = TORCH_PIPELINING
+    return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
 
 
 def pinning(ranks: int, cores: Sequence[int]) -> list[list[int]]:
