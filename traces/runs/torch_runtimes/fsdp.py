@@ -33,7 +33,7 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
+from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
 from traces.runs.torch_runtimes.network_blocks import block_names, build, modules_named, samples
 from traces.runs.torch_runtimes.recomputation import recompute
 from traces.runs.torch_runtimes.task_observer import TaskObserver
@@ -70,7 +70,7 @@ def run_fsdp(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> MeasuredRun:
+) -> MeasuredSteps:
     """Train `model` (a name that `zoo.load` knows) with FSDP2; batch_size is of all ranks together.
 
     Raises InputError when ranks or samples cannot be shared out so, RunError when a rank fails.
@@ -84,7 +84,7 @@ def run_fsdp(
     )
     arguments = {"model": model, "shares": shares, "settings": asdict(settings), "steps": steps}
     target = "traces.runs.torch_runtimes.fsdp:train_rank"
-    return run_of_ranks(None, launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
+    return steps_of_ranks(launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
 
 
 def train_rank(rank: Rank, model: str, shares: Sequence[int], settings: dict[str, Any], steps: int) -> dict[str, Any]:

@@ -42,18 +42,16 @@ _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    """A measured run: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
+class MeasuredSteps:
+    """Measured steps: seconds of each, bytes per step that all ranks sent, peak bytes of each rank.
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
-    peak_bytes: tensors alive at the start of a step and the most that it adds to them. execution: with the timeline
-    of the median observed step; None where the run has no task graph.
+    peak_bytes: tensors alive at the start of a step and the most that it adds to them.
     """
 
     steps_s: tuple[float, ...]
     sent_bytes: float | None
     peak_bytes: tuple[int, ...]
-    execution: Execution | None = None
 
     @property
     def step_s(self) -> float:
@@ -67,19 +65,32 @@ class MeasuredRun:
         return upper - lower
 
 
-def run_of_ranks(graph: TaskGraph | None, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
-    """One run, of `graph` if it has one, out of what each rank returned from `measure_steps`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun(MeasuredSteps):
+    """The measured steps of a task graph; execution: with the timeline of the median observed step."""
 
-    A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
-    """
-    steps_s = tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True))
+    execution: Execution
+
+
+def steps_of_ranks(ranks: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
+    """What each rank returned from `measure_steps`; a step takes the median of the ranks' times for it."""
     sent = [rank["sent_bytes"] for rank in ranks]
-    observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
-    return MeasuredRun(
-        steps_s=steps_s,
+    return MeasuredSteps(
+        steps_s=tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True)),
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
-        execution=None if graph is None else execution(graph, steps_s, observed),
+    )
+
+
+def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """The steps as a run of `graph`. Raises RunError when the ranks ran another graph."""
+    steps = steps_of_ranks(ranks)
+    observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
+    return MeasuredRun(
+        steps_s=steps.steps_s,
+        sent_bytes=steps.sent_bytes,
+        peak_bytes=steps.peak_bytes,
+        execution=execution(graph, steps.steps_s, observed),
     )
 
 

@@ -36,7 +36,7 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
+from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
 from traces.runs.torch_runtimes.network_blocks import build, modules_named, samples
 from traces.runs.torch_runtimes.recomputation import recompute
 from traces.runs.torch_runtimes.task_observer import TaskObserver
@@ -58,7 +58,7 @@ def run_tensor_parallel(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     timeout_s: float = 300.0,
-) -> MeasuredRun:
+) -> MeasuredSteps:
     """Train `model` (a name that `zoo.load` knows) with its layers split over all ranks.
 
     splits: how each layer is split, by module path; absent layers are whole on every rank. By default those that
@@ -78,7 +78,7 @@ def run_tensor_parallel(
         "steps": steps,
     }
     target = "traces.runs.torch_runtimes.tensor_parallel:train_rank"
-    return run_of_ranks(None, launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
+    return steps_of_ranks(launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
 
 
 def transformer_splits(model: nn.Module, *, sequence: bool = False) -> dict[str, Split]:
