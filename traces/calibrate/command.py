@@ -15,15 +15,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch.distributed as dist
 
 from simulator import files, units
 from simulator.cluster import Cluster
-from simulator.errors import require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster, write_cluster
@@ -60,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     files.check_writable(args.output)
     cluster = read_cluster(args.cluster, devices=args.devices)
     task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster), links.SIZES_BYTES))
-    by_rank, where = _on_these_hosts(cluster, task) if "RANK" in os.environ else _here(cluster, task, args.timeout)
-    if by_rank:
+    by_rank, where = _on_ranks(cluster, task, args.timeout)
+    if os.environ.get("RANK", "0") == "0":
         measured, runtime = links.apply(cluster, links.measurement_of_ranks(task, by_rank), where)
         runtime = replace(runtime, pass_overhead_s=median([each["pass_overhead_s"] for each in by_rank]))
         write_cluster(measured, args.output, runtime)
@@ -95,28 +92,17 @@ def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
     return max(largest_sent_bytes(files.read_profile(args.profile or plan.model), plan, cluster), links.SIZES_BYTES[1])
 
 
-def _here(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:
-    """Measure on this machine, in a lab of the cluster or over loopback; what each rank returned, and where it ran."""
-    reason = namespaces.available()
+def _on_ranks(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:
+    """What each rank measured, and where: between torchrun's hosts, in a lab of the cluster, or over loopback."""
+    hosts = "TORCHELASTIC_RUN_ID" in os.environ
+    reason = None if hosts else namespaces.available()
     if reason:
         print(f"{reason}; measuring loopback without shaping instead", file=sys.stderr)
-    with Lab(cluster) if not reason else nullcontext() as lab:
+    with nullcontext() if hosts or reason else Lab(cluster) as lab:
         target, ranks = "traces.calibrate.command:measure_rank", len(cluster.devices)
         by_rank = launch(target, ranks, lab=lab, arguments={"task": task}, timeout_s=timeout_s)
-    return by_rank, "over loopback, unshaped" if reason else "in a network lab of this machine"
-
-
-def _on_these_hosts(cluster: Cluster, task: dict[str, Any]) -> tuple[list[Any], str]:
-    """Measure between the processes that torchrun started, rank r as device r; results on rank 0 only."""
-    dist.init_process_group("gloo")
-    ranks = dist.get_world_size()
-    require(ranks == len(cluster.devices), "ranks", ranks, f"one for each of the {len(cluster.devices)} devices")
-    with TemporaryDirectory() as folder:
-        own = measure_rank(Rank(dist.get_rank(), ranks, Path(folder)), task)
-    by_rank: list[Any] = [None] * ranks
-    dist.all_gather_object(by_rank, own)
-    dist.destroy_process_group()
-    return by_rank if os.environ["RANK"] == "0" else [], "between hosts"
+    where = "over loopback, unshaped" if reason else "in a network lab of this machine"
+    return by_rank, "between hosts" if hosts else where
 
 
 def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,9 @@ UNSENT_S = 1e-3
 WINDOW_S = 10e-3
 """TCP window, as time at the link's rate: rides out a receiver that waits for a core."""
 
+FRAME_OVER_PAYLOAD = 1514 / 1448
+"""A full Ethernet frame over the payload in it; the rest are Ethernet, IP and TCP headers with timestamps."""
+
 _SMALLEST_SEGMENT_BYTES = 6000
 _SMALLEST_WINDOW_BYTES = 256 * 1024
 _CONNECTIONS = 16
@@ -78,6 +81,11 @@ class _Port:
     link: Link
     namespace: str
     interface: str
+
+
+def line_rate(link: Link) -> float:
+    """Bytes per second at which a link's interface is shaped; a measured link says what messages get, less headers."""
+    return link.bandwidth_bytes_per_s * (FRAME_OVER_PAYLOAD if link.curve else 1)
 
 
 class Lab:
@@ -137,7 +145,7 @@ class Lab:
         for name in (*map(self.namespace, devices), self._switches):
             namespaces.call("ip", "netns", "add", name)
         namespaces.batch("ip", self._switches, _wiring(self.cluster, self.namespace))
-        slowest = min(link.bandwidth_bytes_per_s for link in self.cluster.links)
+        slowest = min(line_rate(link) for link in self.cluster.links)
         for device in devices:
             segment = None if self.shaping else _segment_bytes(slowest)
             namespaces.batch("ip", self.namespace(device), _host_setup(self.address(device), segment))
@@ -148,7 +156,7 @@ class Lab:
                 continue
             namespaces.batch("tc", name, [line for port in ports for line in _shaping(port, len(devices))])
             if name != self._switches:
-                _set_tcp(name, _tcp_settings(ports[0].link.bandwidth_bytes_per_s))
+                _set_tcp(name, _tcp_settings(line_rate(ports[0].link)))
 
     def _tear_down(self) -> None:
         for number in self._signals:
@@ -253,7 +261,7 @@ def _host_setup(address: str, segment_bytes: int | None) -> list[str]:
 
 def _shaping(port: _Port, devices: int) -> list[str]:
     """Commands for `tc`: an HTB class at the link's rate over a queue that holds every connection's window."""
-    rate = port.link.bandwidth_bytes_per_s
+    rate = line_rate(port.link)
     burst = round(max(2 * MTU_BYTES, QUANTUM_S * rate))
     limit = _CONNECTIONS * devices * _window_bytes(rate)
     dev = f"dev {port.interface}"
@@ -267,8 +275,8 @@ def _shaping(port: _Port, devices: int) -> list[str]:
 
 def _user_shaping(port: _Port, shaping: Shaping) -> str:
     """The command for `tc` that a user gives on a port."""
-    rate = f"rate {round(8 * port.link.bandwidth_bytes_per_s)}bit"
-    burst = round(max(2 * MTU_BYTES, shaping.burst_s * port.link.bandwidth_bytes_per_s))
+    bytes_per_s = line_rate(port.link)
+    rate, burst = f"rate {round(8 * bytes_per_s)}bit", round(max(2 * MTU_BYTES, shaping.burst_s * bytes_per_s))
     if shaping.discipline == "tbf":
         return f"qdisc add dev {port.interface} root tbf {rate} burst {burst}b latency {shaping.queue_s:g}s"
     return (
