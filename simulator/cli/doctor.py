@@ -3,7 +3,7 @@
 One step alone, one data-parallel, one through a pipeline: of the profile's network, on the devices of the cluster, in a
 network lab where there is root and iproute2, or between the hosts that torchrun started:
 
-    torchrun --nnodes 2 ... -m traces.validation.doctor PROFILE CLUSTER
+    torchrun --nnodes 2 ... --no-python shardscope doctor PROFILE CLUSTER
 
 The exit code is 0 where all three are predicted within 10 %, 1 where a prediction is not to be trusted here.
 """

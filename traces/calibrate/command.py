@@ -1,7 +1,7 @@
 """`shardscope calibrate CLUSTER -o OUT.yaml`: measure a Cluster and a Runtime, and write both into one file.
 
     sudo shardscope calibrate CLUSTER -o OUT.yaml                                            in a network lab
-    torchrun --nnodes 2 ... -m traces.calibrate.command CLUSTER -o OUT.yaml                  on the hosts it runs on
+    torchrun --nnodes 2 ... --no-python shardscope calibrate CLUSTER -o OUT.yaml             on the hosts it runs on
 
 Started by torchrun, rank r is device r of the cluster. With --plan (and --profile) messages and collectives are
 measured up to the largest that the plan sends, with --up-to up to that many bytes.

@@ -1,5 +1,6 @@
 """What actual runs left behind, and its comparison with predictions. No torch here.
 
+diagnosis            three short real steps beside their predictions: whether predictions can be trusted, what is off
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here

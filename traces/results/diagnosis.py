@@ -99,8 +99,8 @@ def _of_sum(checkup: Checkup, alone_error: float) -> Iterator[str]:
     if abs(checkup.error) > TRUSTED:
         own = (1 + checkup.error) / (1 + alone_error) - 1
         yield (
-            f"{checkup.name} is off by {checkup.error:+.0%}: {alone_error:+.0%} by the profile and {own:+.0%} by the rest; "
-            "capture and calibrate again one after the other, so that the machine is the same"
+            f"{checkup.name} is off by {checkup.error:+.0%}: {alone_error:+.0%} by the profile and {own:+.0%} by the "
+            "rest; capture and calibrate again one after the other, so that the machine is the same"
         )
 
 

@@ -5,7 +5,6 @@ In a network lab, over loopback or between the hosts that torchrun started, as `
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -104,9 +103,3 @@ def _checked(
         spread_s=actual.spread_s,
         spent=spent_on_path(comparison),
     )
-
-
-if __name__ == "__main__":
-    from simulator import cli
-
-    raise SystemExit(cli.main(["doctor", *sys.argv[1:]]))
