@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
+        + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
     return 0
 
@@ -86,17 +87,16 @@ def _suite(args: argparse.Namespace) -> Sequence[Case]:
 def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     """The plan of a validation run, by the strategy that it names."""
     import partitioners
-    from simulator.plan import FIRST_BUCKET_BYTES, Synchronisation, split_settings
+    from simulator.plan import Synchronisation, split_settings
 
     options = dict(case.options)
     if "share" in options:  # of the work, for the first of two stages: as if its device were that much slower
         share = float(options.pop("share"))
         first, *others = cluster.devices
         cluster = replace(cluster, devices=(replace(first, speed=first.speed * share / (1 - share)), *others))
-    if case.bucket_bytes is None:
-        synchronisation = Synchronisation(collective=case.collective, first_bucket_bytes=FIRST_BUCKET_BYTES)
-    else:
-        synchronisation = Synchronisation(collective=case.collective, bucket_bytes=case.bucket_bytes)
+    synchronisation = Synchronisation(
+        collective=case.collective, bucket_bytes=case.bucket_bytes, first_bucket_bytes=case.first_bucket_bytes
+    )
     step, own = split_settings({"batch_size": case.batch_size, "synchronisation": synchronisation, **options})
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from simulator.plan import FIRST_BUCKET_BYTES, Synchronisation
 from traces.results.validation_cases import Case, LabNetwork
 
 RUNS, LABS, NETWORKS = 60, 6, 12
 SEED = 1
+DEFAULT_BYTES = Synchronisation().bucket_bytes
 NETWORK = "traces.validation.random_networks:NETWORK_{seed}_{number}"
 
 
@@ -46,7 +48,7 @@ def _labs(random: Random) -> Iterator[LabNetwork]:
 
 
 def _ddp(random: Random, model: str, lab: LabNetwork, batch_size: int) -> Case:
-    accumulated = random.choice((1, 1, 2, 4))
+    accumulated, bucket_bytes = random.choice((1, 1, 2, 4)), random.choice((DEFAULT_BYTES,) * 3 + (5 << 20,))
     return Case(
         model=model,
         network=lab,
@@ -54,7 +56,8 @@ def _ddp(random: Random, model: str, lab: LabNetwork, batch_size: int) -> Case:
         via="ddp",
         batch_size=batch_size,
         options={"microbatches": accumulated} if accumulated > 1 else {},
-        bucket_bytes=random.choice((None, None, None, 5 << 20)),
+        bucket_bytes=bucket_bytes,
+        first_bucket_bytes=FIRST_BUCKET_BYTES if bucket_bytes == DEFAULT_BYTES else None,
         defaults=True,
         static_graph=accumulated == 1 and random.random() < 0.3,
         straggler=1 if random.random() < 0.15 else None,

@@ -71,9 +71,9 @@ class LabNetwork:
 class Case:
     """One run to predict and to make: `strategy` with its `options` for one network, batch and lab.
 
-    via: what runs it. straggler: a rank that shares its core with a process that never rests. bucket_bytes: None is
-    torch's default, 25 MiB after a first bucket of 1 MiB. defaults: DistributedDataParallel is told nothing about
-    copies and buffers, as most users do. static_graph: it is told that every step is alike.
+    via: what runs it. straggler: a rank that shares its core with a process that never rests. first_bucket_bytes: as
+    in Synchronisation. defaults: DistributedDataParallel is told nothing about copies and buffers, as by most users.
+    static_graph: it is told that every step is alike.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -85,7 +85,8 @@ class Case:
     batch_size: int = 32
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     collective: str = "ring"
-    bucket_bytes: int | None = 1 << 20
+    bucket_bytes: int = 1 << 20
+    first_bucket_bytes: int | None = None
     straggler: int | None = None
     defaults: bool = False
     static_graph: bool = False
@@ -96,8 +97,8 @@ class Case:
         model = self.model.rpartition(":")[2]
         parts = [model, self.via, self.strategy, *(str(value) for value in self.options.values())]
         parts += [self.collective] if self.collective != "ring" else []
-        bucket = "buckets" if self.bucket_bytes is None else f"{self.bucket_bytes >> 20}MiB"
-        parts += [bucket] if self.via == "ddp" else []
+        first = "" if self.first_bucket_bytes is None else f"{self.first_bucket_bytes >> 20}-"
+        parts += [f"{first}{self.bucket_bytes >> 20}MiB"] if self.via == "ddp" else []
         parts += ["static"] if self.static_graph else []
         parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
         return "-".join([*parts, self.network.name])

@@ -27,6 +27,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
 from simulator.plan import Plan
+from simulator.report.interval import Interval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
@@ -113,12 +114,13 @@ def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> N
     wanted = {case.name for case in cases}
     for outcome in stored(folder):
         if outcome.case.name in wanted:
-            report = predicted(folder, outcome.case, make_plan)[3]
+            _, _, report, interval = predicted(folder, outcome.case, make_plan)
             again = replace(
                 outcome,
                 predicted_s=report.step_s,
                 predicted_bytes=report.communication_bytes.total,
                 predicted_memory_bytes=report.peak_memory_bytes,
+                interval_s=(interval.low_s, interval.high_s),
             )
             files.write_text_atomic(_path(folder, outcome.case), files.to_json(again))
 
@@ -133,16 +135,17 @@ def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     return files.read_json(path, ValidatedRun).rounds if path.exists() else ()
 
 
-def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Cluster, Plan, Report]:
-    """The case's plan and the simulator's report of it, from the stored profile and calibration alone."""
+def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Plan, Report, Interval]:
+    """The case's plan, the simulator's report and its interval, from the stored profile and calibration alone."""
     profile, cluster, runtime = prediction_inputs(folder, case)
     plan = make_plan(case, profile, cluster)
-    return profile, cluster, plan, simulate(profile, cluster, plan, runtime=runtime).report
+    report = simulate(profile, cluster, plan, runtime=runtime).report
+    return profile, plan, report, step_interval(report, profile, cluster)
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:
     """The case with one more round."""
-    profile, _, plan, report = predicted(folder, case, make_plan)
+    profile, plan, report, interval = predicted(folder, case, make_plan)
     load = os.getloadavg()[0]
     run = _run(case, profile, plan, case.network.cluster(cores), case.pinning(cores))
     files.write_plan(plan, plan_path(folder, case))
@@ -161,6 +164,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         predicted_s=report.step_s,
         predicted_bytes=report.communication_bytes.total,
         predicted_memory_bytes=report.peak_memory_bytes,
+        interval_s=(interval.low_s, interval.high_s),
         rounds=(*_rounds(folder, case), again),
     )
 

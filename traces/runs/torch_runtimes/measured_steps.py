@@ -38,7 +38,13 @@ OBSERVED = 5
 FRAME_BYTES = 66
 """Ethernet, IPv4 and TCP headers with timestamps, of each frame or unsplit segment that an interface counts."""
 
-_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
+_SPIN = """
+import os
+parent = os.getppid()
+print(flush=True)
+while os.getppid() == parent:
+    for _ in range(10**6): pass
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +142,9 @@ def _observed(rank: Rank, step: Callable[[], None], observer: TaskObserver) -> l
 def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:
     """Share this rank's core evenly with a process that never rests, if the rank is a straggler."""
     if rank.number in stragglers:
-        subprocess.Popen([sys.executable, "-c", _SPIN])
+        spinning = subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE)
+        assert spinning.stdout is not None
+        spinning.stdout.readline()  # a busy machine may take seconds to start it
 
 
 def _payload_bytes() -> int | None:
