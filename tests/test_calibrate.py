@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
-from simulator import cli
+from plans import planned
+
+from simulator import cli, files
 from simulator.cluster import Cluster, Curve
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
-from traces.calibrate import links as program
+from simulator.plan import Synchronisation
+from traces.calibrate import links
+from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
+from traces.calibrate.measured_points import band_of, bytes_per_s, curve_of, sizes_to
+from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 
@@ -33,12 +44,12 @@ def line(latency_s: float, bytes_per_s: float) -> list[tuple[float, float, float
     return [(size, latency_s + size / bytes_per_s, 0.0) for size in (1e-6, 1e3, 1e6)]
 
 
-def measurement(messages: dict[tuple[int, int], list[tuple[float, float, float]]]) -> Measurement:
-    return Measurement(
-        messages=messages, all_reduces={2: line(1e-3, 1e6)}, send_cpu_s_per_byte=1e-9, receive_cpu_s_per_byte=2e-9,
-        busy_latency_s=1e-3,
-        spread=0.01,
-    )  # fmt: skip
+def measurement(messages: dict[tuple[int, int], list[tuple[float, float, float]]], **changes: Any) -> Measurement:
+    values: dict[str, Any] = {
+        "messages": messages, "collectives": {"all_reduce": {2: line(1e-3, 1e6)}},
+        "send_s_per_byte": (1e-9, 1e-10), "receive_s_per_byte": (2e-9, 1e-10), "round_wait_s": (1e-3, 1e-4),
+    }  # fmt: skip
+    return Measurement(**(values | changes))
 
 
 def rising(curve: Curve | None) -> bool:
@@ -56,7 +67,11 @@ def test_an_exact_line_comes_back_as_bandwidth_and_latency() -> None:
     assert cluster.transfer_s(0, 1, 1e6) == pytest.approx(40e-6 + 1e6 / (0.9 * RATE), rel=1e-9)
     assert cluster.collectives["all_reduce"][2].seconds(1e6) == pytest.approx(1e-3 + 1.0, rel=1e-9)
     assert "on paper" in cluster.sources[-2]
-    assert cluster.sources[-1] == "CPU per byte sent 1.00 ns, received 2.00 ns"
+    assert cluster.sources[-1] == (
+        "core time per byte sent 1.00 ns, received 2.00 ns; a round beside compute waits 1.00 ms; messages both ways "
+        "at once get 100% of the rate of one"
+    )
+    assert runtime.rendezvous and runtime.gradient_scaling == 2 / 8
 
 
 def test_each_tier_learns_from_the_shortest_route_that_crosses_it() -> None:
@@ -76,6 +91,67 @@ def test_a_disturbed_short_message_takes_no_longer_than_a_longer_one() -> None:
     assert curve == Curve(points=((4, 1e-4), (1e3, 1e-4), (1e6, 5e-2)))
 
 
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=2, max_size=10))
+def test_any_measurement_gives_a_curve_a_rate_and_a_band(measured: list[tuple[float, float]]) -> None:
+    points = [(4.0**number, *each) for number, each in enumerate(measured)]
+    cluster, _ = apply(PAIR, measurement({(0, 1): points}, collectives={"all_gather": {2: points}}), "on paper")
+    link = cluster.links[0]
+    assert rising(link.curve) and 0 < link.bandwidth_bytes_per_s < inf and link.latency_s >= 0
+    assert link.achieved is not None and link.achieved.low <= 1 <= link.achieved.high
+    assert cluster.transfer_s(0, 1, 1e9) >= cluster.transfer_s(0, 1, 4.0)
+
+
+def test_equal_times_at_the_two_largest_sizes_leave_the_rate_of_the_segment_before() -> None:
+    points = [(1e3, 1e-3, 0.0), (2e3, 2e-3, 0.0), (8e3, 3e-3, 0.0), (16e3, 3e-3, 0.0)]
+    assert bytes_per_s(curve_of(points)) == pytest.approx(14e3 / 1e-3)
+    assert bytes_per_s(curve_of([(1e3, 1e-3, 0.0), (2e3, 1e-3, 0.0)])) == 2e6
+
+
+def test_a_band_is_1_22_interquartile_ranges_to_each_side() -> None:
+    band = band_of([(1.0, 1.0, 0.0), (2.0, 2.0, 0.2)])
+    assert (band.low, band.median, band.high) == pytest.approx((1 / 1.122, 1.0, 1 / 0.878))
+
+
+def test_sizes_go_up_to_what_a_plan_sends() -> None:
+    assert sizes_to(50, (1, 16)) == (1, 16, 50)
+    assert sizes_to(1000, (1, 16)) == (1, 16, 64, 256, 1000)
+    assert sizes_to(8, (1, 16)) == (1, 8, 16)
+
+
+def test_a_plan_sends_at_most_its_largest_bucket_or_message() -> None:
+    profile = files.read_profile("vgg_small")
+    data = planned("data", profile, PAIR, batch_size=32, synchronisation=Synchronisation(bucket_bytes=1 << 20))
+    sizes = [layer.parameter_bytes for layer in profile.layers]
+    assert max(sizes) <= largest_sent_bytes(profile, data, PAIR) < max(sizes) + (1 << 20)
+    pipeline = planned("pipeline", profile, PAIR, batch_size=32, microbatches=4, schedule="gpipe")
+    crossing = {round(layer.output_bytes / 4) for layer in profile.layers}
+    assert largest_sent_bytes(profile, pipeline, PAIR) in crossing
+
+
+def test_ranks_share_the_cores_that_they_have_in_common() -> None:
+    groups = core_groups([("a", [0]), ("a", [1]), ("a", [0]), ("b", [0, 1]), ("b", [1, 2])])
+    assert groups == [
+        CoreGroup(ranks=(0, 2), cores=1), CoreGroup(ranks=(1,), cores=1), CoreGroup(ranks=(3, 4), cores=3)
+    ]  # fmt: skip
+
+
+def test_a_cluster_whose_file_says_other_cores_is_corrected_and_says_so() -> None:
+    stated = flat_switch(4, Wire(bandwidth_bytes_per_s=RATE))
+    hosts = [device.host for device in stated.devices]
+    stated = replace(stated, host_cores=dict.fromkeys(hosts, 1.0))
+    cores = (CoreGroup(ranks=(0, 1, 2, 3), cores=2),)
+    cluster, _ = apply(stated, measurement({(0, 1): line(1e-3, RATE)}, cores=cores), "on paper")
+    assert cluster.host_cores == {hosts[0]: 2.0} and {device.host for device in cluster.devices} == {hosts[0]}
+    assert cluster.sources[-2:] == (
+        "ranks 0, 1, 2, 3 share 2 cores of one machine: they compute in turns, and so does a prediction",
+        f"{', '.join(hosts)} had 4 cores in the cluster's file; ranks 0, 1, 2, 3 have 2",
+    )
+    apart = core_groups([("a", [0]), ("a", [1])])
+    assert (
+        len(with_cores(replace(PAIR, devices=tuple(replace(d, host="h") for d in PAIR.devices)), apart).host_cores) == 2
+    )
+
+
 @needs_lab
 def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> None:
     with Lab(PAIR) as lab:
@@ -87,6 +163,8 @@ def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> N
     assert cluster.transfer_s(0, 1, 1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.25)
     # a ring all-reduce of S bytes over 2 devices moves S bytes over each link
     assert cluster.collectives["all_reduce"][2].seconds(1 << 20) == pytest.approx((1 << 20) / RATE, rel=0.4)
+    assert 0 < runtime.send_cpu_s_per_byte < 1e-6 and 0 < runtime.receive_cpu_s_per_byte < 1e-6
+    assert rising(cluster.collectives["all_gather"][2]) and rising(cluster.collectives["reduce_scatter"][2])
     write_cluster(cluster, tmp_path / "measured.yaml", runtime)
     assert read_cluster(tmp_path / "measured.yaml") == cluster
     assert read_runtime(tmp_path / "measured.yaml") == runtime
@@ -96,7 +174,7 @@ def test_loopback_is_measured_where_there_is_no_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(namespaces, "available", lambda: "making network namespaces needs root")
-    monkeypatch.setattr(program, "SIZES_BYTES", SIZES)
+    monkeypatch.setattr(links, "SIZES_BYTES", SIZES)
     write_cluster(PAIR, tmp_path / "pair.yaml")
     assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "-o", str(tmp_path / "out.yaml")]) == 0
     out, err = capsys.readouterr()
@@ -104,6 +182,9 @@ def test_loopback_is_measured_where_there_is_no_lab(
     cluster = read_cluster(tmp_path / "out.yaml")
     assert rising(cluster.links[0].curve)
     assert "over loopback, unshaped" in cluster.sources[0] and cluster.sources[0] in out
+    runtime = read_runtime(tmp_path / "out.yaml")
+    assert runtime.rendezvous and runtime.pass_overhead_s > 0 and "a pass of torch's pipelines" in out
+    assert sum(cluster.host_cores.values()) == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(

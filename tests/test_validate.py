@@ -18,7 +18,7 @@ from simulator.cli.validate import make_plan
 from simulator.errors import InputError, RunError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.runtime import IDEAL
+from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
@@ -76,7 +76,9 @@ def test_conditions_slow_the_straggler_only() -> None:
     cluster = CASE.network.cluster([0, 1])
     assert replace(CASE, straggler=1).with_straggler(cluster).speeds == (1.0, 0.5)
     assert CASE.with_straggler(cluster).speeds == (1.0, 1.0)
-    assert replace(CASE, via="pipelining").with_habits(IDEAL).rendezvous and not CASE.with_habits(IDEAL).rendezvous
+    assert replace(CASE, via="pipelining").with_habits(IDEAL).rendezvous
+    executed = replace(CASE, via="execute").with_habits(replace(TORCH_PIPELINING, pass_overhead_s=1e-3))
+    assert executed == replace(IDEAL, name=TORCH_PIPELINING.name)
 
 
 def test_summary_has_mean_bias_and_worst() -> None:

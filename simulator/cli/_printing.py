@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from simulator.cluster import Cluster
     from simulator.network.catalogue import Join, Preset
+    from simulator.report.interval import Interval
     from simulator.report.metrics import Report
     from simulator.run import Run
     from simulator.workload import Profile
@@ -39,10 +40,12 @@ def print_json(value: object, note: str) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def print_report(done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None) -> None:
+def print_report(
+    done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None, interval: Interval
+) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
 
-    batch_note: why this batch size, where nobody asked for one.
+    batch_note: why this batch size, where nobody asked for one. interval: of the step.
     """
     console, report = new_console(), done.report
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
@@ -55,6 +58,9 @@ def print_report(done: Run, cluster: Cluster, batch_note: str, note: str, trace:
     figures = new_table("", "", header=False)
     for name, value in _figures(report):
         figures.add_row(name, value)
+        if name == "step" and interval.parts:
+            between = f"{format_time(interval.low_s)} to {format_time(interval.high_s)}"
+            figures.add_row("in 9 of 10 steps", f"{between} ({', '.join(map(_part, interval.parts.items()))})")
     console.print(figures, _device_table(report), sep="\n\n")
     if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
         console.print("", _matrix_table(report), sep="\n")
@@ -65,6 +71,11 @@ def print_report(done: Run, cluster: Cluster, batch_note: str, note: str, trace:
             busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
         console.print("", busiest, sep="\n")
     _print_trace(console, trace)
+
+
+def _part(named: tuple[str, tuple[float, float]]) -> str:
+    """A cause of an interval with its larger side."""
+    return f"{named[0]} {format_time(max(named[1]))}"
 
 
 def print_comparison(

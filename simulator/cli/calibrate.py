@@ -1,4 +1,4 @@
-"""Measure the links and collectives of a cluster in a shaped network and write the calibrated cluster (needs torch).
+"""Measure the links of a cluster and the runtime that uses them, and write both as a cluster file (needs torch).
 
 With --from measured.csv: fit what training gets of the bandwidth to measured steps instead, without torch.
 With --reconfiguration: measure what changing the devices of a running job costs instead, for `shardscope scenario`.
@@ -10,7 +10,7 @@ from simulator.errors import MissingExtraError
 
 
 def main(argv: list[str]) -> int:
-    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.links`."""
+    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.command`."""
     if any(word.partition("=")[0] == "--from" for word in argv):
         from traces.calibrate import bandwidth_fit
 
@@ -20,9 +20,9 @@ def main(argv: list[str]) -> int:
             from traces.elastic import reconfiguration_costs
 
             return reconfiguration_costs.main([word for word in argv if word != "--reconfiguration"])
-        from traces.calibrate import links
+        from traces.calibrate import command
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("calibrate needs torch; install it with: pip install 'shardscope[capture]'") from None
-    return links.main(argv)
+    return command.main(argv)

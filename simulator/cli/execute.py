@@ -64,16 +64,13 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator import files
     from simulator.run import run as simulate
-    from simulator.runtime import TORCH_PIPELINING
     from traces.results.timeline_comparison import compare
+    from traces.results.validation_cases import with_habits_of
 
     plan = files.read_plan(args.plan)
     profile = files.read_profile(args.profile or plan.model)
     cluster = _options.read_cluster(args, plan.synchronisation.collective)
-    runtime = _options.read_runtime(args)
-    if args.via == "pipelining":
-        habits = TORCH_PIPELINING
-        runtime = replace(runtime, rendezvous=habits.rendezvous, gradient_scaling=habits.gradient_scaling)
+    runtime = with_habits_of(args.via, _options.read_runtime(args))
     done = simulate(profile, cluster, plan, runtime=runtime)
     reason = namespaces.available()
     loopback = args.network == "loopback" or (args.network is None and reason is not None)

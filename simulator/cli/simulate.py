@@ -7,6 +7,7 @@ training step override what the file says.
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _strategy
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
+    from simulator.report.interval import step_interval
     from simulator.run import run as simulate
 
     profile = files.read_profile(args.profile)
@@ -55,11 +57,12 @@ def run(args: argparse.Namespace) -> int:
     if args.trace_out:
         _printing.write_trace(done, cluster, args.trace_out)
     note = _options.machine_note(profile, cluster)
+    interval = step_interval(done.report, profile, cluster)
     if args.json:
-        _printing.print_json(done.report.to_dict(), note)
+        _printing.print_json({**done.report.to_dict(), "interval": asdict(interval)}, note)
     else:
         batch_note = "" if args.plan else _options.batch_note(profile, args)
-        _printing.print_report(done, cluster, batch_note, note, args.trace_out)
+        _printing.print_report(done, cluster, batch_note, note, args.trace_out, interval)
     return 0
 
 

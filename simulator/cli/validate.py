@@ -7,6 +7,7 @@ Results are stored as they come; the same command goes on where it was broken of
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", choices=("local", "reduced"), default="local", help="which runs (default local)")
+    suites = ("local", "reduced", "field")
+    parser.add_argument("--suite", choices=suites, default="local", help="which runs (default local, the home suite)")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the field suite (default 1)")
+    parser.add_argument("--runs", metavar="N", type=_options.count, default=60, help="of the field suite (default 60)")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
@@ -38,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from traces.results import validation_cases
         from traces.validation import validate
     except ModuleNotFoundError as error:
         if error.name != "torch":
@@ -46,11 +49,13 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     from traces.results.validations import summarised
 
-    cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
+    cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
             f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
         )
+    if args.suite == "field":
+        print(f"field suite of seed {args.seed}: {args.runs} runs")
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0
@@ -66,8 +71,17 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
+        + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
     return 0
+
+
+def _suite(args: argparse.Namespace) -> Sequence[Case]:
+    from traces.results import field_cases, validation_cases
+
+    if args.suite == "field":
+        return field_cases.field(args.seed, args.runs)
+    return {"local": validation_cases.local, "reduced": validation_cases.reduced}[args.suite]()
 
 
 def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
@@ -75,9 +89,15 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
     import partitioners
     from simulator.plan import Synchronisation, split_settings
 
-    synchronisation = Synchronisation(collective=case.collective, bucket_bytes=case.bucket_bytes)
-    of_case = {"batch_size": case.batch_size, "synchronisation": synchronisation, **case.options}
-    step, own = split_settings(of_case)
+    options = dict(case.options)
+    if "share" in options:  # of the work, for the first of two stages: as if its device were that much slower
+        share = float(options.pop("share"))
+        first, *others = cluster.devices
+        cluster = replace(cluster, devices=(replace(first, speed=first.speed * share / (1 - share)), *others))
+    synchronisation = Synchronisation(
+        collective=case.collective, bucket_bytes=case.bucket_bytes, first_bucket_bytes=case.first_bucket_bytes
+    )
+    step, own = split_settings({"batch_size": case.batch_size, "synchronisation": synchronisation, **options})
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 
 

@@ -2,6 +2,7 @@
 
 chrome_trace      a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
 critical_path     what a step waits for: its longest chain, by dependencies alone and as it really came to pass
+interval          how far a predicted step may be off, from the spreads of what it was predicted from
 layer_use         what each layer computes and sends in a step
 memory            how much memory each device needs during a step
 metrics           what a step cost: Timeline, TaskGraph -> Report
@@ -14,6 +15,7 @@ volume            how much a plan communicates, counted from its placements alon
 """
 
 from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
+from simulator.report.interval import Interval, step_interval
 from simulator.report.layer_use import LayerUse
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.metrics import PHASES, DeviceUse, Report, measure, one_device_s
@@ -26,6 +28,7 @@ from simulator.report.volume import communication_volume
 __all__ = [
     "PHASES",
     "DeviceUse",
+    "Interval",
     "LayerUse",
     "Report",
     "UnmeasuredSizes",
@@ -42,6 +45,7 @@ __all__ = [
     "path_shares",
     "peak_bytes",
     "spread",
+    "step_interval",
     "traffic_matrix",
     "union",
     "unmeasured_sizes",

@@ -1,4 +1,4 @@
-"""What each rank does to measure the links: messages between pairs, all-reduces among the first N, a stream.
+"""What each rank does to measure the links: messages between pairs, one way and both, and collectives of the first N.
 
 Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next. Sizes
 are in bytes, rates in bytes per second, results in seconds.
@@ -6,44 +6,64 @@ are in bytes, rates in bytes per second, results in seconds.
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from traces.calibrate import contention, shared_cores
 from traces.lab.rank import Rank
 
 MEASURED_S = 0.5
 """About how long to measure each size, within MIN_REPEATS and MAX_REPEATS."""
 MIN_REPEATS, MAX_REPEATS = 4, 30
-STREAM_BYTES = 1 << 22
-BUSY_BYTES = 1 << 18
+BOTH_WAYS_BYTES = 1 << 20
 
 
-def measure(rank: Rank, pairs: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int], rates: Any) -> Any:
-    """On every rank: the seconds of each repetition, {"messages": per pair, "all_reduces": per count, "cpu": ...}."""
+def measure(
+    rank: Rank,
+    pairs: Sequence[Sequence[int]],
+    counts: Sequence[int],
+    collectives: Sequence[str],
+    sizes: Sequence[int],
+    rates: Sequence[float],
+) -> dict[str, Any]:
+    """On every rank: the seconds of each repetition of what was measured, and where this rank computes.
+
+    messages: per pair and size. collectives: {name: per count and size}, empty where this rank is not among the count.
+    """
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames collectives whose old names gloo's users still use
     messages = []
     for pair, rate in zip(pairs, rates, strict=True):
         rank.doing(f"messages between {pair[0]} and {pair[1]}")
         messages.append([_ping_pong(rank, pair, size, _repeats(size, rate)) for size in sizes])
     slowest = min(rates, default=inf)
-    all_reduces = []
+    times: dict[str, list[Any]] = {name: [] for name in collectives}
     for count in counts:
-        rank.doing(f"all-reduce among {count}")
         group = dist.new_group(list(range(count)))
-        in_group = rank.number < count
-        all_reduces.append(
-            [_all_reduce(group, size, _repeats(2 * size, slowest)) for size in sizes] if in_group else []
-        )
-    rank.doing("all-reduce beside compute")
-    busy_s = _busy_latency_s(rank)
-    rank.doing("stream")
-    cpu = _stream(rank, _repeats(STREAM_BYTES, slowest))
-    return {"messages": messages, "all_reduces": all_reduces, "cpu_s_per_byte": cpu, "busy_latency_s": busy_s}
+        for name in collectives:
+            rank.doing(f"{name} among {count}")
+            taken = [_collective(name, group, count, size, _repeats(2 * size, slowest)) for size in sizes]
+            times[name].append(taken if rank.number < count else [])
+    rank.doing("messages both ways")
+    exchange = _exchange(rank, _repeats(BOTH_WAYS_BYTES, slowest))
+    rank.doing("an all-reduce beside compute")
+    waits = contention.round_waits(rank, [_repeats(4 * size, slowest) for size in contention.BUSY_BYTES])
+    rank.doing("a stream beside compute")
+    lost = contention.lost_seconds_per_byte(rank, min(slowest, 1e9))
+    return {
+        "messages": messages,
+        "collectives": times,
+        "exchange": exchange,
+        "round_waits_s": waits,
+        "lost_s_per_byte": lost,
+        "cores": shared_cores.own_cores(),
+    }
 
 
 def _repeats(size_bytes: int, bytes_per_s: float) -> int:
@@ -70,44 +90,41 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list
     return seconds[1:]
 
 
-def _all_reduce(group: Any, size: int, repeats: int) -> list[float]:
-    tensor = torch.zeros(max(size // 4, 1))
+def _exchange(rank: Rank, repeats: int) -> list[float]:
+    """The time in which ranks 0 and 1 send each other BOTH_WAYS_BYTES at once; nothing on other ranks."""
+    dist.barrier()
+    if rank.number > 1:
+        return []
+    sent, received = torch.zeros(2, BOTH_WAYS_BYTES, dtype=torch.uint8)
     seconds = []
     for _ in range(repeats + 1):
-        dist.barrier(group)
         start = time.perf_counter()
-        dist.all_reduce(tensor, group=group)
+        ends = [dist.isend(sent, 1 - rank.number), dist.irecv(received, 1 - rank.number)]
+        for end in ends:
+            if end is not None:
+                end.wait()
         seconds.append(time.perf_counter() - start)
     return seconds[1:]
 
 
-def _busy_latency_s(rank: Rank) -> float:
-    """How much longer each round of an all-reduce takes when all ranks compute meanwhile."""
-    tensor, factor = torch.zeros(BUSY_BYTES // 4), torch.zeros(128, 128)
-    idle = statistics.median(_all_reduce(None, BUSY_BYTES, MAX_REPEATS))
-    busy = []
-    for _ in range(MAX_REPEATS):
-        dist.barrier()
+def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> list[float]:
+    """Of each repetition but the first; size: of the whole tensor, which a rank has before or after."""
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        return []
+    run, seconds = _prepared(name, group, count, size), []
+    for _ in range(repeats + 1):
+        dist.barrier(group)
         start = time.perf_counter()
-        work = dist.all_reduce(tensor, async_op=True)
-        while not work.is_completed():
-            torch.mm(factor, factor)
-        busy.append(time.perf_counter() - start)
-        dist.barrier()
-    return max(statistics.median(busy) - idle, 0.0) / (2 * (rank.ranks - 1))
+        run()
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
 
 
-def _stream(rank: Rank, repeats: int) -> float:
-    """CPU seconds per byte of this process while rank 0 streams to rank 1; 0 on other ranks."""
-    dist.barrier()
-    if rank.number > 1:
-        return 0.0
-    tensor = torch.zeros(STREAM_BYTES, dtype=torch.uint8)
-    for repeat in range(repeats + 1):
-        if repeat == 1:  # the first message warms up
-            start = time.process_time()
-        if rank.number == 0:
-            dist.send(tensor, 1)
-        else:
-            dist.recv(tensor, 0)
-    return (time.process_time() - start) / (repeats * STREAM_BYTES)
+def _prepared(name: str, group: Any, count: int, size: int) -> Callable[[], Any]:
+    part = torch.zeros(max(size // 4 // count, 1))
+    whole = torch.zeros(count * len(part))
+    if name == "all_gather":
+        return partial(dist.all_gather_into_tensor, whole, part, group=group)
+    if name == "reduce_scatter":
+        return partial(dist.reduce_scatter_tensor, part, whole, group=group)
+    return partial(dist.all_reduce, torch.zeros(max(size // 4, 1)), group=group)

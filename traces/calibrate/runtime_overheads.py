@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +23,15 @@ from simulator.plan import Synchronisation
 from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 from traces.capture import machine_settings
-from traces.capture.fx_steps import Trained, trace
+from traces.capture.fx_steps import Loss, Trained, trace
 from traces.capture.measurement_rounds import MeasurementRounds
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import Worker
+from traces.runs.torch_runtimes.network_blocks import samples
 from traces.runs.torch_runtimes.pipeline_stage import Stage
+from traces.runs.torch_runtimes.pipelining import loss_of
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
@@ -36,20 +39,21 @@ from traces.zoo.networks import load
 MICROBATCHES = 4
 
 
-def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3) -> float:
+def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, group: Any = None) -> float:
     """Seconds that torch's pipelines add to each pass: the median over steps of one stage that is the whole network.
 
-    It uses the default process group, of one rank. Raises UnknownNameError when the network is not in the zoo.
+    group: a process group of this rank alone, by default the default one. Raises UnknownNameError when the network is
+    not in the zoo.
     """
     network, cpu = load(profile.model), torch.device("cpu")
     names = [layer.name for layer in profile.layers]
     observer = TaskObserver(0, names)
     with machine_settings.settings(1, profile.dtype, 0, cpu):
         parts = cut(trace(Trained(network.build())), [names], observer)
-        loss = partial(observer.call, names[-1], torch.nn.functional.cross_entropy)
-        stage = Stage(parts, 0, [0], observer)
+        loss = partial(observer.call, names[-1], loss_of(Loss()))
+        stage = Stage(parts, 0, [0], observer, group)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
-        data, target = torch.randn(profile.batch_size, *network.input_shape), torch.randint(10, (profile.batch_size,))
+        data, target = samples(network, profile.batch_size), torch.zeros(profile.batch_size)
         overheads_s = []
         for _ in range(warmup + repeats):
             start_s = time.monotonic()

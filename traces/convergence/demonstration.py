@@ -28,7 +28,7 @@ from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import LabNetwork, pinning
-from traces.validation.validate import calibrated_lab, capture_on_all_cores, on_all_cores
+from traces.validation.measured_inputs import calibrated_lab, capture_on_all_cores, on_all_cores
 
 MARGIN = 2
 """How often more the accuracy is taken, after one process had reached the target."""

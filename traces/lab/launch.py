@@ -6,10 +6,14 @@
 The ranks find each other through a file (torch's FileStore), not a TCP port: no two runs can race for a port, and
 the links carry nothing but the backend's own traffic. A run ends within its time whatever a rank does: the first
 to die or time out stops the others, and RunError says which rank it was, its last task and its error.
+
+Started by torchrun, this process is a rank itself: all ranks launch alike, each calls the function, and every one gets
+the results of all.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -24,7 +28,7 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from traces.lab.child_processes import kill_processes, start_process
-from traces.lab.rank import Job
+from traces.lab.rank import Job, Rank
 from traces.lab.shaped_network import Lab
 
 POLL_S = 0.01
@@ -54,9 +58,12 @@ def launch(
     lab: rank r runs on its device r; None runs all over loopback, unshaped. arguments and results are JSON.
     threads: of torch in each rank. cores: the CPU numbers that each rank may use, all by default. backend: of the
     default process group, which is up when the function is called; "" for none. timeout_s: for everything, from
-    the first start to the last result. Raises RunError when a rank dies, hangs or cannot connect.
+    the first start to the last result. Raises RunError when a rank dies, hangs or cannot connect; under torchrun, which
+    sets cores, threads and times itself, what the function raises.
     """
     require(ranks >= 1, "ranks", ranks, "it is at least 1")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return _join(target, ranks, arguments or {})
     require(timeout_s > 0, "timeout_s", timeout_s, "it is positive")
     require(len(cores) in (0, ranks), "cores", len(cores), f"one set for each of the {ranks} ranks, or none")
     if lab is not None:
@@ -77,6 +84,24 @@ def launch(
         finally:
             kill_processes(processes)
         return [json.loads((folder / f"{number}.result").read_text()) for number in range(ranks)]
+
+
+def _join(target: str, ranks: int, arguments: Mapping[str, Any]) -> list[Any]:
+    """Take part as the rank that torchrun made this process."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    world = dist.get_world_size()
+    require(ranks == world, "ranks", ranks, f"torchrun started {world}: one for each device of the cluster")
+    module, _, function = target.partition(":")
+    with tempfile.TemporaryDirectory(prefix="shardscope-") as folder:
+        own = getattr(importlib.import_module(module), function)(
+            Rank(dist.get_rank(), world, Path(folder)), **arguments
+        )
+    results: list[Any] = [None] * world
+    dist.all_gather_object(results, json.loads(json.dumps(own)))
+    return results
 
 
 def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subprocess.Popen[bytes]:

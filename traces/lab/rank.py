@@ -66,6 +66,8 @@ def run(folder: Path, number: int, parent: int) -> None:
     try:
         result = _called(job, rank, folder)
         (folder / f"{number}.result").write_text(json.dumps(result))
+        sys.stdout.flush()
+        os._exit(0)  # an ordinary exit may abort: process groups that a device mesh still holds have running threads
     except BaseException:
         (folder / f"{number}.error").write_text(str(time.monotonic()))
         traceback.print_exc()

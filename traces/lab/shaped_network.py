@@ -15,6 +15,9 @@ own settings: Reno, which every namespace may choose; windows and queues that ne
 unsent bytes bounded by time at the link's rate, so that connections share a link evenly. A burst of at most
 QUANTUM_S and one segment passes each idle link unshaped, which flatters messages shorter than about 1 ms.
 
+That is the lab for comparing; `Shaping` describes networks as users set them up with `tc` (either discipline, any
+burst, TCP as the machine has it), to see what a prediction is worth there.
+
 Needs root and iproute2; `traces.lab.namespaces.available` says what is missing.
 """
 
@@ -27,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import networkx as nx
 
@@ -43,10 +46,32 @@ UNSENT_S = 1e-3
 WINDOW_S = 10e-3
 """TCP window, as time at the link's rate: rides out a receiver that waits for a core."""
 
+FRAME_OVER_PAYLOAD = 1514 / 1448
+"""A full Ethernet frame over the payload in it; the rest are Ethernet, IP and TCP headers with timestamps."""
+
 _SMALLEST_SEGMENT_BYTES = 6000
 _SMALLEST_WINDOW_BYTES = 256 * 1024
 _CONNECTIONS = 16
 _numbers = count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
+    """How the rates of a lab are enforced: `tc`'s token bucket (tbf) or its hierarchical one (htb), by a user's hand.
+
+    burst_s: tokens that pass at once, as time at the link's rate. queue_s: the longest that tbf lets a packet wait
+    before it drops it, htb keeps all. TCP and segment sizes stay as the machine has them.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    discipline: Literal["htb", "tbf"]
+    burst_s: float
+    queue_s: float = 0.4
+
+    def __post_init__(self) -> None:
+        require(0 < self.burst_s <= 1, "burst_s", self.burst_s, "more than 0 and at most 1")
+        require(0 < self.queue_s <= 10, "queue_s", self.queue_s, "more than 0 and at most 10")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +83,25 @@ class _Port:
     interface: str
 
 
+def line_rate(link: Link) -> float:
+    """Bytes per second at which a link's interface is shaped; a measured link says what messages get, less headers."""
+    return link.bandwidth_bytes_per_s * (FRAME_OVER_PAYLOAD if link.curve else 1)
+
+
 class Lab:
     """The namespaces of `cluster`, which exist inside `with Lab(cluster) as lab:` and go whatever ends it.
 
     An exception, Ctrl-C, SIGTERM and SIGHUP all tear the lab down; after SIGKILL the next Lab does, of whatever
-    process. Raises InputError where the cluster is no tree of switches and RunError where no lab can be made.
+    process. shaping: how a user shaped the links, None for the lab's own way. Raises InputError where the cluster is no
+    tree of switches and RunError where no lab can be made.
     """
 
     interface = "eth0"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, shaping: Shaping | None = None) -> None:
         _check(cluster)
         self.cluster = cluster
+        self.shaping = shaping
         self._name = f"{namespaces.owned_prefix()}-{next(_numbers)}"
         self._switches = f"{self._name}-switches"
         self._ports = _ports(cluster, self.namespace, self._switches)
@@ -113,14 +145,18 @@ class Lab:
         for name in (*map(self.namespace, devices), self._switches):
             namespaces.call("ip", "netns", "add", name)
         namespaces.batch("ip", self._switches, _wiring(self.cluster, self.namespace))
-        slowest = min(link.bandwidth_bytes_per_s for link in self.cluster.links)
+        slowest = min(line_rate(link) for link in self.cluster.links)
         for device in devices:
-            namespaces.batch("ip", self.namespace(device), _host_setup(self.address(device), slowest))
+            segment = None if self.shaping else _segment_bytes(slowest)
+            namespaces.batch("ip", self.namespace(device), _host_setup(self.address(device), segment))
         for name in dict.fromkeys(port.namespace for port in self._ports):
             ports = [port for port in self._ports if port.namespace == name]
+            if self.shaping:
+                namespaces.batch("tc", name, [_user_shaping(port, self.shaping) for port in ports])
+                continue
             namespaces.batch("tc", name, [line for port in ports for line in _shaping(port, len(devices))])
             if name != self._switches:
-                _set_tcp(name, _tcp_settings(ports[0].link.bandwidth_bytes_per_s))
+                _set_tcp(name, _tcp_settings(line_rate(ports[0].link)))
 
     def _tear_down(self) -> None:
         for number in self._signals:
@@ -208,19 +244,24 @@ def _wiring(cluster: Cluster, namespace: Callable[[int], str]) -> list[str]:
     return lines + [f"link set {name} up" for name in up]
 
 
-def _host_setup(address: str, slowest_bytes_per_s: float) -> list[str]:
-    """Commands for `ip` inside a device's namespace; segments fit the slowest link of the lab."""
-    segment = round(min(65536, max(_SMALLEST_SEGMENT_BYTES, QUANTUM_S * slowest_bytes_per_s)))
+def _segment_bytes(slowest_bytes_per_s: float) -> int:
+    """TCP segments that fit the slowest link of the lab."""
+    return round(min(65536, max(_SMALLEST_SEGMENT_BYTES, QUANTUM_S * slowest_bytes_per_s)))
+
+
+def _host_setup(address: str, segment_bytes: int | None) -> list[str]:
+    """Commands for `ip` inside a device's namespace."""
+    segment = "" if segment_bytes is None else f"gso_max_size {segment_bytes} "
     return [
         "link set lo up",
-        f"link set {Lab.interface} gso_max_size {segment} up",
+        f"link set {Lab.interface} {segment}up",
         f"addr add {address}/24 dev {Lab.interface}",
     ]
 
 
 def _shaping(port: _Port, devices: int) -> list[str]:
     """Commands for `tc`: an HTB class at the link's rate over a queue that holds every connection's window."""
-    rate = port.link.bandwidth_bytes_per_s
+    rate = line_rate(port.link)
     burst = round(max(2 * MTU_BYTES, QUANTUM_S * rate))
     limit = _CONNECTIONS * devices * _window_bytes(rate)
     dev = f"dev {port.interface}"
@@ -230,6 +271,18 @@ def _shaping(port: _Port, devices: int) -> list[str]:
         " quantum 60000",
         f"qdisc add {dev} parent 1:1 bfifo limit {min(limit, 2**31 - 1)}",
     ]
+
+
+def _user_shaping(port: _Port, shaping: Shaping) -> str:
+    """The command for `tc` that a user gives on a port."""
+    bytes_per_s = line_rate(port.link)
+    rate, burst = f"rate {round(8 * bytes_per_s)}bit", round(max(2 * MTU_BYTES, shaping.burst_s * bytes_per_s))
+    if shaping.discipline == "tbf":
+        return f"qdisc add dev {port.interface} root tbf {rate} burst {burst}b latency {shaping.queue_s:g}s"
+    return (
+        f"qdisc add dev {port.interface} root handle 1: htb default 1\n"
+        f"class add dev {port.interface} parent 1: classid 1:1 htb {rate} burst {burst}b cburst {burst}b quantum 60000"
+    )
 
 
 def _window_bytes(bytes_per_s: float) -> int:

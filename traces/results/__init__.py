@@ -1,7 +1,9 @@
 """What actual runs left behind, and its comparison with predictions. No torch here.
 
+diagnosis            three short real steps beside their predictions: whether predictions can be trusted, what is off
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
+field_cases          the field suite: runs as strangers make them, drawn from a seed
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 task_order           the order of a timeline's tasks
 timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
-from simulator.cluster import Cluster, Device
+from simulator.cluster import Cluster, Device, Link
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.runtime import TORCH_PIPELINING, Runtime
 
@@ -17,8 +18,10 @@ Runner = Literal["ddp", "pipelining", "execute"]
 class LabNetwork:
     """The lab of a run: `ranks` hosts on one switch at `mbit` Mbit/s each way.
 
-    With `trunk_mbit` they are in nodes of two, whose trunks have that rate. `servers` are further hosts, for
-    parameter servers.
+    With `trunk_mbit` they are in nodes of two, whose trunks have that rate; with `slow_mbit` the last host's link has
+    that one. `servers` are further hosts, for parameter servers. shaping: as a user shapes it, "tbf" or "htb" and
+    the burst in microseconds of the rate, such as "tbf-1000"; None is the lab's own way. Hosts are a core each, to
+    which the rank is pinned, but where a user shapes them: ranks then run where they like.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -27,12 +30,16 @@ class LabNetwork:
     mbit: int
     trunk_mbit: int | None = None
     servers: int = 0
+    slow_mbit: int | None = None
+    shaping: str | None = None
 
     @property
     def name(self) -> str:
         """Ranks x Mbit/s, of trunks too where there are some, and the servers: "4x1000-200", "2x200-1ps"."""
         tiers = f"{self.mbit}" if self.trunk_mbit is None else f"{self.mbit}-{self.trunk_mbit}"
-        return f"{self.ranks}x{tiers}" + (f"-{self.servers}ps" if self.servers else "")
+        slow = "" if self.slow_mbit is None else f"-slow{self.slow_mbit}"
+        shaping = "" if self.shaping is None else f"-{self.shaping}"
+        return f"{self.ranks}x{tiers}{slow}{shaping}" + (f"-{self.servers}ps" if self.servers else "")
 
     def cluster(self, cores: Sequence[int]) -> Cluster:
         """The nominal cluster; rank r is pinned to core r modulo their number, so ranks on one core share it."""
@@ -42,16 +49,31 @@ class LabNetwork:
         else:
             trunk = Wire(bandwidth_bytes_per_s=self.trunk_mbit * 1e6 / 8, tier="trunk")
             made = two_tier(self.ranks, 2, wire, trunk, servers=self.servers, name=f"lab-{self.name}")
+        if self.slow_mbit is not None:
+            made = replace(made, links=tuple(map(partial(self._slowed, made.devices[-1].name), made.links)))
+        if self.shaping is not None:
+            return made
         hosts = [f"core{core[0]}" for core in pinning(len(made.devices), cores)]
         devices = tuple(replace(device, host=host) for device, host in zip(made.devices, hosts, strict=True))
         return replace(made, devices=devices, host_cores=dict.fromkeys(sorted(set(hosts)), 1.0))
+
+    def _slowed(self, device: str, link: Link) -> Link:
+        if device not in (link.source, link.target) or self.slow_mbit is None:
+            return link
+        return replace(link, tier="slow", bandwidth_bytes_per_s=self.slow_mbit * 1e6 / 8)
+
+    def pinning(self, cores: Sequence[int]) -> list[list[int]]:
+        """The cores of each rank and server, as for `launch`; empty where they run where they like."""
+        return pinning(self.ranks + self.servers, cores) if self.shaping is None else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One run to predict and to make: `strategy` with its `options` for one network, batch and lab.
 
-    via: what runs it. straggler: a rank that shares its core with a process that never rests.
+    via: what runs it. straggler: a rank that shares its core with a process that never rests. first_bucket_bytes: as
+    in Synchronisation. defaults: DistributedDataParallel is told nothing about copies and buffers, as by most users.
+    static_graph: it is told that every step is alike.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -61,26 +83,35 @@ class Case:
     strategy: str
     via: Runner
     batch_size: int = 32
-    options: Mapping[str, str | int] = field(default_factory=dict)
+    options: Mapping[str, str | int | float] = field(default_factory=dict)
     collective: str = "ring"
     bucket_bytes: int = 1 << 20
+    first_bucket_bytes: int | None = None
     straggler: int | None = None
+    defaults: bool = False
+    static_graph: bool = False
 
     @property
     def name(self) -> str:
         """Unique among the runs of a suite."""
-        parts = [self.model, self.via, self.strategy, *(str(value) for value in self.options.values())]
+        model = self.model.rpartition(":")[2]
+        parts = [model, self.via, self.strategy, *(str(value) for value in self.options.values())]
         parts += [self.collective] if self.collective != "ring" else []
-        parts += [f"{self.bucket_bytes >> 20}MiB"] if self.via == "ddp" else []
+        first = "" if self.first_bucket_bytes is None else f"{self.first_bucket_bytes >> 20}-"
+        parts += [f"{first}{self.bucket_bytes >> 20}MiB"] if self.via == "ddp" else []
+        parts += ["static"] if self.static_graph else []
         parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
         return "-".join([*parts, self.network.name])
 
     def with_habits(self, runtime: Runtime) -> Runtime:
         """A measured runtime with what is known of the one that makes the run."""
-        if self.via != "pipelining":
-            return runtime
-        known = TORCH_PIPELINING
-        return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
+        return with_habits_of(self.via, runtime)
+
+    def pinning(self, cores: Sequence[int]) -> list[list[int]]:
+        """The cores of each rank as for `launch`: a straggler's are always its own."""
+        if self.straggler is None:
+            return self.network.pinning(cores)
+        return pinning(self.network.ranks + self.network.servers, cores)
 
     def with_straggler(self, cluster: Cluster) -> Cluster:
         """`cluster` in which a straggler has half its speed, as two processes share a core evenly."""
@@ -89,6 +120,14 @@ class Case:
             return replace(device, speed=device.speed / 2) if number == self.straggler else device
 
         return replace(cluster, devices=tuple(speed(i, device) for i, device in enumerate(cluster.devices)))
+
+
+def with_habits_of(via: Runner, runtime: Runtime) -> Runtime:
+    """A measured runtime with the habits of what makes a run; our executor has none of torch's pipelines."""
+    if via == "execute":
+        return replace(runtime, rendezvous=False, gradient_scaling=0.0, pass_overhead_s=0.0)
+    known = TORCH_PIPELINING
+    return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
 
 
 def pinning(ranks: int, cores: Sequence[int]) -> list[list[int]]:
@@ -136,7 +175,7 @@ def _pipelines() -> Iterator[Case]:
             ("alexnet_small", 2, 200),
             ("vgg_small", 4, 1000),
         ):
-            options: dict[str, str | int] = {"schedule": schedule, "microbatches": 4}
+            options: dict[str, str | int | float] = {"schedule": schedule, "microbatches": 4}
             network = LabNetwork(ranks=ranks, mbit=mbit)
             yield Case(model=model, network=network, strategy="pipeline", via="pipelining", options=options)
 

@@ -30,6 +30,7 @@ def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
         worst=worst.case.name,
         worst_error=worst.error,
         worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
+        covered=statistics.fmean(known) if (known := [x.covered for x in outcomes if x.covered is not None]) else None,
     )
 
 
@@ -106,7 +107,8 @@ class Round:
 class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
-    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute.
+    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute. interval_s:
+    in which the step was predicted to be 9 times in 10; None in older files.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -115,6 +117,7 @@ class ValidatedRun:
     predicted_s: float
     predicted_bytes: float
     predicted_memory_bytes: float
+    interval_s: tuple[float, float] | None = None
     rounds: tuple[Round, ...]
 
     def __post_init__(self) -> None:
@@ -160,6 +163,11 @@ class ValidatedRun:
         return self.predicted_s / self.actual_s - 1
 
     @property
+    def covered(self) -> bool | None:
+        """Whether the actual step lies in the predicted interval; None where there is none."""
+        return None if self.interval_s is None else self.interval_s[0] <= self.actual_s <= self.interval_s[1]
+
+    @property
     def bytes_error(self) -> float:
         """Signed relative error of the predicted volume; a plan that sends nothing has none."""
         return self.predicted_bytes / self.counted_bytes - 1 if self.predicted_bytes else 0.0
@@ -167,7 +175,10 @@ class ValidatedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest."""
+    """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest.
+
+    covered: the share of the runs within their predicted intervals, None where none has one.
+    """
 
     runs: int
     mean_absolute_error: float
@@ -175,6 +186,7 @@ class Summary:
     worst: str
     worst_error: float
     worst_bytes_error: float
+    covered: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

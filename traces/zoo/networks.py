@@ -28,15 +28,21 @@ def load(
 ) -> Network:
     """The network of a zoo name or of `package.module:callable`, which also needs an input_shape.
 
-    `classes` is passed to a foreign callable as num_classes when given. Raises UnknownNameError or InputError.
+    `classes` is passed to a foreign callable as num_classes when given. `package.module:attribute` may also be a
+    Network, which fixes its own input. Raises UnknownNameError or InputError.
     """
     if ":" in model:
         return _foreign(model, input_shape, classes, vocabulary)
     if model not in ZOO:
         raise UnknownNameError.of("model", model, ZOO)
-    if (input_shape, classes, vocabulary) != (None, None, None):
+    return _whole(model, ZOO[model], input_shape, classes, vocabulary)
+
+
+def _whole(model: str, network: Network, *asked: object) -> Network:
+    """`network`, which needs none of what is asked of foreign callables."""
+    if any(value is not None for value in asked):
         raise InputError(f"model {model!r} fixes its own input: leave out --input-shape, --classes and --vocabulary")
-    return ZOO[model]
+    return network
 
 
 def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | None, vocabulary: int | None) -> Network:
@@ -45,6 +51,8 @@ def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | Non
         constructor = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"model {model!r}: {error}; write package.module:callable of an installed package") from None
+    if isinstance(constructor, Network):
+        return _whole(model, constructor, input_shape, classes, vocabulary)
     if input_shape is None:
         raise InputError(f"model {model!r}: its input is unknown; say it, e.g. --input-shape 3x224x224")
     arguments = {} if classes is None else {"num_classes": classes}

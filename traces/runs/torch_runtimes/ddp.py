@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,9 +24,13 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.run_setup import ALL_REDUCE
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, slow_down
+from traces.runs.torch_runtimes.network_blocks import samples
 from traces.runs.torch_runtimes.stage_modules import whole
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
+
+OPTIONS: Mapping[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+"""What DistributedDataParallel is told in the home suite: nothing is copied that need not be."""
 
 
 def run_ddp(
@@ -38,15 +43,17 @@ def run_ddp(
     lab: Lab | None = None,
     cores: Sequence[Sequence[int]] = (),
     stragglers: Sequence[int] = (),
+    options: Mapping[str, Any] = OPTIONS,
     timeout_s: float = 300.0,
 ) -> MeasuredRun:
     """Train a data-parallel plan with torch's DistributedDataParallel; buckets are those of the plan.
 
-    model: a name that `zoo.load` knows, by default the plan's. stragglers: ranks that a busy process slows down.
+    Gradients of micro-batches add up under no_sync, and are summed with the last. model: a name that `zoo.load` knows,
+    by default the plan's. stragglers: ranks that a busy process slows down. options: of DistributedDataParallel.
     Raises InputError when the plan is not data parallelism with the backend's all-reduce, RunError when a rank fails.
     """
-    if len(set(plan.placements.values())) > 1 or plan.microbatches > 1:
-        raise InputError(f"plan {plan.strategy!r} is not data-parallel in one pass, which is all that DDP runs")
+    if len(set(plan.placements.values())) > 1:
+        raise InputError(f"plan {plan.strategy!r} is not data-parallel, which is all that DDP runs")
     if plan.synchronisation.collective != ALL_REDUCE or not plan.synchronisation.overlap:
         raise InputError("DDP runs the backend's all-reduce beside the backward pass, which this plan does not")
     arguments = {
@@ -56,6 +63,8 @@ def run_ddp(
         "bucket_bytes": _bucket_bytes(plan.synchronisation),
         "steps": steps,
         "stragglers": list(stragglers),
+        "microbatches": plan.microbatches,
+        "options": dict(options),
     }
     results = launch(
         "traces.runs.torch_runtimes.ddp:train_rank",
@@ -95,6 +104,8 @@ def train_rank(
     bucket_bytes: int | None,
     steps: int,
     stragglers: Sequence[int],
+    microbatches: int,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What each process of `run_ddp` does."""
     torch.manual_seed(0)
@@ -103,23 +114,24 @@ def train_rank(
     trained = DistributedDataParallel(
         plain,
         bucket_cap_mb=None if bucket_bytes is None else bucket_bytes / 2**20,
-        broadcast_buffers=False,
-        gradient_as_bucket_view=True,
+        **options,
     )
     descent = optimizer(trained.parameters())
-    torch.manual_seed(1 + rank.number)
-    data = torch.randn(shares[rank.number], *network.input_shape)
+    parts = samples(network, shares[rank.number], seed=1 + rank.number).tensor_split(microbatches)
     slow_down(rank, stragglers)
 
     # The processes' gradients are averaged as if all had equal shares; weighted, each sample counts alike.
-    weight = shares[rank.number] * len(shares) / sum(shares)
+    mean_share = sum(shares) / len(shares)
 
     def step() -> None:
         descent.zero_grad()
-        loss = trained(data) * weight
-        observer.begin(Kind.BACKWARD)
-        loss.backward()
-        observer.end()
+        for number, part in enumerate(parts):
+            with nullcontext() if number + 1 == len(parts) else trained.no_sync():
+                observer.begin(Kind.FORWARD, number)
+                loss = trained(part) * (len(part) / mean_share)
+                observer.begin(Kind.BACKWARD, number)
+                loss.backward()
+                observer.end()
         with observer.update():
             descent.step()
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from simulator.taskgraph import TaskGraph
 from traces.lab.rank import Rank
@@ -37,22 +38,26 @@ OBSERVED = 5
 FRAME_BYTES = 66
 """Ethernet, IPv4 and TCP headers with timestamps, of each frame or unsplit segment that an interface counts."""
 
-_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
+_SPIN = """
+import os
+parent = os.getppid()
+print(flush=True)
+while os.getppid() == parent:
+    for _ in range(10**6): pass
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    """A measured run: seconds of each step, bytes per step that all ranks sent, peak bytes of each rank.
+class MeasuredSteps:
+    """Measured steps: seconds of each, bytes per step that all ranks sent, peak bytes of each rank.
 
     sent_bytes counts payload: the interfaces' bytes without headers; None over loopback, where nothing is counted.
-    peak_bytes: tensors alive at the start of a step and the most that it adds to them. execution: with the timeline
-    of the median observed step.
+    peak_bytes: tensors alive at the start of a step and the most that it adds to them.
     """
 
     steps_s: tuple[float, ...]
     sent_bytes: float | None
     peak_bytes: tuple[int, ...]
-    execution: Execution
 
     @property
     def step_s(self) -> float:
@@ -66,19 +71,32 @@ class MeasuredRun:
         return upper - lower
 
 
-def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
-    """One run of `graph` out of what each rank returned from `measure_steps`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun(MeasuredSteps):
+    """The measured steps of a task graph; execution: with the timeline of the median observed step."""
 
-    A step takes the median of the ranks' times for it. Raises RunError when the ranks ran another graph.
-    """
-    steps_s = tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True))
+    execution: Execution
+
+
+def steps_of_ranks(ranks: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
+    """What each rank returned from `measure_steps`; a step takes the median of the ranks' times for it."""
     sent = [rank["sent_bytes"] for rank in ranks]
-    observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
-    return MeasuredRun(
-        steps_s=steps_s,
+    return MeasuredSteps(
+        steps_s=tuple(statistics.median(step) for step in zip(*(rank["steps_s"] for rank in ranks), strict=True)),
         sent_bytes=None if None in sent else sum(sent),
         peak_bytes=tuple(rank["peak_bytes"] for rank in ranks),
-        execution=execution(graph, steps_s, observed),
+    )
+
+
+def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """The steps as a run of `graph`. Raises RunError when the ranks ran another graph."""
+    steps = steps_of_ranks(ranks)
+    observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
+    return MeasuredRun(
+        steps_s=steps.steps_s,
+        sent_bytes=steps.sent_bytes,
+        peak_bytes=steps.peak_bytes,
+        execution=execution(graph, steps.steps_s, observed),
     )
 
 
@@ -103,12 +121,12 @@ def measure_steps(
     after = _payload_bytes()
     gc.enable()
     rank.doing("measuring memory")
-    peak_bytes = _peak_bytes(step)
+    most_bytes = peak_bytes(step)
     open_up()
     return {
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
-        "peak_bytes": peak_bytes,
+        "peak_bytes": most_bytes,
         "observed": [_observed(rank, step, observer) for _ in range(OBSERVED)],
     }
 
@@ -124,7 +142,9 @@ def _observed(rank: Rank, step: Callable[[], None], observer: TaskObserver) -> l
 def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:
     """Share this rank's core evenly with a process that never rests, if the rank is a straggler."""
     if rank.number in stragglers:
-        subprocess.Popen([sys.executable, "-c", _SPIN])
+        spinning = subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE)
+        assert spinning.stdout is not None
+        spinning.stdout.readline()  # a busy machine may take seconds to start it
 
 
 def _payload_bytes() -> int | None:
@@ -137,14 +157,15 @@ def _payload_bytes() -> int | None:
     return None
 
 
-def _peak_bytes(step: Callable[[], None]) -> int:
+def peak_bytes(step: Callable[[], None]) -> int:
     """Bytes of the tensors alive, and the most that one more step adds, by torch's record of allocations."""
     gc.collect()
-    before = {}
+    before: dict[int, int] = {}
     for held in gc.get_objects():
-        if isinstance(held, torch.Tensor) and not held.is_meta:
+        # the type, as some of torch's deprecated objects warn when they are asked for their class
+        if issubclass(type(held), torch.Tensor) and not held.is_meta and not is_traceable_wrapper_subclass(held):
             before[held.untyped_storage().data_ptr()] = held.untyped_storage().nbytes()
-            if held.grad is not None:
+            if held.is_leaf and held.grad is not None:
                 before[held.grad.untyped_storage().data_ptr()] = held.grad.untyped_storage().nbytes()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         step()

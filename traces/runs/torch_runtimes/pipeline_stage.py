@@ -16,10 +16,12 @@ from traces.runs.torch_runtimes.task_observer import TaskObserver
 
 
 class Stage(pipelining.PipelineStage):
-    """Stage `number` of a network cut into `parts`; homes: the rank of each."""
+    """Stage `number` of a network cut into `parts`; homes: the rank of each. group: of the ranks, all by default."""
 
-    def __init__(self, parts: Sequence[Part], number: int, homes: Sequence[int], observer: TaskObserver) -> None:
-        super().__init__(parts[number], number, len(parts), torch.device("cpu"))
+    def __init__(
+        self, parts: Sequence[Part], number: int, homes: Sequence[int], observer: TaskObserver, group: Any = None
+    ) -> None:
+        super().__init__(parts[number], number, len(parts), torch.device("cpu"), group=group)
         self._observer = observer
         self._takes = parts[number - 1].gives if number else []
         self._gives = parts[number].gives if number + 1 < len(parts) else []

@@ -5,12 +5,11 @@ The network is cut into the plan's stages along its traced graph; torch's own sc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed import pipelining
 
 from simulator.cluster import Cluster
@@ -20,12 +19,13 @@ from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.runtime import TORCH_PIPELINING
 from simulator.workload import Profile
-from traces.capture.fx_steps import Trained, trace
+from traces.capture.fx_steps import Loss, Trained, trace
 from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
+from traces.runs.torch_runtimes.network_blocks import samples
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
@@ -85,6 +85,11 @@ def run_pipeline(
     return run_of_ranks(lower(sharded, cluster, TORCH_PIPELINING), results)
 
 
+def loss_of(loss: Loss) -> Callable[[Any, Any], torch.Tensor]:
+    """`loss`, which draws its own classes, as a function of outputs and targets, which torch's schedules call."""
+    return lambda output, _: loss(output)
+
+
 def train_rank(
     rank: Rank,
     model: str,
@@ -104,11 +109,11 @@ def train_rank(
     del parts  # the stages of other ranks take no memory here
     kind = pipelining.schedules.get_schedule_class(schedule)
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
-    loss = partial(observer.call, stages[-1][-1], nn.functional.cross_entropy)
+    loss = partial(observer.call, stages[-1][-1], loss_of(Loss()))
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
     parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
     descent = optimizer(parameters)
-    data, target = torch.randn(batch_size, *network.input_shape), torch.randint(10, (batch_size,))
+    data, target = samples(network, batch_size), torch.zeros(batch_size)
     first = (data,) if homes[0] == rank.number else ()
     last = {"target": target, "losses": []} if homes[-1] == rank.number else {}
 

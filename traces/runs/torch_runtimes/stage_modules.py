@@ -62,5 +62,5 @@ class Part(nn.Module):
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = self._observer.call(step.name, step.call, *args, **kwargs)
-        outputs = tuple(values[node] for node in self._outputs)
+        outputs = tuple(values[node].contiguous() for node in self._outputs)  # or else gloo does not send them
         return outputs if len(outputs) > 1 else outputs[0]

@@ -1,0 +1,87 @@
+"""Take three short real steps, compare them with their predictions, and say what is off (needs torch).
+
+One step alone, one data-parallel, one through a pipeline: of the profile's network, on the devices of the cluster, in a
+network lab where there is root and iproute2, or between the hosts that torchrun started:
+
+    torchrun --nnodes 2 ... --no-python shardscope doctor PROFILE CLUSTER
+
+The exit code is 0 where all three are predicted within 10 %, 1 where a prediction is not to be trusted here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from simulator.cli import _options, _printing
+from simulator.errors import MissingExtraError
+from simulator.units import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from traces.results.diagnosis import Checkup
+
+MICROBATCHES = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "a profile captured on these hosts, of a network of the zoo or of a package.module:attribute"
+    parser.add_argument("profile", metavar="PROFILE", help=text)
+    parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
+    parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
+    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=300.0, help="seconds per run")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from traces.lab import namespaces, shaped_network
+        from traces.validation import doctor
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError("doctor needs torch; install it with: pip install 'shardscope[capture]'") from None
+    import partitioners
+    from simulator import files
+    from simulator.network.catalogue import read_cluster, read_runtime
+    from simulator.plan import StepSettings
+    from traces.results.diagnosis import diagnose
+
+    profile = files.read_profile(args.profile)
+    cluster, runtime = read_cluster(args.cluster), read_runtime(args.cluster)
+    hosts = "TORCHELASTIC_RUN_ID" in os.environ
+    reason = None if hosts or args.network == "loopback" else namespaces.available()
+    if reason or args.network == "loopback":
+        print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
+    unshaped = hosts or reason is not None or args.network == "loopback"
+    batch_size = profile.batch_size
+    with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:
+        alone = doctor.step_alone(profile, cluster, lab, args.timeout)
+        data = partitioners.make_plan("data", profile, cluster, StepSettings(batch_size=batch_size))
+        stages = StepSettings(batch_size=batch_size, microbatches=min(MICROBATCHES, batch_size), schedule="gpipe")
+        pipeline = partitioners.make_plan("pipeline", profile, cluster, stages)
+        inputs = (profile, cluster, runtime)
+        others = (
+            doctor.data_parallel(*inputs, data, lab, args.timeout),
+            doctor.pipeline(*inputs, pipeline, lab, args.timeout),
+        )
+    if os.environ.get("RANK", "0") != "0":
+        return 0
+    return report((alone, *others), diagnose(alone, others))
+
+
+def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:
+    """Print runs and findings; the exit code."""
+    console = _printing.new_console()
+    table = _printing.new_table("step", "predicted", "actual", "spread", "error")
+    for each in checkups:
+        times = (format_time(seconds) for seconds in (each.predicted_s, each.actual_s, each.spread_s))
+        table.add_row(each.name, *times, f"{each.error:+.1%}")
+    console.print(table)
+    for line in findings:
+        _printing.say(console, line)
+    if not findings:
+        _printing.say(console, "predictions can be trusted here: all three steps came out within 10 %")
+    return 1 if findings else 0

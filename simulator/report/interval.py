@@ -1,0 +1,101 @@
+"""How far a predicted step may be off, from the spreads of what it was predicted from: 5 and 95 % of actual steps.
+
+    captures     the spread of the profile's whole step (else of its layers), on the compute of the binding chain
+    calibration  the band of a tier's measured links, on the transfers of the binding chain
+    sizes        the band of compute times that were not measured at their size
+    drift        by how much a shared machine is another minutes later, on the whole step
+
+The four are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
+without spreads and a preset's links look more certain than they are, and `Interval.unknown` names them. The model's own
+errors are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import hypot
+
+from simulator.cluster import Cluster
+from simulator.lowering.typical_scaling import device_class
+from simulator.report.metrics import Report
+from simulator.workload import Profile
+
+BAND_TO_RANGE = 1.645 / 1.349
+"""5 and 95 % of a normal distribution lie this many interquartile ranges from its middle."""
+CPU_DRIFT = 0.10
+"""Ranks on a shared machine: the same runs half an hour apart differed by 6 to 10 %, the same captures by 3 to 8 %
+(docs/validation.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Seconds between which 9 of 10 actual steps are expected; parts: by cause, (below, above) the prediction.
+
+    unknown: what nothing is known of, in words.
+    """
+
+    low_s: float
+    high_s: float
+    parts: Mapping[str, tuple[float, float]]
+    unknown: tuple[str, ...] = ()
+
+
+def step_interval(report: Report, profile: Profile, cluster: Cluster) -> Interval:
+    """The interval around `report.step_s`, which profile and cluster predicted."""
+    compute_s = _on_path(report, "compute") + _on_path(report, "server")
+    parts: dict[str, tuple[float, float]] = {}
+    unknown = []
+    share = capture_spread(profile)
+    if share is None:
+        unknown.append("the profile has no spreads")
+    elif share * compute_s:
+        parts["captures"] = (share * compute_s, share * compute_s)
+    bands = dict(_bands(report, cluster))
+    if calibration := [band for band in bands.values() if band is not None]:
+        parts["calibration"] = (
+            hypot(*(below for below, _ in calibration)),
+            hypot(*(above for _, above in calibration)),
+        )
+    unknown += [f"{tier} links have no measured band" for tier, band in bands.items() if band is None]
+    if report.step_band_s is not None:
+        low_s, high_s = report.step_band_s
+        parts["sizes"] = (report.step_s - low_s, high_s - report.step_s)
+    if device_class(profile.device) == "CPU":
+        parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
+    below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
+    return Interval(
+        low_s=max(report.step_s - below_s, 0.0), high_s=report.step_s + above_s, parts=parts, unknown=tuple(unknown)
+    )
+
+
+def capture_spread(profile: Profile) -> float | None:
+    """The share of its compute by which a profile's step varies to either side; None where it says no spread."""
+    if profile.step_s and profile.step_spread_s:
+        return BAND_TO_RANGE * profile.step_spread_s / profile.step_s
+    spread_s = hypot(*(spread for x in profile.layers for spread in (x.forward_spread_s, x.backward_spread_s)))
+    return BAND_TO_RANGE * spread_s / profile.layers_s if spread_s and profile.layers_s else None
+
+
+def _on_path(report: Report, kind: str) -> float:
+    """Seconds of the binding chain on devices of a kind or links of a tier, whose names stand first in `path_s`."""
+    return sum(seconds for name, seconds in report.path_s.items() if name.partition(" ")[0] == kind)
+
+
+def _bands(report: Report, cluster: Cluster) -> Iterator[tuple[str, tuple[float, float] | None]]:
+    """By tier on the binding chain, seconds (below, above) that its links' measured shares allow.
+
+    A share is of the bandwidth: the least of it makes the transfer longest. Only shares around 1 are a band; others say
+    what of a line rate training gets, which is no spread of this prediction.
+    """
+    for tier in cluster.tiers:
+        seconds = _on_path(report, tier)
+        if not seconds:
+            continue
+        shares = [link.achieved for link in cluster.links if link.tier == tier]
+        bands = [share for share in shares if share is not None and share.median == 1]
+        if not bands:
+            yield tier, None
+            continue
+        low, high = min(share.low for share in bands), max(share.high for share in bands)
+        yield tier, (seconds * (1 - 1 / high), seconds * (1 / low - 1))

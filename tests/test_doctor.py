@@ -1,0 +1,66 @@
+"""The doctor: what it says of three runs and their predictions, in closed cases; with root, three real steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator import cli
+from simulator.cli.doctor import report
+from simulator.network.catalogue import write_cluster
+from simulator.network.topologies import Wire, flat_switch
+from traces.results.diagnosis import Checkup, diagnose
+
+
+def checkup(name: str, predicted_s: float, actual_s: float, spread_s: float = 0.001, **spent: Any) -> Checkup:
+    return Checkup(name=name, predicted_s=predicted_s, actual_s=actual_s, spread_s=spread_s, spent=spent)
+
+
+GOOD = checkup("alone", 0.100, 0.102, compute=(0.100, 0.102))
+
+
+def test_good_predictions_have_nothing_to_report(capsys: pytest.CaptureFixture[str]) -> None:
+    data = checkup("data parallel", 0.150, 0.155, compute=(0.1, 0.1), waits=(0.0, 0.005))
+    assert diagnose(GOOD, (data,)) == []
+    assert report((GOOD, data), []) == 0
+    assert "predictions can be trusted here" in capsys.readouterr().out
+
+
+def test_a_profile_that_is_off_is_named_once() -> None:
+    alone = checkup("alone", 0.08, 0.10, compute=(0.08, 0.10))
+    data = checkup("data parallel", 0.12, 0.15, compute=(0.08, 0.10))
+    (line,) = diagnose(alone, (data,))
+    assert line.startswith("the profile is off: its layers alone take 20% less than a step does here now")
+
+
+def test_what_is_off_beyond_the_profile_is_named_with_its_seconds() -> None:
+    spent = {"compute": (0.1, 0.102), "all-reduces": (0.05, 0.090), "waits": (0.0, 0.003)}
+    (line,) = diagnose(GOOD, (checkup("data parallel", 0.150, 0.195, **spent),))
+    assert line.startswith("data parallel is off by -22% beyond the profile, most of it in all-reduces (+40.0 ms)")
+    assert "--plan" in line
+    spent = {"compute": (0.1, 0.07), "messages": (0.05, 0.05), "waits": (0.0, 0.001)}
+    (line,) = diagnose(GOOD, (checkup("pipeline", 0.15, 0.12, **spent),))
+    assert "most of it in compute (-30.0 ms)" in line
+
+
+def test_unsteady_steps_are_said() -> None:
+    (line,) = diagnose(checkup("alone", 0.1, 0.1, spread_s=0.02), ())
+    assert line.startswith("steps alone differ by 20% among themselves")
+
+
+def test_two_small_errors_that_add_up_are_said() -> None:
+    (line,) = diagnose(checkup("alone", 0.093, 0.1), (checkup("pipeline", 0.086, 0.1),))
+    assert line.startswith("pipeline is off by -14%: -7% by the profile and -8% by the rest")
+    assert report((), [line]) == 1
+
+
+@pytest.mark.alone
+def test_three_real_steps_over_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    write_cluster(flat_switch(2, Wire(bandwidth_bytes_per_s=1e9)), tmp_path / "pair.yaml")
+    code = cli.main(["doctor", "vgg_digits", str(tmp_path / "pair.yaml"), "--network", "loopback"])
+    out = capsys.readouterr().out
+    assert code in (0, 1) and all(name in out for name in ("alone", "data parallel", "pipeline"))
+    assert (code == 0) == ("can be trusted here" in out)

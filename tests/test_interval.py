@@ -1,0 +1,74 @@
+"""The interval of a predicted step: its causes in closed form, and that nothing known leaves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import hypot
+
+import pytest
+from plans import planned
+
+from simulator import files
+from simulator.cluster import AchievedShare, Cluster
+from simulator.network.topologies import Wire, flat_switch
+from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval
+from simulator.report.metrics import Report
+from simulator.run import run
+from simulator.workload import Profile
+
+PROFILE = files.read_profile("vgg_small")
+PAIR = flat_switch(2, Wire(bandwidth_bytes_per_s=125e6, tier="wire"))
+BAND = AchievedShare(median=1.0, low=0.8, high=1.25)
+
+
+def report_of(profile: Profile, cluster: Cluster) -> Report:
+    return run(profile, cluster, planned("data", profile, cluster, batch_size=32)).report
+
+
+def banded(share: AchievedShare) -> Cluster:
+    return replace(PAIR, links=tuple(replace(link, achieved=share) for link in PAIR.links))
+
+
+def test_every_cause_has_its_seconds_and_squares_add_up() -> None:
+    profile, cluster = replace(PROFILE, step_s=0.1, step_spread_s=0.004), banded(BAND)
+    report = report_of(profile, cluster)
+    wire_s = sum(seconds for name, seconds in report.path_s.items() if name.startswith("wire"))
+    compute_s = report.step_s - wire_s
+    interval = step_interval(report, profile, cluster)
+    assert interval.parts["captures"] == pytest.approx((compute_s * BAND_TO_RANGE * 0.04,) * 2)
+    assert interval.parts["calibration"] == pytest.approx((wire_s * (1 - 1 / 1.25), wire_s * (1 / 0.8 - 1)))
+    assert interval.parts["drift"] == pytest.approx((CPU_DRIFT * report.step_s,) * 2)
+    above = hypot(*(part[1] for part in interval.parts.values()))
+    assert interval.high_s == pytest.approx(report.step_s + above) and interval.unknown == ()
+    assert 0 < interval.low_s < report.step_s
+
+
+def test_what_no_file_says_adds_nothing_and_is_named() -> None:
+    layers = tuple(replace(layer, forward_spread_s=0.0, backward_spread_s=0.0) for layer in PROFILE.layers)
+    profile = replace(PROFILE, device="NVIDIA H100", step_spread_s=0.0, layers=layers)
+    report = report_of(profile, PAIR)
+    interval = step_interval(report, profile, PAIR)
+    assert (interval.low_s, interval.high_s, interval.parts) == (report.step_s, report.step_s, {})
+    assert interval.unknown == ("the profile has no spreads", "wire links have no measured band")
+
+
+def test_a_share_of_the_line_rate_is_no_band() -> None:
+    cluster = banded(AchievedShare(median=0.4, low=0.3, high=0.5))
+    assert "calibration" not in step_interval(report_of(PROFILE, cluster), PROFILE, cluster).parts
+
+
+def test_without_a_whole_step_the_spread_is_that_of_the_layers() -> None:
+    spreads = [s for layer in PROFILE.layers for s in (layer.forward_spread_s, layer.backward_spread_s)]
+    share = capture_spread(replace(PROFILE, step_s=None))
+    assert share == pytest.approx(BAND_TO_RANGE * hypot(*spreads) / PROFILE.layers_s)
+
+
+def test_sizes_that_were_not_measured_widen_it() -> None:
+    layers = tuple(replace(layer, scaling=()) for layer in PROFILE.layers)
+    profile = replace(PROFILE, layers=layers)
+    report = report_of(profile, PAIR)
+    assert report.step_band_s is not None
+    interval = step_interval(report, profile, PAIR)
+    assert interval.parts["sizes"] == pytest.approx(
+        (report.step_s - report.step_band_s[0], report.step_band_s[1] - report.step_s)
+    )

@@ -1,0 +1,118 @@
+"""`shardscope calibrate CLUSTER -o OUT.yaml`: measure a Cluster and a Runtime, and write both into one file.
+
+    sudo shardscope calibrate CLUSTER -o OUT.yaml                                            in a network lab
+    torchrun --nnodes 2 ... --no-python shardscope calibrate CLUSTER -o OUT.yaml             on the hosts it runs on
+
+Started by torchrun, rank r is device r of the cluster. With --plan (and --profile) messages and collectives are
+measured up to the largest that the plan sends, with --up-to up to that many bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+
+from simulator import files, units
+from simulator.cluster import Cluster
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.plan import Plan
+from simulator.runtime import Runtime
+from simulator.workload import Profile
+from traces.calibrate import links
+from traces.calibrate.link_probe import measure
+from traces.calibrate.measured_points import sizes_to
+from traces.calibrate.runtime_overheads import pass_overhead_s
+from traces.capture.measurement_rounds import median
+from traces.lab import namespaces
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
+
+PASS_NETWORK = "vgg_digits"
+"""Small, so that what a pipeline adds to a pass stands out of its layers' own time."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and write; on other ranks than torchrun's first nothing is written."""
+    parser = argparse.ArgumentParser(prog="shardscope calibrate", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
+    parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--plan", metavar="PLAN", help="measure up to the largest message and collective of this plan")
+    sizes.add_argument("--up-to", metavar="BYTES", help="measure up to this size, e.g. 64MB (default 16.8 MB)")
+    parser.add_argument("--profile", metavar="PROFILE", help="the plan's profile (default: by the plan's model)")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600.0, help="give up after (default 600)")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
+    args = parser.parse_args(argv)
+    files.check_writable(args.output)
+    cluster = read_cluster(args.cluster, devices=args.devices)
+    task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster), links.SIZES_BYTES))
+    by_rank, where = _on_ranks(cluster, task, args.timeout)
+    if os.environ.get("RANK", "0") == "0":
+        measured, runtime = links.apply(cluster, links.measurement_of_ranks(task, by_rank), where)
+        runtime = replace(runtime, pass_overhead_s=median([each["pass_overhead_s"] for each in by_rank]))
+        write_cluster(measured, args.output, runtime)
+        _report(args.output, measured, runtime, len(cluster.sources))
+    return 0
+
+
+def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
+    lines = [
+        *measured.sources[known:],
+        f"a pass of torch's pipelines takes {runtime.pass_overhead_s * 1e3:.2f} ms more",
+    ]
+    print(f"{path}: {'; '.join(lines)}")
+
+
+def largest_sent_bytes(profile: Profile, plan: Plan, cluster: Cluster) -> int:
+    """The largest message or collective of a step."""
+    model = ShardedModel(profile, plan)
+    graph = lower(model, cluster)
+    single = [float(size) for size, route in zip(graph.bytes, graph.route, strict=True)
+              if route >= 0 and len(graph.routes[route].pairs) == 1]  # fmt: skip
+    return round(max([*single, *(bucket.sent_bytes for bucket in model.buckets)], default=0.0))
+
+
+def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
+    if args.up_to is not None:
+        return round(units.parse_bytes(args.up_to))
+    if args.plan is None:
+        return max(links.SIZES_BYTES)
+    plan = files.read_plan(args.plan)
+    return max(largest_sent_bytes(files.read_profile(args.profile or plan.model), plan, cluster), links.SIZES_BYTES[1])
+
+
+def _on_ranks(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:
+    """What each rank measured, and where: between torchrun's hosts, in a lab of the cluster, or over loopback."""
+    hosts = "TORCHELASTIC_RUN_ID" in os.environ
+    reason = None if hosts else namespaces.available()
+    if reason:
+        print(f"{reason}; measuring loopback without shaping instead", file=sys.stderr)
+    with nullcontext() if hosts or reason else Lab(cluster) as lab:
+        target, ranks = "traces.calibrate.command:measure_rank", len(cluster.devices)
+        by_rank = launch(target, ranks, lab=lab, arguments={"task": task}, timeout_s=timeout_s)
+    where = "over loopback, unshaped" if reason else "in a network lab of this machine"
+    return by_rank, "between hosts" if hosts else where
+
+
+def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
+    """What each process measures: the links with the others, then what torch's pipelines add to a pass by itself."""
+    measured = measure(rank, **task)
+    alone = [dist.new_group([number]) for number in range(rank.ranks)][rank.number]
+    rank.doing("a pipeline of one stage")
+    measured["pass_overhead_s"] = pass_overhead_s(files.read_profile(PASS_NETWORK), group=alone)
+    return measured
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""From repeated measurements of sizes to curves and rates. Whatever was measured, a curve comes out; no torch here.
+
+Points of one curve are (bytes, median seconds, interquartile range in seconds), in the order of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from simulator.cluster import AchievedShare, Curve
+
+Points = Sequence[tuple[float, float, float]]
+
+SHORTEST_S = 1e-9
+"""No measurement is shorter; a clock may say so."""
+BAND_TO_RANGE = 1.22
+"""5 and 95 % lie 1.645 standard deviations from the middle, the quartiles 0.674: this many interquartile ranges."""
+MOST_OFF = 0.9
+"""A band is kept this close to the median, as a share of it, however wide the measurements lie."""
+
+
+def curve_of(points: Points) -> Curve:
+    """The medians, none above that of a longer message: what disturbs a measurement only ever adds time."""
+    falling = list(accumulate((max(seconds, SHORTEST_S) for _, seconds, _ in reversed(points)), min))
+    return Curve(points=tuple((size, seconds) for (size, _, _), seconds in zip(points, reversed(falling), strict=True)))
+
+
+def bytes_per_s(curve: Curve) -> float:
+    """What a long message gets: the slope of the curve's last segment that rises, else the last size over its time."""
+    (last_bytes, last_s), *before = reversed(curve.points)
+    for size, seconds in before:
+        if seconds < last_s:
+            return (last_bytes - size) / (last_s - seconds)
+    return last_bytes / last_s
+
+
+def band_of(points: Points) -> AchievedShare:
+    """The share of the measured rate that the largest size got: 1 in the middle, and between 5 and 95 %."""
+    _, median_s, range_s = points[-1]
+    off = min(BAND_TO_RANGE * range_s / max(median_s, SHORTEST_S), MOST_OFF)
+    return AchievedShare(median=1.0, low=1 / (1 + off), high=1 / (1 - off))
+
+
+def largest_spread(curves: Sequence[Points]) -> float:
+    """The largest interquartile range over median at the curves' largest sizes."""
+    return max((points[-1][2] / max(points[-1][1], SHORTEST_S) for points in curves), default=0.0)
+
+
+def sizes_to(largest_bytes: int, sizes_bytes: Sequence[int]) -> tuple[int, ...]:
+    """`sizes_bytes`, and beyond the last of them by factors of four to `largest_bytes`, which is one of them."""
+    sizes = {size for size in sizes_bytes if size < largest_bytes} | {largest_bytes}
+    size = max(sizes_bytes)
+    while (size := 4 * size) < largest_bytes:
+        sizes.add(size)
+    return tuple(sorted(sizes | set(sizes_bytes)))

@@ -1,0 +1,105 @@
+"""Three short real steps on a user's cluster, each beside its prediction; `traces.results.diagnosis` reads them.
+
+In a network lab, over loopback or between the hosts that torchrun started, as `traces.lab.launch` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simulator.cluster import Cluster
+from simulator.plan import Plan
+from simulator.run import run as simulate
+from simulator.runtime import Runtime
+from simulator.workload import Profile
+from traces.capture.measurement_rounds import median, spread
+from traces.capture.momentum_sgd import optimizer
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab
+from traces.results.diagnosis import Checkup, spent_on_path
+from traces.results.timeline_comparison import compare
+from traces.results.validation_cases import with_habits_of
+from traces.runs.torch_runtimes.ddp import run_ddp
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun
+from traces.runs.torch_runtimes.network_blocks import build, samples
+from traces.runs.torch_runtimes.pipelining import run_pipeline
+from traces.zoo.networks import load
+
+WARMUP, STEPS = 3, 12
+
+
+def step_alone(profile: Profile, cluster: Cluster, lab: Lab | None, timeout_s: float) -> Checkup:
+    """The network's whole step at the profile's batch size on every worker at once, without communication."""
+    arguments = {"model": profile.model, "batch_size": profile.batch_size}
+    target = "traces.validation.doctor:train_alone"
+    by_rank = launch(target, len(cluster.devices), lab=lab, arguments=arguments, timeout_s=timeout_s)
+    steps_s = [median(steps) for steps in zip(*by_rank[: cluster.workers], strict=True)]
+    shared = _turns(cluster)
+    return Checkup(
+        name="alone",
+        predicted_s=profile.layers_s * shared,
+        actual_s=median(steps_s),
+        spread_s=spread(steps_s),
+        spent={"compute": (profile.layers_s * shared, median(steps_s))},
+    )
+
+
+def _turns(cluster: Cluster) -> float:
+    """How many times longer a step takes where workers of a host outnumber its cores; of the fullest host."""
+    hosts = [device.host for device in cluster.devices[: cluster.workers]]
+    return max([1.0, *(hosts.count(host) / cores for host, cores in cluster.host_cores.items())])
+
+
+def train_alone(rank: Rank, model: str, batch_size: int) -> list[float]:
+    """What each process of `step_alone` does: seconds of its steps, which all ranks begin together."""
+    rank.doing("steps alone")
+    network = load(model)
+    trained, data = build(network), samples(network, batch_size)
+    descent, ends = optimizer(trained.parameters()), []
+    for _ in range(WARMUP + STEPS):
+        trained(data).backward()
+        descent.step()
+        descent.zero_grad()
+        ends.append(time.perf_counter())
+    return [after - before for before, after in zip(ends[WARMUP - 1 :], ends[WARMUP:], strict=False)]
+
+
+def data_parallel(
+    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, lab: Lab | None, timeout_s: float
+) -> Checkup:
+    """A data-parallel plan under DistributedDataParallel."""
+    return _checked("data parallel", run_ddp, profile, cluster, with_habits_of("ddp", runtime), plan, lab, timeout_s)
+
+
+def pipeline(
+    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, lab: Lab | None, timeout_s: float
+) -> Checkup:
+    """A pipeline under torch.distributed.pipelining."""
+    habits = with_habits_of("pipelining", runtime)
+    return _checked("pipeline", run_pipeline, profile, cluster, habits, plan, lab, timeout_s)
+
+
+def _checked(
+    name: str,
+    run: Callable[..., MeasuredRun],
+    profile: Profile,
+    cluster: Cluster,
+    runtime: Runtime,
+    plan: Plan,
+    lab: Lab | None,
+    timeout_s: float,
+) -> Checkup:
+    predicted = simulate(profile, cluster, plan, runtime=runtime)
+    options: dict[str, Any] = {"model": profile.model, "steps": STEPS, "lab": lab, "timeout_s": timeout_s}
+    actual = run(profile, cluster, plan, **options)
+    comparison = compare(predicted.graph, predicted.timeline, actual.execution.timeline)
+    return Checkup(
+        name=name,
+        predicted_s=predicted.timeline.step_s,
+        actual_s=actual.step_s,
+        spread_s=actual.spread_s,
+        spent=spent_on_path(comparison),
+    )

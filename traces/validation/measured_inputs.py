@@ -1,0 +1,150 @@
+"""What predictions of a suite are made from, measured before any run: captures, profiles, overheads, calibrated labs.
+
+A file that exists is not made again. Captures are spread over the calibration, as a shared machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.network.catalogue import write_cluster
+from simulator.plan import Synchronisation
+from simulator.runtime import Runtime
+from traces.calibrate.links import calibrate
+from traces.calibrate.measured_points import sizes_to
+from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s
+from traces.capture.command import FRACTIONS, capture
+from traces.capture.median_profile import median_profile
+from traces.lab.launch import launch
+from traces.lab.rank import Rank
+from traces.lab.shaped_network import Lab, Shaping
+from traces.results.validation_cases import Case, LabNetwork, pinning
+from traces.results.validations import Overhead
+from traces.zoo.networks import load
+
+BATCH_SIZE = 32
+CALIBRATED_BYTES: tuple[int, ...] = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
+
+
+def measure_inputs(
+    cases: Sequence[Case], folder: Path, cores: Sequence[int], say: Callable[[str], None], captures: int
+) -> None:
+    """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them."""
+    models = list(dict.fromkeys(case.model for case in cases))
+    networks = list(dict.fromkeys(case.network for case in cases))
+    for number in range(captures):
+        for model in models:
+            _captured(folder, model, number, cores, say)
+        for network in networks[number::captures]:
+            _calibrated(folder, network, [case.model for case in cases if case.network == network], cores, say)
+    for model in models:
+        path = folder / "profiles" / f"{model}.json"
+        if not path.exists():
+            paths = [folder / "captures" / f"{model}.{number}.json" for number in range(captures)]
+            files.write_profile(median_profile([files.read_profile(each) for each in paths]), path)
+    for model in dict.fromkeys(case.model for case in cases if case.via != "ddp"):
+        _overhead(folder, model, cores, say)
+
+
+def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
+    path = folder / "captures" / f"{model}.{number}.json"
+    if not path.exists():
+        say(f"capture {number + 1} of {model}")
+        capture_on_all_cores(path, model, BATCH_SIZE, cores, command="shardscope validate")
+
+
+def capture_on_all_cores(path: Path, model: str, batch_size: int, cores: Sequence[int], command: str) -> None:
+    """Write the profile of a network captured on every core at once; command: what its file says it was made by."""
+    arguments = {"path": str(path), "model": model, "batch_size": batch_size, "command": command}
+    on_all_cores("traces.validation.measured_inputs:profile_rank", cores, arguments, timeout_s=900)
+
+
+def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object], timeout_s: float) -> list[Any]:
+    """What `target` returns in a process on each core, none of which talks to another."""
+    pinned = pinning(len(cores), cores)
+    return launch(target, len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=timeout_s)
+
+
+def profile_rank(rank: Rank, path: str, model: str, batch_size: int, command: str) -> None:
+    """What each process of a capture on all cores does; rank 0 keeps the profile."""
+    rank.doing(f"capture of {model}")
+    fractions = () if ":" in model else FRACTIONS  # no strategy splits the channels of a drawn network
+    profile = capture(model, batch_size, repeats=25, fractions=fractions, command=command)
+    if rank.number == 0:
+        files.write_profile(profile, path)
+
+
+def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
+    """Measure on every core at once what runtimes add to the work of the network's layers, unless it is stored."""
+    path = folder / "overheads" / f"{model}.json"
+    if not path.exists():
+        say(f"runtimes' overhead on {model}")
+        arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json")}
+        overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
+        of_task_s, of_pass_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
+        overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s)
+        files.write_text_atomic(path, files.to_json(overhead))
+
+
+def overhead_rank(rank: Rank, path: str) -> tuple[float, float]:
+    """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines."""
+    profile = files.read_profile(path)
+    rank.doing("a step of the executor alone")
+    of_task_s = task_overhead_s(profile)
+    rank.doing("a pipeline of one stage")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    of_pass_s = pass_overhead_s(profile)
+    dist.destroy_process_group()
+    return of_task_s, of_pass_s
+
+
+def _calibrated(
+    folder: Path, network: LabNetwork, models: Sequence[str], cores: Sequence[int], say: Callable[[str], None]
+) -> None:
+    """Calibrate the lab unless it is stored; as a user does, up to what the largest of the models sends."""
+    path = folder / "clusters" / f"{network.name}.yaml"
+    if not path.exists():
+        say(f"calibration of lab {network.name}")
+        sizes = CALIBRATED_BYTES
+        if network.shaping is not None:
+            sizes = sizes_to(max(map(_largest_bucket_bytes, dict.fromkeys(models))), sizes)
+        cluster, runtime = calibrated_lab(network, cores, sizes)
+        write_cluster(cluster, path, runtime)
+
+
+def _largest_bucket_bytes(model: str) -> int:
+    """What DistributedDataParallel sums at most at once: all gradients, or its default bucket and one more layer."""
+    sizes = [4 * parameter.numel() for parameter in load(model).build().parameters()]
+    return min(sum(sizes), Synchronisation().bucket_bytes + max(sizes))
+
+
+def calibrated_lab(
+    network: LabNetwork, cores: Sequence[int], sizes_bytes: Sequence[int] = CALIBRATED_BYTES
+) -> tuple[Cluster, Runtime]:
+    """The lab's cluster with its measured links and all-reduces of all workers, and the runtime that used them."""
+    nominal = network.cluster(cores)
+    with Lab(nominal, shaping_of(network)) as lab:
+        return calibrate(
+            nominal,
+            lab,
+            sizes_bytes=sizes_bytes,
+            counts=[nominal.workers],
+            collectives=("all_reduce",),
+            cores=network.pinning(cores),
+        )
+
+
+def shaping_of(network: LabNetwork) -> Shaping | None:
+    """How a user shaped the lab; None for the lab's own way."""
+    if network.shaping is None:
+        return None
+    discipline, _, burst_us = network.shaping.partition("-")
+    return Shaping(discipline=discipline, burst_s=int(burst_us) * 1e-6)  # type: ignore[arg-type]
