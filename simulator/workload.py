@@ -81,6 +81,10 @@ class Layer:
     (of the forward pass) are for the whole batch. `inputs` names the producers; empty means that the layer
     reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
     (channels, height and width become channels) carry meaning for a split; the rest is for people.
+
+    recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
+    accumulate_s: what adding the gradients of a later micro-batch to those of the earlier ones takes; None where it was
+    not measured. tied_to names earlier layers with which it shares parameters, whose bytes and update are theirs.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -94,9 +98,12 @@ class Layer:
     update_s: float = 0.0
     forward_spread_s: float = 0.0
     backward_spread_s: float = 0.0
+    recompute_s: float = 0.0
+    accumulate_s: float | None = None
     parameter_bytes: int = 0
     output_bytes: int
     saved_bytes: int = 0
+    tied_to: tuple[str, ...] = ()
     flops: float = 0.0
     geometry: Geometry = Geometry()
     scaling: tuple[ScalingPoint, ...] = ()
@@ -105,6 +112,11 @@ class Layer:
         where = f"layer {self.name!r}: "
         for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "flops"):
             require_time(where + name, getattr(self, name))
+        rule = f"it is at most backward_s, {self.backward_s}"
+        require_time(where + "recompute_s", self.recompute_s)
+        require(self.recompute_s <= self.backward_s, where + "recompute_s", self.recompute_s, rule)
+        if self.accumulate_s is not None:
+            require_time(where + "accumulate_s", self.accumulate_s)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
             require(getattr(self, name) >= 0, where + name, getattr(self, name), "it is at least 0")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
@@ -210,11 +222,13 @@ def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         require(layer.name not in by_name, "layers", layer.name, "names are unique; rename one of the two")
         by_name[layer.name] = layer
     for layer in layers:
-        for name in layer.inputs:
-            if name not in by_name:
-                near = nearest(name, by_name)
-                hint = f" (nearest: {near!r})" if near else ""
-                raise InputError(f"layer {layer.name!r}: inputs names {name!r}, which is no layer{hint}")
+        require(layer.name not in layer.tied_to, f"layer {layer.name!r}: tied_to", layer.name, "it is another layer")
+        for field_name, names in (("inputs", layer.inputs), ("tied_to", layer.tied_to)):
+            for name in names:
+                if name not in by_name:
+                    near = nearest(name, by_name)
+                    hint = f" (nearest: {near!r})" if near else ""
+                    raise InputError(f"layer {layer.name!r}: {field_name} names {name!r}, which is no layer{hint}")
     position = {layer.name: i for i, layer in enumerate(layers)}
     if all(position[name] < i for i, layer in enumerate(layers) for name in layer.inputs):
         return layers

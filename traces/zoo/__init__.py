@@ -8,6 +8,6 @@ transformers  networks of attention: a vision transformer (arXiv 2010.11929) and
 """
 
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
-from traces.zoo.networks import ZOO, Network, load
+from traces.zoo.networks import ZOO, Network, NetworkInput, load
 
-__all__ = ["ZOO", "Add", "Attention", "First", "Network", "Positions", "Tokens", "load"]
+__all__ = ["ZOO", "Add", "Attention", "First", "Network", "NetworkInput", "Positions", "Tokens", "load"]
