@@ -16,6 +16,8 @@ machine_settings    the machine that a profile is captured on: its name, its sof
                     back afterwards
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make
 median_profile      several captures of one network as one profile
+module_tracer       torch.fx as capture uses it: which modules are whole, what they are called, and what their nodes
+                    call
 momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
 network_inputs      what a network reads: random data for it, of one tensor or of several, by position and by keyword
 progress            a line on the terminal that says how far a measurement is and how long it will take

@@ -17,27 +17,28 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate, map_arg
 
 from simulator.errors import InputError
+from traces.capture.module_tracer import LayerNames, ModuleTracer, call_of
 from traces.capture.network_inputs import Data, NetworkInputs, data_tensors
 
 
 def trace(trained: Trained) -> list[TracedStep]:
     """The steps of a model and its loss, in execution order. Raises InputError when fx cannot follow it."""
     try:
-        graph = _Tracer().trace(trained)
+        graph = ModuleTracer().trace(trained)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"model: torch.fx cannot trace its forward ({reason}); "
             "move control flow that depends on values into a module without submodules, which becomes one layer"
         ) from None
-    modules, names = dict(trained.named_modules()), _Names()
+    modules, names = dict(trained.named_modules()), LayerNames()
     last_use = {read: node for node in graph.nodes for read in node.all_input_nodes}
     steps = []
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
         dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
-        steps.append(TracedStep(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
+        steps.append(TracedStep(node=node, name=names.of(node), call=call_of(trained, modules, node), dies=dies))
     return steps
 
 
@@ -276,37 +277,3 @@ def _token(tensor: Tensor) -> Tensor:
     if tensor.device not in _TOKENS:
         _TOKENS[tensor.device] = torch.zeros((), device=tensor.device, requires_grad=True)
     return _TOKENS[tensor.device]
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return next(m.children(), None) is None or super().is_leaf_module(m, module_qualified_name)
-
-
-class _Names:
-    """Readable, unique layer names: the module's path, or the path of the module around a function."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
-
-    def of(self, node: fx.Node) -> str:
-        if node.op == "call_module":
-            name = str(node.target)
-        else:
-            around = list(node.meta.get("nn_module_stack", {}))[-1:]
-            called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
-            name = ".".join(part for part in (*around, called) if part)
-        name = name.removeprefix("model.")
-        self._seen[name] = self._seen.get(name, 0) + 1
-        return name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"
-
-
-def _call(root: nn.Module, modules: Mapping[str, nn.Module], node: fx.Node) -> Callable[..., Any]:
-    target = node.target
-    if callable(target):
-        return target
-    if node.op == "call_module":
-        return modules[target]
-    if node.op == "get_attr":
-        return lambda: operator.attrgetter(target)(root)
-    return lambda owner, *args, **kwargs: getattr(owner, target)(*args, **kwargs)

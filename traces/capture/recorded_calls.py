@@ -36,6 +36,7 @@ _OPENED = (
     *(nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.TransformerDecoder, nn.TransformerDecoderLayer),
 )
 """The modules of torch.nn that consist of others."""
+NOTHING_TO_TRAIN = "model: its loss does not depend on any trainable parameter; there is nothing to train"
 _LOOKS_AT_VALUES = {
     *("item", "tolist", "bool", "int", "float", "index", "nonzero", "argwhere", "masked_select", "unique"),
     *("unique_consecutive", "equal", "allclose", "bincount", "numpy", "is_nonzero", "histc"),
@@ -94,7 +95,7 @@ class _Recording(TorchFunctionMode):
         with _hooks(self), self:
             loss = self._trained(data)
         if id(loss) not in self._nodes or not loss.requires_grad:
-            raise InputError("model: its loss does not depend on any trainable parameter; there is nothing to train")
+            raise InputError(NOTHING_TO_TRAIN)
         self.graph.output(self._nodes[id(loss)][1])
         return self.graph
 

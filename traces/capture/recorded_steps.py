@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -23,7 +24,7 @@ from traces.capture.checkpointed_call import GENERATOR, REENTRANT, CheckpointedC
 from traces.capture.function_group import FunctionGroup
 from traces.capture.fx_steps import TracedStep, Trained, trace
 from traces.capture.network_inputs import Data, data_tensors
-from traces.capture.recorded_calls import recorded_calls
+from traces.capture.recorded_calls import NOTHING_TO_TRAIN, recorded_calls
 
 RECORDED = "layers recorded while the network ran once on example data, whose control flow they follow"
 _MAIN = ("scaled_dot_product_attention", "einsum", "bmm", "matmul", "softmax", "cross_entropy")
@@ -45,6 +46,8 @@ class StepSource:
         self._trained = trained
         self._traced = _traced(trained) if isinstance(data, Tensor) else None
         self.recorded = self._traced is None
+        if self._traced:
+            _check_that_it_runs(trained, data)
 
     def steps(self, data: Data) -> list[TracedStep]:
         """The steps for data of this batch size, in execution order."""
@@ -53,12 +56,27 @@ class StepSource:
 
 def recorded_steps(trained: Trained, data: Data) -> list[TracedStep]:
     """The steps of one forward pass over `data`. Raises InputError, with the line that failed, where it fails."""
+    with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
+        graph = recorded_calls(trained, data)
+    return _Arrangement(graph).steps()
+
+
+def _check_that_it_runs(trained: Trained, data: Data) -> None:
+    """Raise InputError where the network does not run on `data`, or has nothing to train."""
+    with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
+        loss = trained(data)
+        if not loss.requires_grad:
+            raise InputError(NOTHING_TO_TRAIN)
+
+
+@contextmanager
+def _errors_in_one_line(data: Data) -> Iterator[None]:
+    """What the network's own code raises becomes an InputError; running out of memory stays what it is."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            graph = recorded_calls(trained, data)
+        yield
     except InputError:
         raise
-    except Exception as error:  # whatever the network's own code raises
+    except Exception as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in data_tensors(data))
@@ -66,7 +84,6 @@ def recorded_steps(trained: Trained, data: Data) -> list[TracedStep]:
             f"model: its forward fails on data of shape {shapes}: {_reason(error)}; say what it reads with "
             "--input-shape and --vocabulary, or with --input NAME=SHAPE:VOCABULARY for each of several"
         ) from None
-    return _Arrangement(graph).steps()
 
 
 def _traced(trained: Trained) -> list[TracedStep] | None:
@@ -75,20 +92,25 @@ def _traced(trained: Trained) -> list[TracedStep] | None:
     if any(isinstance(module, containers) for module in trained.modules()):
         return None
     try:
-        with _no_checkpointing():
+        with _refusing_what_fx_misses():
             return trace(trained)
     except InputError:
         return None
 
 
-def _no_checkpointing() -> Any:
-    """torch.fx would trace through checkpointing as if it were not there."""
+@contextmanager
+def _refusing_what_fx_misses() -> Iterator[None]:
+    """torch.fx would trace through checkpointing, and functions with a backward pass of their own, as if they were not.
+
+    It lasts while the network is traced.
+    """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise InputError("activation checkpointing")
+        raise InputError("model: torch.fx would trace through it")
 
     refusals: dict[str, Any] = dict.fromkeys((GENERATOR, REENTRANT), refuse)
-    return mock.patch.multiple(checkpoint, **refusals)
+    with mock.patch.multiple(checkpoint, **refusals), mock.patch.object(torch.autograd.Function, "apply", refuse):
+        yield
 
 
 def _reason(error: Exception) -> str:
