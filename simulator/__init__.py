@@ -9,7 +9,7 @@
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran
-    files       every file format
+    files       every file format; file_content: strict reading of one into a dataclass
     registry    folders whose files are entries
     run         from a plan to its report in one call
 

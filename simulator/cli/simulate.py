@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _strategy
+from simulator.cli import _effects, _options, _strategy
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.run import run as simulate
 
+    _effects.check_step(args)
+    if args.plan:
+        _effects.check_plan_file(args)
     profile = files.read_profile(args.profile)
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
@@ -54,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if args.trace_out:
         _printing.write_trace(done, cluster, args.trace_out)
-    note = _options.machine_note(profile, cluster)
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [done.report])]
     if args.json:
-        _printing.print_json(done.report.to_dict(), note)
+        _printing.print_json(done.report.to_dict(), *notes)
     else:
         batch_note = "" if args.plan else _options.batch_note(profile, args)
-        _printing.print_report(done, cluster, batch_note, note, args.trace_out)
+        _printing.print_report(done, cluster, batch_note, notes, args.trace_out)
     return 0
 
 
@@ -79,5 +82,11 @@ def _straggler(assignment: tuple[str, str]) -> tuple[int, float]:
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:
+    import partitioners
+
     step = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
-    return _options.make_plan(args.strategy, profile, cluster, args, **step)
+    from simulator.cli import _printing
+
+    with _printing.progress() as progress:
+        step |= partitioners.applicable(args.strategy, progress=progress)
+        return _options.make_plan(args.strategy, profile, cluster, args, **step)
