@@ -17,7 +17,8 @@
     collectives/  how a group sums a gradient          studies/      questions that take several simulations
     lowering/     from a plan to tasks                 elastic/      devices that come and go
     engine/       when every task runs                 convergence/  samples to an accuracy
-    sweep/        many points, one table               cli/          the command line
+    sweep/        many points, one table               exports/      a plan for runtimes of others
+                                                       cli/          the command line
 
 Rooms import only those that stand above them in `tests/test_architecture.py`. Names below load on first use, so that
 a command's help, and a capture on a machine with torch alone, load nothing else.

@@ -32,6 +32,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def shape(text: str) -> tuple[int, ...]:
+    """The shape of one sample, AxBxC, for argparse."""
+    sides = text.split("x")
+    if not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
+    return tuple(map(int, sides))
+
+
 def positive(text: str) -> float:
     """A finite number above 0, for argparse."""
     try:

@@ -8,20 +8,16 @@ The transformers are in traces/zoo/transformers.py.
 
 from __future__ import annotations
 
-import copy
-import importlib
-import operator
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
 from traces.zoo.blocks import Add, convolution, dense, initialised, joined, normalised
 from traces.zoo.inception import inception_v3
+from traces.zoo.own_network import Network as Network
+from traces.zoo.own_network import NetworkInput as NetworkInput
+from traces.zoo.own_network import own_network, parts_of_reference
 from traces.zoo.transformers import gpt2_small, vit_b16
 
 
@@ -34,11 +30,13 @@ def load(
 ) -> Network:
     """The network of a zoo name or of `package.module:callable`, which also needs an input_shape or inputs.
 
-    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. Raises
-    UnknownNameError or InputError.
+    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. A reference, as
+    `own_network.reference` writes it, says the input itself. Raises UnknownNameError or InputError.
     """
+    if " " in model:
+        model, input_shape, vocabulary = parts_of_reference(model)
     if ":" in model:
-        return _foreign(model, input_shape, classes, vocabulary, tuple(inputs))
+        return own_network(model, input_shape, classes, vocabulary, tuple(inputs))
     if model not in ZOO:
         raise UnknownNameError.of("model", model, ZOO)
     if (input_shape, classes, vocabulary, tuple(inputs)) != (None, None, None, ()):
@@ -46,101 +44,6 @@ def load(
             f"model {model!r} fixes its own input: leave out --input-shape, --input, --classes and --vocabulary"
         )
     return ZOO[model]
-
-
-def _foreign(
-    model: str,
-    input_shape: tuple[int, ...] | None,
-    classes: int | None,
-    vocabulary: int | None,
-    inputs: tuple[NetworkInput, ...],
-) -> Network:
-    made = _attribute(model)
-    if not isinstance(made, nn.Module) and not callable(made):
-        raise InputError(f"model {model!r}: it is {type(made).__name__}, neither a torch.nn.Module nor a callable")
-    if isinstance(made, nn.Module) and classes is not None:
-        raise InputError(f"model {model!r}: it is built already; leave out --classes")
-    if input_shape is None and not inputs:
-        raise InputError(
-            f"model {model!r}: its input is unknown; say it, e.g. --input-shape 3x224x224, or --input NAME=SHAPE"
-        )
-    if inputs and (input_shape is not None or vocabulary is not None):
-        raise InputError("inputs: --input says all of the input; leave out --input-shape and --vocabulary")
-    arguments = {} if classes is None else {"num_classes": classes}
-    if inputs:
-        first = inputs[0]
-        return Network(
-            build=lambda: _built(model, made, arguments),
-            input_shape=first.shape,
-            vocabulary=first.vocabulary,
-            inputs=inputs,
-        )
-    shape = input_shape if input_shape is not None else ()
-    return Network(build=lambda: _built(model, made, arguments), input_shape=shape, vocabulary=vocabulary)
-
-
-def _attribute(model: str) -> Any:
-    """What `package.module:name` stands for; the working directory is searched too. Raises InputError."""
-    module, _, attribute = model.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        return operator.attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # whatever the module's own code raises
-        raise InputError(
-            f"model {model!r}: {_reason(error)}; write package.module:callable, of an installed package or a file here"
-        ) from None
-
-
-def _built(model: str, made: Any, arguments: Mapping[str, Any]) -> nn.Module:
-    """A network of its own at every call. Raises InputError where there is none."""
-    if isinstance(made, nn.Module):
-        return copy.deepcopy(made)
-    try:
-        built = made(**arguments)
-    except Exception as error:  # whatever the constructor's own code raises
-        called = ", ".join(f"{name}={value}" for name, value in arguments.items())
-        raise InputError(
-            f"model {model!r}: calling it with ({called}) failed: {_reason(error)}; name a callable that needs no more"
-        ) from None
-    if not isinstance(built, nn.Module):
-        raise InputError(f"model {model!r}: it returned {type(built).__name__}, not a torch.nn.Module")
-    return built
-
-
-def _reason(error: Exception) -> str:
-    return " ".join((str(error) or type(error).__name__).split())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkInput:
-    """One argument of a network's forward: of one sample, `shape`; integers below `vocabulary` where it has one.
-
-    name: of the keyword; empty where it is passed by position.
-    """
-
-    name: str = ""
-    shape: tuple[int, ...]
-    vocabulary: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """How to build a network, and what it reads.
-
-    input_shape: of one sample, (channels, height, width) or (positions,). With a vocabulary the input is integers below
-    it, otherwise real numbers. inputs: where there are several, or one that is passed by keyword, all of them.
-    """
-
-    build: Callable[[], nn.Module]
-    input_shape: tuple[int, ...]
-    vocabulary: int | None = None
-    inputs: tuple[NetworkInput, ...] = ()
-
-    @property
-    def all_inputs(self) -> tuple[NetworkInput, ...]:
-        """Every input, also where there is only the one that input_shape describes."""
-        return self.inputs or (NetworkInput(shape=self.input_shape, vocabulary=self.vocabulary),)
 
 
 def alexnet() -> nn.Module:
