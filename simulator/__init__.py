@@ -12,7 +12,7 @@
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran
-    files       every file format
+    files       every file format; file_content: strict reading of one into a dataclass
     registry    folders whose files are entries
     run         from a plan to its report in one call
 
@@ -20,7 +20,8 @@
     collectives/  how a group sums a gradient          studies/      questions that take several simulations
     lowering/     from a plan to tasks                 elastic/      devices that come and go
     engine/       when every task runs                 convergence/  samples to an accuracy
-    sweep/        many points, one table               cli/          the command line
+    sweep/        many points, one table               exports/      a plan for runtimes of others
+                                                       cli/          the command line
 
 Rooms import only those that stand above them in `tests/test_architecture.py`. Names below load on first use, so that
 a command's help, and a capture on a machine with torch alone, load nothing else.

@@ -16,21 +16,21 @@ import dataclasses
 import functools
 import json
 import os
-import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator import repetition
-from simulator.errors import InputError, UnknownNameError, nearest
+from simulator.errors import InputError, UnknownNameError
+from simulator.file_content import SCHEMA as SCHEMA
+from simulator.file_content import in_si_units, validated
 from simulator.workload import Profile
 
 if TYPE_CHECKING:
     from simulator.plan import Plan
 
-SCHEMA = 1
 T = TypeVar("T")
 
 
@@ -92,27 +92,25 @@ def read_yaml(path: Path, kind: type[T]) -> T:
         raise InputError(f"{path}: {where}not valid YAML, {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not valid YAML, {' '.join(str(error).split())}") from None
-    return _validated(path, content, kind)
-
-
-def _file_kind(kind: type) -> str:
-    """What people call a file of `kind`."""
-    return kind.__name__.removesuffix("File").lower()
+    return validated(path, in_si_units(content, kind, path), kind)
 
 
 def check_writable(path: str | Path) -> None:
     """Raise InputError where `path` cannot be written, before the long work whose result it is to hold."""
     folder = Path(path).resolve().parent
-    if not os.access(folder, os.W_OK):
+    if str(path) != "-" and not os.access(folder, os.W_OK):
         why = "is not there" if not folder.exists() else "cannot be written to"
         raise InputError(f"output {path}: folder {folder} {why}; name another")
 
 
 def write_text_atomic(path: str | Path, text: str) -> None:
-    """Write `text` to `path` whole or not at all. Raises OSError.
+    """Write `text` to `path` whole or not at all; "-" is standard output. Raises OSError.
 
     Something that exists and is no regular file, such as /dev/null or a pipe, is written to as it stands.
     """
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
@@ -164,7 +162,7 @@ def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda 
         raise InputError(f"{path}: {where}: not valid JSON, {error.msg}{cut}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return _validated(path, content, kind)
+    return validated(path, content, kind)
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -201,69 +199,6 @@ def _yaml_loader() -> type[Any]:
     return Loader
 
 
-def _validated(path: Path, content: object, kind: type[T]) -> T:
-    """`content` as a `kind`, its schema number checked and taken off."""
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values")
-    if "schema" not in content:
-        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
-    fields = dict(content)
-    schema = fields.pop("schema")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise InputError(f"{path}: schema is {_shown(schema)}: this version reads schema {SCHEMA}")
-    import pydantic
-
-    try:
-        # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
-        return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
-    except pydantic.ValidationError as error:
-        # A misspelt key is both unknown and missing; the first says more.
-        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")
-        raise InputError(f"{path}: {_explained(dict(problems[0]), kind)}") from None
-
-
-def _explained(error: dict[str, Any], kind: type) -> str:
-    """One pydantic error as "where: field is value: rule"."""
-    *parents, last = error["loc"] or ("",)
-    if error["type"] == "value_error":
-        return ": ".join(filter(None, (_place(error["loc"]), str(error["ctx"]["error"]))))
-    where = f" in {_place(parents)}" if parents else ""
-    if error["type"] == "unexpected_keyword_argument":
-        known = _keys(kind, parents)
-        near = nearest(str(last), known)
-        hint = f" did you mean {near!r}?" if near else ""
-        return f"unknown key {last!r}{where};{hint} known: {', '.join(known)}"
-    if error["type"].startswith("missing"):
-        return f"{_place([last])} is missing{where}: it is required"
-    rule = error["msg"].removeprefix("Input should be ")
-    return f"{_place([last])} is {_shown(error['input'])}{where}: it is {rule}"
-
-
-def _place(loc: Iterable[object]) -> str:
-    """A location as layers[3].scaling[0].forward_s."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
-    return text.removeprefix(".")
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _keys(kind: type, loc: Iterable[object]) -> list[str]:
-    """Names of the fields of the dataclass that stands at `loc` inside `kind`."""
-    type_at: Any = kind
-    for part in loc:
-        if dataclasses.is_dataclass(type_at):
-            type_at = typing.get_type_hints(type_at)[str(part)]
-        else:  # tuple[X, ...] or Mapping[str, X]
-            arguments = typing.get_args(type_at)
-            type_at = arguments[0] if typing.get_origin(type_at) is tuple else arguments[-1]
-        if typing.get_origin(type_at) in (Union, types.UnionType):
-            type_at = next(arm for arm in typing.get_args(type_at) if arm is not type(None))
-    return sorted(field.name for field in dataclasses.fields(type_at))
-
-
 def _plain(value: Any) -> Any:
     """`value` in dicts, lists and scalars; dataclass fields that hold their default are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -279,6 +214,12 @@ def _told(value: Any) -> Iterator[tuple[str, Any]]:
         default = field.default_factory() if callable(field.default_factory) else field.default
         if part != default:
             yield field.name, part
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass in dicts, lists and scalars, as its file holds it but for the schema."""
+    content: dict[str, Any] = _plain(value)
+    return content
 
 
 def to_json(value: Any) -> str:

@@ -209,7 +209,7 @@ def test_a_note_says_when_times_come_from_another_device(
 
 
 def test_compare_ranks_by_step_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "model,data,pipeline")
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "model,data,pipeline")["strategies"]
     steps = [row["report"]["step_s"] for row in rows]
     assert steps == sorted(steps)
     assert {row["strategy"] for row in rows} == {"data", "model", "pipeline"}
@@ -218,7 +218,7 @@ def test_compare_ranks_by_step_time(tiny: str, capsys: pytest.CaptureFixture[str
 
 def test_compare_gives_micro_batches_to_pipelines_only(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model,pipeline", "--microbatches", 8)
-    rows = report(capsys, *command)
+    rows = report(capsys, *command)["strategies"]
     parts = {row["strategy"]: row["report"]["microbatches"] for row in rows}
     assert parts == {"data": 1, "model": 1, "pipeline": 8}
 
@@ -227,7 +227,7 @@ def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
     tiny: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("compare", tiny, "--cluster", "cpu-1g", "--devices", 6, "--strategies", "data,model")
-    rows = report(capsys, *command)
+    rows = report(capsys, *command)["strategies"]
     assert [row["strategy"] for row in rows] == ["data", "model"]
     assert "4 layers" in rows[1]["error"]
     assert shardscope(*command) == 0
@@ -244,13 +244,15 @@ def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.C
 def test_compare_takes_every_strategy_of_the_folder(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     import partitioners
 
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--devices", 2)
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--devices", 2)["strategies"]
     assert {row["strategy"] for row in rows} == set(partitioners.strategies())
 
 
 def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "best.json"
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)
+    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)[
+        "strategies"
+    ]
     events = json.loads(trace.read_text())["traceEvents"]
     last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert last * 1e-6 == pytest.approx(rows[0]["report"]["step_s"], rel=1e-5)

@@ -18,7 +18,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from random_inputs import clusters, profiles
 
-from simulator import files
+from simulator import file_content, files
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
@@ -131,7 +131,7 @@ def test_a_plan_file_has_one_placement_per_line(tmp_path: Path) -> None:
         ),
         (
             lambda p: p["layers"][1].update(forwards_s=1),
-            "unknown key 'forwards_s' in layers[1]; did you mean 'forward_s'? known: backward_s, ",
+            "unknown key 'forwards_s' in layers[1]; did you mean 'forward_s'? known: accumulate_s, ",
         ),
         (
             lambda p: p["layers"][0]["geometry"].update(kernels=3),
@@ -184,10 +184,10 @@ def test_a_broken_rule_is_named_with_its_place(
 
 
 def test_the_known_keys_of_every_level_are_found() -> None:
-    assert files._keys(Profile, ()) == sorted(field.name for field in fields(Profile))
-    assert files._keys(Cluster, ("links", 0, "curve")) == ["points"]
-    assert files._keys(Cluster, ("collectives", "all_reduce", "2")) == ["points"]
-    assert files._keys(Plan, ("placements", "conv")) == ["copy", "degrees", "devices", "reduce", "samples"]
+    assert file_content.keys_at(Profile, ()) == sorted(field.name for field in fields(Profile))
+    assert file_content.keys_at(Cluster, ("links", 0, "curve")) == ["points"]
+    assert file_content.keys_at(Cluster, ("collectives", "all_reduce", "2")) == ["points"]
+    assert file_content.keys_at(Plan, ("placements", "conv")) == ["copy", "degrees", "devices", "reduce", "samples"]
 
 
 # Broken text.

@@ -244,7 +244,7 @@ def test_scale_command(profile_file: str, tmp_path: Path, capsys: pytest.Capture
     assert re.search(r"ps on 4: inter-node link \S*(core|server0)\S* is busy \d+% of the step", text)
     assert "plotly" in plot.read_text() and "plotly" in usage.read_text()
     assert shardscope("scale", profile_file, *options, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["points"]
     assert [(row["architecture"], row["devices"]) for row in rows] == [
         (name, n) for name in ("ring", "ps", "ps-async") for n in (1, 2, 4)
     ]
@@ -273,7 +273,7 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
     def step_s(*options: object) -> float:
         command = ("scale", profile_file, "--cluster", "p3-8xlarge", "--devices", 8, "--sync", "ring", "--no-overlap")
         assert shardscope(*command, *options, "--json") == 0
-        return float(json.loads(capsys.readouterr().out)[0]["step_s"])
+        return float(json.loads(capsys.readouterr().out)["points"][0]["step_s"])
 
     wide = [word for tier in ("inter", "intra") for word in ("--bandwidth", f"{tier}=1e12GB/s")]
     quick = [word for tier in ("inter", "intra") for word in ("--latency", f"{tier}=0us")]

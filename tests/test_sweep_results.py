@@ -218,7 +218,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 def test_pareto_command(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("pareto", swept, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["points"]
     steps, peaks = ([row[name] for row in found] for name in ("step_s", "peak_memory_bytes"))
     assert steps == sorted(steps) and peaks == sorted(peaks, reverse=True)
     assert shardscope("pareto", swept, "--x", "samples_per_s", "--y", "communication_bytes") == 0

@@ -16,7 +16,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from simulator.errors import ShardscopeError
 
@@ -45,8 +45,21 @@ def commands() -> dict[str, ModuleType]:
     return {name.rstrip("_"): importlib.import_module(f"{__name__}.{name}") for name in names}
 
 
+def version() -> str:
+    """The installed version; "unknown" in a folder that is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("shardscope")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line."""
+    """An argument parser whose complaints are one line, and which takes no shortened options."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **{**keywords, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help shows how\n")
@@ -67,9 +80,20 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+def options_of(name: str) -> list[str]:
+    """The long options of a command; none for one that parses for itself."""
+    module = commands()[name]
+    if not hasattr(module, "add_arguments"):
+        return ["--help"]
+    parser = _Parser()
+    module.add_arguments(parser)
+    return [word for action in parser._actions for word in action.option_strings if word.startswith("--")]
+
+
 def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentParser:
     """The parser of all commands; only the one that was typed is asked for its arguments, whose help may load much."""
     parser = _Parser(prog="shardscope", description="Simulate how a network trains on many devices.")
+    parser.add_argument("--version", action="version", version=f"shardscope {version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in known.items():
         text = (module.__doc__ or "").strip()

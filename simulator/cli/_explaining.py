@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing
@@ -18,22 +17,29 @@ if TYPE_CHECKING:
 MOST_CROSSINGS = 8
 
 
-@contextmanager
-def progress() -> Iterator[Callable[[str], None] | None]:
-    """A line on the terminal that follows a search; nothing where there is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("searching") as status:
-        yield status.update
+def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]) -> None:
+    """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
+    stream = sys.stderr if path == "-" else sys.stdout
+    for note in notes:
+        print(f"note: {note}", file=stream)
+    print(_summary(profile, done), file=stream)
+    if path != "-":
+        print(f"plan: {path}; shardscope explain {path} says more")
 
 
-def print_partition(profile: Profile, done: Run, path: str) -> None:
-    """What the plan costs and where it went."""
-    print(_summary(profile, done))
-    print(f"plan: {path}; shardscope explain {path} says more")
+def explanation_json(explanation: Explanation, profile: Profile, done: Run) -> dict[str, object]:
+    """What `explain --json` prints."""
+    from dataclasses import asdict
+
+    from simulator.studies.explain import crossing_words
+
+    return {
+        "report": done.report.to_dict(),
+        "splits": [{"first": first, "last": last, "split": how} for first, last, how in explanation.splits],
+        "crossings": [crossing_words(use) for use in explanation.crossings],
+        "bottleneck": str(explanation.bottleneck),
+        "gains": [asdict(gain) for gain in explanation.gains],
+    }
 
 
 def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> None:

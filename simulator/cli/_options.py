@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from simulator.workload import Profile
 
 
+LAYERS_TO_STEP = (0.8, 1.25)
+"""Layers over the measured step: outside, a profile is worth a note."""
 MOST_OF_LINE_RATE = 0.9
 """Above it a measured share of the line rate is not worth a note."""
 
@@ -28,6 +30,14 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The shape of one sample, AxBxC, for argparse."""
+    sides = text.split("x")
+    if not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
+    return tuple(map(int, sides))
 
 
 def positive(text: str) -> float:
@@ -72,6 +82,9 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     text = f"collective that sums gradients (default ring): {collectives}; ps adds a server if none is"
     step.add_argument("--sync", metavar="NAME", help=text)
     add_gradients(step)
+    machine.add_argument(
+        "--strict", action="store_true", help="an error, not a note, where the profile was captured on another device"
+    )
     step.add_argument("--seed", metavar="N", type=int, default=0, help="seed of randomised strategies (default 0)")
 
 
@@ -214,9 +227,23 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
     return replace(base, **changes)
 
 
-def machine_note(profile: Profile, cluster: Cluster) -> str:
-    """What of the machine makes times look better or other than they will be; empty where nothing is known to."""
-    return "; ".join(filter(None, [_device_note(profile, cluster), *_line_rate_notes(cluster)]))
+def machine_note(profile: Profile, cluster: Cluster, strict: bool = False) -> str:
+    """What makes times look better or other than they will be; empty where nothing is known to.
+
+    strict: raise InputError where the devices are not the profiled one and nobody said how fast they are.
+    """
+    device_note = _device_note(profile, cluster)
+    if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
+        raise InputError(f"--strict: {device_note}")
+    return "; ".join(filter(None, [device_note, _layers_note(profile), *_line_rate_notes(cluster)]))
+
+
+def _layers_note(profile: Profile) -> str:
+    """A sentence where the layers add up to something else than the measured step."""
+    ratio = profile.layers_to_step
+    if ratio is None or LAYERS_TO_STEP[0] <= ratio <= LAYERS_TO_STEP[1]:
+        return ""
+    return f"the profile's layers add up to {ratio:.2f} of its measured step, so times may be off by as much"
 
 
 def _line_rate_notes(cluster: Cluster) -> Iterator[str]:

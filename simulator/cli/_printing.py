@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from simulator.units import format_bandwidth, format_bytes, format_time
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from simulator.run import Run
     from simulator.workload import Profile
 
+JSON_SCHEMA = 1
+"""Raised where a key of `--json` goes or means something else; new keys may come without."""
 PLAIN_WIDTH = 120  # columns when the output is no terminal
+WIDE = 100
+"""Columns of a terminal in which the whole comparison fits; a narrower one gets that of 80."""
+_COMPARED = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
+_WIDE_ONLY = ("speed-up", "balance")
 MATRIX_DEVICES = 16  # a larger matrix is left to --json
 BUSIEST_LINKS = 5
 
@@ -33,15 +40,27 @@ def write_trace(done: Run, cluster: Cluster, path: str) -> None:
     files.write_text_atomic(path, json.dumps(chrome_trace.trace(done.graph, cluster, done.timeline), allow_nan=False))
 
 
-def print_json(value: object, note: str) -> None:
-    """`value` on stdout, the note on stderr."""
-    print(json.dumps(value, allow_nan=False))
-    if note:
+def print_json(value: Mapping[str, object], *notes: str) -> None:
+    """`value` on stdout behind the number of its schema (docs/json.md), the notes on stderr."""
+    print(json.dumps({"schema": JSON_SCHEMA, **value}, allow_nan=False))
+    for note in filter(None, notes):
         print(f"note: {note}", file=sys.stderr)
 
 
+@contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """A line on the terminal that follows what takes long; nothing where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("working") as status:
+        yield status.update
+
+
 def print_report(
-    done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None, interval: Interval
+    done: Run, cluster: Cluster, batch_note: str, notes: Sequence[str], trace: str | None, interval: Interval
 ) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
 
@@ -52,8 +71,7 @@ def print_report(
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
     batch = f"batch {report.batch_size}{batch_note} in {parts}"
     say(console, f"{title}, {batch}, schedule {done.plan.schedule}")
-    if note:
-        say(console, f"note: {note}")
+    _say_notes(console, notes)
     _print_sizes(console, [report])
     figures = new_table("", "", header=False)
     for name, value in _figures(report):
@@ -84,40 +102,51 @@ def print_comparison(
     reports: Sequence[Report],
     failed: Mapping[str, str],
     batch_note: str,
-    note: str,
+    notes: Sequence[str],
     trace: str | None,
 ) -> None:
     """One row per strategy, fastest first; then those that could not be built. `trace` is the first one's file."""
     console = new_console()
     batch = f", batch {reports[0].batch_size}{batch_note}" if reports else ""
     say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
-    if note:
-        say(console, f"note: {note}")
+    _say_notes(console, notes)
     _print_sizes(console, reports)
-    columns = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
+    rows = [_comparison_row(report) for report in reports]
+    columns = [name for name in _COMPARED if console.width >= WIDE or name not in _WIDE_ONLY]
     table = new_table("strategy", *columns, last="bottleneck")
-    for report in reports:
-        table.add_row(
-            report.strategy,
-            format_time(report.step_s),
-            f"{report.samples_per_s:,.1f}",
-            f"{report.speedup:.2f}x",
-            f"{report.load_balance_ratio:.3f}",
-            format_bytes(report.communication_bytes.total),
-            format_bytes(report.peak_memory_bytes),
-            "yes" if report.fits else "no",
-            f"{report.bubble_ratio:.1%}",
-            f"{report.bottleneck.resource} {report.bottleneck.share:.0%}",
-        )
+    for row in rows:
+        table.add_row(row["strategy"], *(row[name] for name in columns), row["bottleneck"])
     for name in failed:
         table.add_row(name, *("-" for _ in columns), "cannot be built")
     console.print(table)
+    if len(columns) < len(_COMPARED):
+        say(console, f"{' and '.join(_WIDE_ONLY)} need {WIDE} columns; --json has them")
     for name, why in failed.items():
         say(console, why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
         if not report.fits:
             say(console, f"{report.strategy}: {report.verdict}")
     _print_trace(console, trace if reports else None)
+
+
+def _comparison_row(report: Report) -> dict[str, str]:
+    return {
+        "strategy": report.strategy,
+        "step": format_time(report.step_s),
+        "samples/s": f"{report.samples_per_s:,.1f}",
+        "speed-up": f"{report.speedup:.2f}x",
+        "balance": f"{report.load_balance_ratio:.3f}",
+        "sent": format_bytes(report.communication_bytes.total),
+        "peak memory": format_bytes(report.peak_memory_bytes),
+        "fits": "yes" if report.fits else "no",
+        "bubble": f"{report.bubble_ratio:.1%}",
+        "bottleneck": f"{report.bottleneck.resource} {report.bottleneck.share:.0%}",
+    }
+
+
+def _say_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in filter(None, notes):
+        say(console, f"note: {note}")
 
 
 def print_profiles(profiles: Mapping[str, Profile]) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _options, _strategy
+from simulator.cli import _effects, _options, _strategy
 
 if TYPE_CHECKING:
     from simulator.studies.accumulation import Choice
@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.studies.accumulation import best, choices
 
+    _effects.check_step(args)
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
     options = {"schedule": args.schedule, **_strategy.read(args, args.strategy)}
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    note = _options.machine_note(profile, cluster)
+    note = _options.machine_note(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)

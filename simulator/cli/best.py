@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     picture = chart(f"{objective}, best by {args.by}", groups, parameter, objective)
     _results.write_outputs(args.output, rows, picture)
     if args.json:
-        _printing.print_json(_plain(rows, groups, leads, bool(args.across)), "")
+        _printing.print_json(_plain(rows, groups, leads, bool(args.across)))
         return 0
     if not rows:
         print("no point ran, fits into memory and meets --where")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:
     if not across:
-        return rows
+        return {"points": rows}
     ranges = [{"name": lead.name, "first": lead.first, "last": lead.last} for lead in leads]
     return {"groups": groups, "leads": ranges}
 

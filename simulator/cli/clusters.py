@@ -13,20 +13,31 @@ from simulator.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_cluster(parser, "cluster", nargs="?")
-    parser.add_argument("--output", metavar="FILE", help="write the cluster (YAML)")
+    parser.add_argument("--output", metavar="FILE", help="write the cluster (YAML); - is standard output")
+    parser.add_argument("--json", action="store_true", help="print the clusters, or the one, as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
+    from simulator import files
     from simulator.cli import _printing
     from simulator.network import catalogue
 
     if args.cluster is None:
+        if args.devices or args.servers:
+            raise InputError(f"--devices and --servers: name the cluster that has them, e.g. {catalogue.presets()[0]}")
         if args.output:
             raise InputError(f"output is {args.output}: name the cluster to write, e.g. {catalogue.presets()[0]}")
-        _printing.print_presets([catalogue.read_preset(name) for name in catalogue.presets()])
+        presets = [catalogue.read_preset(name) for name in catalogue.presets()]
+        if args.json:
+            _printing.print_json({"clusters": [files.plain(preset) for preset in presets]})
+        else:
+            _printing.print_presets(presets)
         return 0
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if args.output:
         catalogue.write_cluster(cluster, args.output, catalogue.read_runtime(args.cluster))
-    _printing.print_cluster(cluster)
+    if args.json:
+        _printing.print_json(files.plain(cluster))
+    elif args.output != "-":
+        _printing.print_cluster(cluster)
     return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _accuracy, _options, _strategy
+from simulator.cli import _accuracy, _effects, _options, _strategy
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -40,35 +40,41 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
 
     names = strategy_names(args.strategies)
+    _effects.check_step(args)
+    _effects.check_strategies(args, names)
     profile = files.read_profile(args.profile)
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
     reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
-    for name in names:
-        try:
-            result = simulate_strategy(name, profile, cluster, args)
-            if curves is not None:
-                reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
-            done[name] = result
-        except (InputError, MissingExtraError) as error:
-            failed[name] = str(error)
+    with _printing.progress() as progress:
+        for number, name in enumerate(names, start=1):
+            if progress:
+                progress(f"{name}, strategy {number} of {len(names)}")
+            try:
+                result = simulate_strategy(name, profile, cluster, args)
+                if curves is not None:
+                    reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
+                done[name] = result
+            except (InputError, MissingExtraError) as error:
+                failed[name] = str(error)
     ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
-    note = _options.machine_note(profile, cluster)
+    reports = [done[name].report for name in ranked]
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}
             | ({"to_accuracy": reached[name].to_dict()} if reached else {})
             for name in ranked
         ]
-        _printing.print_json(rows + [{"strategy": name, "error": why} for name, why in failed.items()], note)
+        rows += [{"strategy": name, "error": why} for name, why in failed.items()]
+        _printing.print_json({"strategies": rows}, *notes)
     else:
-        reports = [done[name].report for name in ranked]
         batch_note = _options.batch_note(profile, args)
-        _printing.print_comparison(profile, cluster, reports, failed, batch_note, note, args.trace_out)
+        _printing.print_comparison(profile, cluster, reports, failed, batch_note, notes, args.trace_out)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing
-from simulator.errors import MissingExtraError
+from simulator.errors import InputError, MissingExtraError
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="execute",
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
-    parser.add_argument("--model", metavar="NAME", help="the network in the zoo (default: the plan's model)")
+    parser.add_argument("--model", metavar="NAME", help="of the zoo, or package.module:callable (default: the plan's)")
+    parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, for the latter")
+    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
     parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="measured steps (default 10)")
     parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         from traces.results import executions
         from traces.runs.executor import execute
         from traces.runs.torch_runtimes import ddp, pipelining
+        from traces.zoo.own_network import reference
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -68,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
     from traces.results.validation_cases import with_habits_of
 
     plan = files.read_plan(args.plan)
+    if args.vocabulary and not args.input_shape:
+        raise InputError("vocabulary is given without the input's shape: add --input-shape")
+    model = reference(args.model or plan.model, args.input_shape, args.vocabulary)
     profile = files.read_profile(args.profile or plan.model)
     cluster = _options.read_cluster(args, plan.synchronisation.collective)
     runtime = with_habits_of(args.via, _options.read_runtime(args))
@@ -77,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
-        options = {"model": args.model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
+        options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
             execution = ddp.run_ddp(profile, cluster, plan, **options).execution
         elif args.via == "pipelining":

@@ -10,7 +10,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator.cli import _effects, _options
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,21 +19,29 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    parser.add_argument("--json", action="store_true", help="print the explanation as JSON instead")
     _options.add_inputs(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _explaining
+    from simulator.cli import _explaining, _printing
     from simulator.run import run as simulate
     from simulator.studies.explain import explain
 
+    if not args.cluster:
+        _effects.check_made_elsewhere(args, ("profile", "json"))
+    _effects.check_step(args)
     plan = files.read_plan(args.plan)
     made = args if args.cluster else _made_by(plan)
     profile = files.read_profile(args.profile or made.profile or plan.model)
     cluster = _options.read_cluster(made, plan.synchronisation.collective)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(made))
-    _explaining.print_explanation(explain(profile, cluster, done), profile, done)
+    explanation = explain(profile, cluster, done)
+    if args.json:
+        _printing.print_json(_explaining.explanation_json(explanation, profile, done))
+    else:
+        _explaining.print_explanation(explanation, profile, done)
     return 0
 
 

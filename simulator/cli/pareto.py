@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     picture = chart(f"{args.y} against {args.x}", groups, args.x, args.y, joined=FRONT)
     _results.write_outputs(args.output, front, picture)
     if args.json:
-        _printing.print_json(front, "")
+        _printing.print_json({"points": front})
         return 0
     if not front:
         print("no point ran, fits into memory and meets --where")

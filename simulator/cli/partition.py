@@ -9,7 +9,8 @@ import argparse
 import shlex
 from dataclasses import replace
 
-from simulator.cli import _options, _strategy
+from simulator.cli import _effects, _options, _strategy
+from simulator.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,21 +19,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy", metavar="NAME", required=True, help="partitioning strategy: data, pipeline, hypergraph, ..."
     )
     parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
-    parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON)")
+    parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON); - is standard output")
     parser.add_argument("--hgr", metavar="FILE", help="also write the plan's shards as a hypergraph (hMETIS)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
     _strategy.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     import partitioners
     from simulator import files
-    from simulator.cli import _explaining
+    from simulator.cli import _explaining, _printing
     from simulator.run import run as simulate
 
+    _effects.check_step(args)
+    if args.json and args.output == "-":
+        raise InputError("output is -: standard output cannot hold both the plan and --json; name a file")
+    files.check_writable(args.output)
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
     options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
-    with _explaining.progress() as progress:
+    with _printing.progress() as progress:
         options |= partitioners.applicable(args.strategy, progress=progress)
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args))
@@ -42,5 +48,10 @@ def run(args: argparse.Namespace) -> int:
         from partitioners._hypergraph import build, exact_grid
 
         files.write_text_atomic(args.hgr, to_hgr(build(profile, exact_grid(plan, profile))))
-    _explaining.print_partition(profile, done, args.output)
+    if args.json:
+        _printing.print_json(
+            {"report": done.report.to_dict(), "plan": args.output}, *_effects.notes(args, [done.report])
+        )
+    else:
+        _explaining.print_partition(profile, done, args.output, _effects.notes(args, [done.report]))
     return 0

@@ -6,12 +6,28 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This command takes no arguments."""
+    parser.add_argument("--json", action="store_true", help="print them as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
 
-    _printing.print_profiles({name: files.read_profile(name) for name in files.library()})
+    profiles = {name: files.read_profile(name) for name in files.library()}
+    if args.json:
+        fields = ("model", "device", "batch_size", "dtype", "parameter_bytes", "step_s", "layers_to_step", "date")
+        _printing.print_json(
+            {
+                "profiles": [
+                    {
+                        "name": name,
+                        "layers": len(profile.layers),
+                        **{field: getattr(profile, field) for field in fields},
+                    }
+                    for name, profile in profiles.items()
+                ]
+            }
+        )
+    else:
+        _printing.print_profiles(profiles)
     return 0

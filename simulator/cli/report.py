@@ -7,9 +7,10 @@ for this network and cluster are listed with the reason.
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _strategy
+from simulator.cli import _effects, _options, _strategy
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,25 +29,41 @@ def run(args: argparse.Namespace) -> int:
     from dashboard.figures.standalone import standalone
     from simulator import files
 
+    files.check_writable(args.output)
     sections = _sections(args)
+    _say_failures(sections)
     files.write_text_atomic(args.output, standalone(sections))
-    print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
+    if args.output != "-":
+        print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
     return 0 if any(section.run is not None for section in sections) else 2
+
+
+def _say_failures(sections: list[Section]) -> None:
+    """On stderr, as the file itself may be standard output."""
+    for section in sections:
+        if section.run is None:
+            print(f"{section.title} cannot be built: {section.reason}", file=sys.stderr)
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
     from dashboard.figures.standalone import Section
     from simulator import files
+    from simulator.cli import _printing
     from simulator.cli.compare import simulate_strategy, strategy_names
 
+    _effects.check_step(args)
     profile = files.read_profile(args.profile)
     cluster = _options.read_cluster(args, args.sync)
-    sections = []
-    for name in strategy_names(args.strategies):
-        try:
-            run, reason = simulate_strategy(name, profile, cluster, args), ""
-        except (InputError, MissingExtraError) as error:
-            run, reason = None, str(error)
-        sections.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
+    names, sections = strategy_names(args.strategies), []
+    _effects.check_strategies(args, names)
+    with _printing.progress() as progress:
+        for number, name in enumerate(names, start=1):
+            if progress:
+                progress(f"{name}, strategy {number} of {len(names)}")
+            try:
+                run, reason = simulate_strategy(name, profile, cluster, args), ""
+            except (InputError, MissingExtraError) as error:
+                run, reason = None, str(error)
+            sections.append(Section(title=name, profile=profile, cluster=cluster, run=run, reason=reason))
     return sections

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
     note = _options.machine_note(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
-        _printing.print_json([point.to_dict() for point in points], note)
+        _printing.print_json({"points": [point.to_dict() for point in points]}, note)
     else:
         _scaling.print_points(points, title, note, [path for path in (args.plot, args.usage) if path])
     return 0

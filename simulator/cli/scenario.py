@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     _results.write_outputs(args.output, incident_rows(accounts[policy]), picture)
     if args.json:
         others = {name: account.to_dict() for name, account in accounts.items() if name != policy}
-        _printing.print_json({**accounts[policy].to_dict(), "other_policies": others}, "")
+        _printing.print_json({**accounts[policy].to_dict(), "other_policies": others})
     else:
         _scenario.print_accounts(scenario, accounts, profile, cluster, picture)
     return 0

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from simulator import units
-from simulator.cli import _options
+from simulator.cli import _effects, _options
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def _search(args: argparse.Namespace) -> PlanSearch:
     cluster = _options.read_cluster(args, args.sync)
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
         raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")
+    _effects.check_step(args)
     if args.schedule:
         raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
     names = [name for name in partitioners.strategies() if name not in LEFT_OUT]
@@ -160,6 +161,5 @@ def _print_json(searching: PlanSearch) -> None:
             "too_large": tally.too_large,
             "infeasible": tally.infeasible,
             "strategies": rows,
-        },
-        "",
+        }
     )

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _strategy
+from simulator.cli import _effects, _options, _strategy
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     from simulator.report.interval import step_interval
     from simulator.run import run as simulate
 
+    _effects.check_step(args)
+    if args.plan:
+        _effects.check_plan_file(args)
     profile = files.read_profile(args.profile)
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
@@ -56,13 +59,13 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if args.trace_out:
         _printing.write_trace(done, cluster, args.trace_out)
-    note = _options.machine_note(profile, cluster)
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [done.report])]
     interval = step_interval(done.report, profile, cluster)
     if args.json:
-        _printing.print_json({**done.report.to_dict(), "interval": asdict(interval)}, note)
+        _printing.print_json({**done.report.to_dict(), "interval": asdict(interval)}, *notes)
     else:
         batch_note = "" if args.plan else _options.batch_note(profile, args)
-        _printing.print_report(done, cluster, batch_note, note, args.trace_out, interval)
+        _printing.print_report(done, cluster, batch_note, notes, args.trace_out, interval)
     return 0
 
 
@@ -82,5 +85,11 @@ def _straggler(assignment: tuple[str, str]) -> tuple[int, float]:
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:
+    import partitioners
+
     step = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
-    return _options.make_plan(args.strategy, profile, cluster, args, **step)
+    from simulator.cli import _printing
+
+    with _printing.progress() as progress:
+        step |= partitioners.applicable(args.strategy, progress=progress)
+        return _options.make_plan(args.strategy, profile, cluster, args, **step)

@@ -91,7 +91,7 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     estimate_s = (perf_counter() - began) / tried * count / args.jobs
     first = [{"number": point.number, **point.values} for point in points.points[:SHOWN]]
     if args.json:
-        _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first}, "")
+        _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first})
         return 0
     print(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)")
     _results.print_rows("first", first, points.names)
@@ -107,7 +107,7 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     counts, seconds = statuses(folder), stage_seconds(folder)
     if as_json:
         summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **counts}
-        _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds}, "")
+        _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds})
         return
     counts_words = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     print(f"{count:,} points: {counts_words}")

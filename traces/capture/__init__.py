@@ -2,8 +2,12 @@
 
 channel_fractions   a layer with a fraction of its output channels, as a device that holds a channel shard would run
                     it
+checkpointed_call   activation checkpointing: modules that keep only their inputs, and run again in their backward
+                    pass
 command             measure a network layer by layer on this machine
 device_clocks       clocks that time what a device does, step by step, without slowing it down
+function_group      several recorded functions as one: it is called with what they read and returns what others read
+                    of them
 fx_steps            a network as a list of steps that can be run, timed and differentiated one by one
 layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
 layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,
@@ -12,7 +16,15 @@ machine_settings    the machine that a profile is captured on: its name, its sof
                     back afterwards
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make
 median_profile      several captures of one network as one profile
+module_tracer       torch.fx as capture uses it: which modules are whole, what they are called, and what their nodes
+                    call
 momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
+network_inputs      what a network reads: random data for it, of one tensor or of several, by position and by keyword
+progress            a line on the terminal that says how far a measurement is and how long it will take
+recorded_calls      a network's calls as they happen while it runs once on example data: any Python, any containers,
+                    no tracing
+recorded_steps      recorded calls as steps: modules are steps, and the functions between two of them are one step
+                    together
 timed_passes        whole training steps, run layer by layer and timed in place
 """
 
@@ -20,9 +32,11 @@ from traces.capture.command import FRACTIONS, capture, main, summary
 from traces.capture.device_clocks import Clock, clock_of
 from traces.capture.fx_steps import Loss, TracedStep, Trained, by_stage, tensors, trace
 from traces.capture.layer_survey import shape_of
-from traces.capture.measurement_rounds import MeasurementRounds, draw, median, spread, trained_on
+from traces.capture.measurement_rounds import MeasurementRounds, median, spread, trained_on
 from traces.capture.median_profile import median_profile
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM, descend, optimizer
+from traces.capture.network_inputs import NetworkInputs, draw
+from traces.capture.recorded_steps import StepSource, recorded_steps
 
 __all__ = [
     "FRACTIONS",
@@ -31,6 +45,8 @@ __all__ = [
     "Clock",
     "Loss",
     "MeasurementRounds",
+    "NetworkInputs",
+    "StepSource",
     "TracedStep",
     "Trained",
     "by_stage",
@@ -42,6 +58,7 @@ __all__ = [
     "median",
     "median_profile",
     "optimizer",
+    "recorded_steps",
     "shape_of",
     "spread",
     "summary",

@@ -3,58 +3,108 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
 
 from simulator.workload import Geometry
 from traces.capture.fx_steps import TracedStep, Value, channel_axis, ready
+from traces.capture.layer_geometry import is_transposed_linear
 from traces.zoo.blocks import Attention, Positions, Tokens
 
 
 def narrow(
-    step: TracedStep, geometry: Geometry, environment: Mapping[fx.Node, Any], fraction: Fraction, output: Any
+    step: TracedStep,
+    geometry: Geometry,
+    environment: Mapping[fx.Node, Any],
+    fraction: Fraction,
+    output: Any,
+    axis: int = 2,
 ) -> Narrowed | None:
     """The step with `fraction` of its output channels; None where channels do not divide or the layer has no such form.
 
-    The new layer is run once on the step's arguments to see that it yields that fraction of `output`.
+    axis: of a sequence's channels. The new layer is run once on the step's arguments to see that it yields that
+    fraction of `output`.
     """
     if not isinstance(output, Tensor) or output.dim() < 2:
         return None
+    at = channel_axis(output, axis)
+    expected = (*output.shape[:at], output.shape[at] * fraction, *output.shape[at + 1 :])
+    return _checked(lambda: _narrow_call(step, geometry, fraction), step, environment, fraction, axis, expected, True)
+
+
+def narrow_inputs(
+    step: TracedStep,
+    geometry: Geometry,
+    environment: Mapping[fx.Node, Any],
+    fraction: Fraction,
+    output: Any,
+    axis: int = 2,
+) -> Narrowed | None:
+    """The step reading `fraction` of its input channels and making a partial sum of all outputs, as `narrow` otherwise.
+
+    Only linear layers and convolutions have this form; the bias is added once, by another.
+    """
+    if not isinstance(output, Tensor) or output.dim() < 2:
+        return None
+    make = lambda: (_reading_call(step, fraction), True)  # noqa: E731
+    return _checked(make, step, environment, fraction, axis, tuple(output.shape), False)
+
+
+def _checked(
+    make: Callable[[], tuple[Any, bool]],
+    step: TracedStep,
+    environment: Mapping[fx.Node, Any],
+    fraction: Fraction,
+    axis: int,
+    expected: tuple[Any, ...],
+    makes: bool,
+) -> Narrowed | None:
+    """The narrow step, if it can be made and yields a tensor of the expected shape."""
     try:
-        call, slices = _narrow_call(step, geometry, fraction)
-        narrowed = Narrowed(step=dataclasses.replace(step, call=call), fraction=fraction, slices=slices)
+        call, slices = make()
+        narrow_step = dataclasses.replace(step, call=call)
+        narrowed = Narrowed(step=narrow_step, fraction=fraction, slices=slices, makes=makes, axis=axis)
         arguments = ready(narrowed.step, environment, narrowed.value)
         result = narrowed.step.call(*arguments.args, **arguments.kwargs)
     except (_Indivisible, RuntimeError, ValueError, TypeError, IndexError):
         return None
-    axis = channel_axis(output)
-    expected = (*output.shape[:axis], output.shape[axis] * fraction, *output.shape[axis + 1 :])
-    return narrowed if tuple(result.shape) == expected else None
+    return narrowed if isinstance(result, Tensor) and tuple(result.shape) == expected else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """A step that makes a fraction of the channels; slices: whether it also reads only that fraction."""
+    """A step that makes or reads a fraction of the channels.
+
+    slices: whether it reads only that fraction of its inputs; makes: whether it makes only that of its outputs.
+    axis: of a sequence's channels.
+    """
 
     step: TracedStep
     fraction: Fraction
     slices: bool
+    makes: bool = True
+    axis: int = 2
 
     def value(self, value: Value) -> Value:
         """What it reads of one of the full step's inputs: all of it, or the same fraction of its channels."""
-        return dataclasses.replace(value, tensor=self.gradient(value.tensor)) if self.slices else value
+        return dataclasses.replace(value, tensor=self._first_channels(value.tensor)) if self.slices else value
 
     def gradient(self, tensor: Tensor) -> Tensor:
+        """The gradient of what it makes, from that of the full output."""
+        return self._first_channels(tensor) if self.makes else tensor
+
+    def _first_channels(self, tensor: Tensor) -> Tensor:
         """The first channels of a tensor, (samples, part of the channels, ...), in memory of their own.
 
         A tensor of one channel is broadcast, so stays.
         """
-        axis = channel_axis(tensor)
+        axis = channel_axis(tensor, self.axis)
         if tensor.dim() <= axis or tensor.shape[axis] == 1:
             return tensor.clone()
         part = tensor.narrow(axis, 0, _part(tensor.shape[axis], self.fraction))
@@ -79,15 +129,17 @@ def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tu
     if module is not None and (first := next(module.parameters(), None)) is not None:
         like = {"device": first.device, "dtype": first.dtype}
     match module:
-        case nn.Conv2d():
+        case nn.Conv1d() | nn.Conv2d() | nn.Conv3d():
             return _narrow_convolution(module, fraction, like)
+        case _ if module is not None and is_transposed_linear(module):
+            return type(module)(_part(module.nf, fraction), module.nx).to(**like), False  # type: ignore[arg-type]
         case nn.Linear():
             outputs = _part(module.out_features, fraction)
             return nn.Linear(module.in_features, outputs, module.bias is not None, **like), False
         case nn.Embedding():
             return nn.Embedding(module.num_embeddings, _part(module.embedding_dim, fraction), **like), False
-        case nn.BatchNorm2d():
-            return nn.BatchNorm2d(_part(module.num_features, fraction), module.eps, **like), True
+        case nn.BatchNorm1d() | nn.BatchNorm2d() | nn.BatchNorm3d():
+            return type(module)(_part(module.num_features, fraction), module.eps, **like), True
         case Attention():
             return Attention(_part(module.heads, fraction), module.causal), True
         case Tokens() | Positions():
@@ -99,17 +151,35 @@ def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tu
     return step.call, True
 
 
-def _narrow_convolution(module: nn.Conv2d, fraction: Fraction, like: Mapping[str, Any]) -> tuple[nn.Module, bool]:
+def _reading_call(step: TracedStep, fraction: Fraction) -> nn.Module:
+    """The layer that reads a fraction of the channels."""
+    module = step.module
+    first = next(module.parameters(), None) if module is not None else None
+    if module is None or first is None:
+        raise _Indivisible
+    like: dict[str, Any] = {"device": first.device, "dtype": first.dtype}
+    match module:
+        case nn.Linear():
+            return nn.Linear(_part(module.in_features, fraction), module.out_features, False, **like)
+        case nn.Conv1d() | nn.Conv2d() | nn.Conv3d() if module.groups == 1:
+            channels = _part(module.in_channels, fraction), module.out_channels
+            return _convolution_like(module, *channels, 1, False, like)
+        case _ if is_transposed_linear(module):
+            return type(module)(module.nf, _part(module.nx, fraction)).to(**like)  # type: ignore[arg-type]
+    raise _Indivisible
+
+
+def _narrow_convolution(module: _ConvNd, fraction: Fraction, like: Mapping[str, Any]) -> tuple[nn.Module, bool]:
     grouped = module.groups > 1
-    narrow = nn.Conv2d(
-        _part(module.in_channels, fraction) if grouped else module.in_channels,
-        _part(module.out_channels, fraction),
-        module.kernel_size,  # type: ignore[arg-type]
-        module.stride,  # type: ignore[arg-type]
-        module.padding,  # type: ignore[arg-type]
-        module.dilation,  # type: ignore[arg-type]
-        _part(module.groups, fraction) if grouped else 1,
-        module.bias is not None,
-        **like,
-    )
-    return narrow, grouped
+    inputs = _part(module.in_channels, fraction) if grouped else module.in_channels
+    groups = _part(module.groups, fraction) if grouped else 1
+    outputs, bias = _part(module.out_channels, fraction), module.bias is not None
+    return _convolution_like(module, inputs, outputs, groups, bias, like), grouped
+
+
+def _convolution_like(
+    module: _ConvNd, inputs: int, outputs: int, groups: int, bias: bool, like: Mapping[str, Any]
+) -> nn.Module:
+    """A convolution of as many dimensions, with the same windows."""
+    geometry = (module.kernel_size, module.stride, module.padding, module.dilation)
+    return type(module)(inputs, outputs, *geometry, groups, bias, **like)  # type: ignore[arg-type]

@@ -1,7 +1,12 @@
 """Measure a network layer by layer on this machine: `python -m traces.capture MODEL --batch-size N --output FILE`.
 
+torch.fx follows the network's code where it can, one graph for all batch sizes. Otherwise the network runs once on
+random data of each batch size and what it calls is recorded: any Python, several inputs, dictionaries; control flow is
+then as that run had it, and the profile's notes say so.
+
 Needs torch and the standard library only. Every time is a median over rounds of measurement after the warm-up,
-every spread an interquartile range. The last layer is the loss, cross entropy against random classes.
+every spread an interquartile range. The last layer is the loss: the network's own where it returns one, otherwise cross
+entropy against random classes.
 
 The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU
 
@@ -31,15 +36,17 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import TextIO
 
 from simulator.errors import ShardscopeError, require
-from simulator.files import write_profile
+from simulator.files import check_writable, write_profile
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import MeasurementRounds, median, spread
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
-from traces.zoo.networks import ZOO, Network, load
+from traces.capture.progress import following
+from traces.zoo.networks import ZOO, Network, NetworkInput, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 
@@ -50,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(argv))
     output = options.pop("output")
     try:
-        profile = capture(**options, command="python -m traces.capture " + shlex.join(argv))
+        check_writable(output)
+        command = "python -m traces.capture " + shlex.join(argv)
+        profile = capture(**options, command=command, progress=sys.stderr)
         write_profile(profile, output)
     except (ShardscopeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -72,28 +81,33 @@ def capture(
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
     vocabulary: int | None = None,
+    inputs: Sequence[NetworkInput] = (),
     seed: int = 0,
     command: str = "",
+    progress: TextIO | None = None,
 ) -> Profile:
     """Measure a network at `batch_size` and at the powers of two below it.
 
     model: a zoo name, `package.module:callable` (see zoo.load for the arguments it needs), or a Network.
     dtype: "float32", "tf32" (float32 with TensorFloat-32 products on a GPU) or "bfloat16" (parameters too).
-    threads: of the CPU. Raises UnknownNameError for an unknown model, InputError for an absent device, too little
-    memory or a network that cannot be traced.
+    inputs: those of a network that reads several, or one by keyword. threads: of the CPU. progress: where to say how
+    far it is. Raises UnknownNameError for an unknown model, InputError for an absent device, too little memory or a
+    network that does not run.
     """
     for name, value in (("batch_size", batch_size), ("repeats", repeats), ("threads", threads)):
         require(value >= 1, name, value, "it is at least 1")
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
-    network = load(model, input_shape, classes, vocabulary) if isinstance(model, str) else model
+    network = load(model, input_shape, classes, vocabulary, inputs) if isinstance(model, str) else model
     torch_device = machine_settings.torch_device_of(device)
     with (
         machine_settings.settings(threads, dtype, seed, torch_device),
         machine_settings.memory_errors(batch_size, device),
     ):
         rounds = MeasurementRounds(network, torch_device, batch_size, machine_settings.torch_dtype_of(dtype), fractions)
-        rounds.measure(repeats, warmup)
-    layers, step_s, remark = tuple(rounds.layers()), median(rounds.whole_s), rounds.remark()
+        with following(progress, rounds.points) as follow:
+            rounds.measure(repeats, warmup, follow)
+    layers, step_s = tuple(rounds.layers()), median(rounds.whole_s)
+    remarks = "".join(f"; {remark}" for remark in rounds.remarks())
     return Profile(
         model=model if isinstance(model, str) else "network",
         device=machine_settings.device_name(torch_device, threads),
@@ -106,7 +120,7 @@ def capture(
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up; random inputs; "
-        f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}" + (f"; {remark}" if remark else ""),
+        f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}{remarks}",
         layers=layers,
     )
 
@@ -133,10 +147,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=30, help="rounds of measurement (default 30)")
     parser.add_argument("--warmup", type=int, default=2, help="rounds before them that do not count (default 2)")
     parser.add_argument("--input-shape", type=_shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
+    parser.add_argument(
+        "--input", dest="inputs", metavar="[NAME=]SHAPE[:VOCABULARY]", type=_input, action="append", default=[],
+        help="one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME",
+    )  # fmt: skip
     parser.add_argument("--classes", type=int, help="num_classes for the callable (not for zoo names)")
     parser.add_argument("--vocabulary", type=int, help="the input is integers below this (not for zoo names)")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and parameters (default 0)")
     return parser
+
+
+def _input(text: str) -> NetworkInput:
+    name, _, rest = text.rpartition("=")
+    shape, _, vocabulary = rest.partition(":")
+    if (name and not name.isidentifier()) or (vocabulary and not (vocabulary.isdecimal() and int(vocabulary) > 0)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not [NAME=]SHAPE[:VOCABULARY]; write e.g. pixels=3x224x224, or input_ids=128:50257"
+        )
+    return NetworkInput(name=name, shape=_shape(shape), vocabulary=int(vocabulary) if vocabulary else None)
 
 
 def _shape(text: str) -> tuple[int, ...]:

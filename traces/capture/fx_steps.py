@@ -6,6 +6,7 @@ method between modules is one step; those that yield a tensor are the layers of 
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,27 +17,36 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate, map_arg
 
 from simulator.errors import InputError
+from traces.capture.module_tracer import LayerNames, ModuleTracer, call_of
+from traces.capture.network_inputs import Data, NetworkInputs, data_tensors
 
 
 def trace(trained: Trained) -> list[TracedStep]:
     """The steps of a model and its loss, in execution order. Raises InputError when fx cannot follow it."""
     try:
-        graph = _Tracer().trace(trained)
+        graph = ModuleTracer().trace(trained)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"model: torch.fx cannot trace its forward ({reason}); "
             "move control flow that depends on values into a module without submodules, which becomes one layer"
         ) from None
-    modules, names = dict(trained.named_modules()), _Names()
+    modules, names = dict(trained.named_modules()), LayerNames()
     last_use = {read: node for node in graph.nodes for read in node.all_input_nodes}
     steps = []
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
         dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
-        steps.append(TracedStep(node=node, name=names.of(node), call=_call(trained, modules, node), dies=dies))
+        steps.append(TracedStep(node=node, name=names.of(node), call=call_of(trained, modules, node), dies=dies))
     return steps
+
+
+def beginning(steps: Sequence[TracedStep], data: Data) -> Environment:
+    """The environment of the first step: the training data, (samples, ...) each."""
+    placeholders = steps[0].node.graph.find_nodes(op="placeholder")
+    tensors_read = zip(placeholders, data_tensors(data), strict=True)
+    return {node: Value(tensor, -1, position) for position, (node, tensor) in enumerate(tensors_read)}
 
 
 def by_stage(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]]) -> list[list[TracedStep]]:
@@ -50,19 +60,25 @@ def by_stage(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]]) -> li
     return by_stage
 
 
-def channel_axis(tensor: Tensor) -> int:
-    """The axis of channels: the last one of a sequence (sample, position, channel), otherwise the second."""
-    return 2 if tensor.dim() == 3 else 1
+def channel_axis(tensor: Tensor, of_sequences: int = 2) -> int:
+    """The axis of channels: the second, but of a sequence (sample, position, channel) `of_sequences`."""
+    return of_sequences if tensor.dim() == 3 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedStep:
-    """One node of the traced graph; `dies` are the nodes whose values no later step reads."""
+    """One node of the traced graph; `dies` are the nodes whose values no later step reads.
+
+    parameters: what the call trains beside the parameters of `module` and those among its arguments. functions: the
+    names of the functions that a step without a module calls, where there are several.
+    """
 
     node: fx.Node
     name: str
     call: Callable[..., Any]
     dies: tuple[fx.Node, ...]
+    parameters: tuple[nn.Parameter, ...] = ()
+    functions: tuple[str, ...] = ()
 
     @property
     def module(self) -> nn.Module | None:
@@ -134,9 +150,10 @@ def ready(
     arguments = Ready(args=(), kwargs={})
     if step.module is not None:
         arguments.parameters.extend(p for p in step.module.parameters() if p.requires_grad)
+    arguments.parameters.extend(step.parameters)
 
     def opened(item: Any) -> Any:
-        if isinstance(item, nn.Parameter):
+        if isinstance(item, nn.Parameter) and item.requires_grad and all(item is not p for p in arguments.parameters):
             arguments.parameters.append(item)
         if not isinstance(item, Value):
             return item
@@ -171,10 +188,20 @@ def outputs(result: Any, layer: int) -> tuple[Any, list[tuple[int, Any]]]:
 
 
 def tensors(result: Any) -> Iterator[Tensor]:
-    """The tensors in a step's result or arguments."""
-    listed: list[Tensor] = []
-    map_aggregate(result, lambda item: listed.append(item) if isinstance(item, Tensor) else None)
-    return iter(listed)
+    """The tensors in a step's result or arguments, in containers and data classes too."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, Mapping):
+        for part in result.values():
+            yield from tensors(part)
+    elif isinstance(result, tuple | list):
+        for part in result:
+            yield from tensors(part)
+    elif isinstance(result, slice):
+        yield from tensors((result.start, result.stop, result.step))
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        for each in dataclasses.fields(result):
+            yield from tensors(getattr(result, each.name))
 
 
 class Trained(nn.Module):
@@ -184,24 +211,50 @@ class Trained(nn.Module):
         super().__init__()
         self.model, self.loss = model, Loss()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.loss(self.model(inputs))  # type: ignore[no-any-return]
+    def forward(self, inputs: Data) -> Tensor:
+        output = inputs.applied(self.model) if isinstance(inputs, NetworkInputs) else self.model(inputs)
+        if dataclasses.is_dataclass(output) and not isinstance(output, Mapping):
+            output = {each.name: getattr(output, each.name) for each in dataclasses.fields(output)}
+        return self.loss(output)  # type: ignore[no-any-return]
 
 
 class Loss(nn.Module):
-    """Cross entropy against random classes, drawn once per number of predictions."""
+    """The model's own loss where its output has one; otherwise cross entropy against random classes.
+
+    The classes are drawn once per number of predictions. Of several outputs the first counts; one number per sample is
+    compared with random numbers, by mean squares.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._targets: dict[int, Tensor] = {}
 
     def forward(self, output: Any) -> Tensor:
-        scores = output if isinstance(output, Tensor) else next(tensors(output))
+        scores = output if isinstance(output, Tensor) else _scores(output)
+        if scores.dim() == 0:
+            return scores
+        if scores.dim() == 1:
+            return nn.functional.mse_loss(scores, self._target(len(scores), lambda: torch.randn_like(scores)))
         scores = scores.movedim(channel_axis(scores), -1).flatten(0, -2)  # (predictions, classes)
         count, classes = scores.shape
+        targets = self._target(count, lambda: torch.randint(classes, (count,), device=scores.device))
+        return nn.functional.cross_entropy(scores, targets)
+
+    def _target(self, count: int, drawn: Callable[[], Tensor]) -> Tensor:
         if count not in self._targets:
-            self._targets[count] = torch.randint(classes, (count,), device=scores.device)
-        return nn.functional.cross_entropy(scores, self._targets[count])
+            self._targets[count] = drawn()
+        return self._targets[count]
+
+
+def _scores(output: Any) -> Tensor:
+    """The output that is trained: the loss of a mapping that has one, otherwise the first tensor."""
+    loss = output.get("loss") if isinstance(output, Mapping) else None
+    if isinstance(loss, Tensor):
+        return loss
+    first = next(tensors(output), None)
+    if first is None:
+        raise InputError(f"model: its forward returns {type(output).__name__}, in which there is no tensor to train")
+    return first
 
 
 class _Boundary(torch.autograd.Function):
@@ -224,37 +277,3 @@ def _token(tensor: Tensor) -> Tensor:
     if tensor.device not in _TOKENS:
         _TOKENS[tensor.device] = torch.zeros((), device=tensor.device, requires_grad=True)
     return _TOKENS[tensor.device]
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return next(m.children(), None) is None or super().is_leaf_module(m, module_qualified_name)
-
-
-class _Names:
-    """Readable, unique layer names: the module's path, or the path of the module around a function."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
-
-    def of(self, node: fx.Node) -> str:
-        if node.op == "call_module":
-            name = str(node.target)
-        else:
-            around = list(node.meta.get("nn_module_stack", {}))[-1:]
-            called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
-            name = ".".join(part for part in (*around, called) if part)
-        name = name.removeprefix("model.")
-        self._seen[name] = self._seen.get(name, 0) + 1
-        return name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"
-
-
-def _call(root: nn.Module, modules: Mapping[str, nn.Module], node: fx.Node) -> Callable[..., Any]:
-    target = node.target
-    if callable(target):
-        return target
-    if node.op == "call_module":
-        return modules[target]
-    if node.op == "get_attr":
-        return lambda: operator.attrgetter(target)(root)
-    return lambda owner, *args, **kwargs: getattr(owner, target)(*args, **kwargs)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from simulator.workload import Geometry
+from traces.capture.checkpointed_call import CheckpointedCall
 from traces.capture.fx_steps import TracedStep, channel_axis, tensors
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
 
@@ -30,6 +32,13 @@ _ELEMENTWISE_FUNCTIONS = (
     *("leaky_relu", "elu", "gelu", "silu", "mish", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh"),
     *("dropout", "dropout1d", "dropout2d", "clone", "contiguous", "float", "to"),
 )
+CHANNELS_SECOND = (
+    *(nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm),
+    *(nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d),
+)
+"""Modules whose sequences are (sample, channel, position)."""
+CHANNELS_LAST = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention, Attention)
+"""Modules whose sequences are (sample, position, channel)."""
 _POOL_ARGUMENTS = {
     "max_pool2d": ("input", "kernel_size", "stride", "padding", "dilation"),
     "avg_pool2d": ("input", "kernel_size", "stride", "padding"),
@@ -40,6 +49,8 @@ def describe(step: TracedStep, args: Any, kwargs: Mapping[str, Any], result: Any
     """The kind and geometry of a step, from the arguments that it was called with and what it returned."""
     inputs, output = list(tensors((args, kwargs))), next(tensors(result))
     module = step.module
+    if isinstance(step.call, CheckpointedCall):
+        return step.call.__name__.lower(), EVERYTHING
     kind = type(module).__name__.lower() if module is not None else step.name.rpartition(".")[2].partition("#")[0]
     if kind in ("concat", "cat", "concatenate") and _joins_channels(inputs, output):
         return "concat", Geometry()
@@ -47,8 +58,18 @@ def describe(step: TracedStep, args: Any, kwargs: Mapping[str, Any], result: Any
         return "flatten", Geometry()
     if module is not None:
         return kind, _of_module(module, inputs, output)
+    if step.functions:
+        return kind, Geometry() if all(name in _ELEMENTWISE_FUNCTIONS for name in step.functions) else EVERYTHING
     named = {**dict(zip(_POOL_ARGUMENTS.get(kind, ()), args, strict=False)), **kwargs}
     return kind, _of_function(kind, named, inputs, output)
+
+
+def keeps_axes(step: TracedStep) -> bool:
+    """Whether what a step makes has its axes in the order of what it reads."""
+    functions = step.functions or (step.name.rpartition(".")[2].partition("#")[0],)
+    if step.module is not None:
+        return isinstance(step.module, (*_ELEMENTWISE_MODULES, nn.Upsample))
+    return all(name in (*_ELEMENTWISE_FUNCTIONS, "cat", "interpolate", "getitem") for name in functions)
 
 
 def _joins_channels(inputs: list[Tensor], output: Tensor) -> bool:
@@ -64,10 +85,14 @@ def _flattens(value: Tensor, output: Tensor) -> bool:
 
 def _of_module(module: nn.Module, inputs: list[Tensor], output: Tensor) -> Geometry:
     match module:
-        case nn.Conv2d():
+        case nn.Conv1d() | nn.Conv2d():
             return _of_convolution(module)
-        case nn.Linear() | nn.Embedding() | nn.LayerNorm():
+        case nn.Conv3d() | nn.ConvTranspose1d() | nn.ConvTranspose2d() | nn.ConvTranspose3d():
+            return Geometry(kernel=None, groups=module.groups, mixes_channels=True)
+        case nn.Linear() | nn.Embedding() | nn.LayerNorm() | nn.RMSNorm():
             return Geometry(mixes_channels=True)
+        case nn.Upsample():
+            return Geometry(kernel=None)
         case nn.MaxPool2d():
             return _window(module.kernel_size, module.stride, module.padding, module.dilation)
         case nn.AvgPool2d():
@@ -80,7 +105,26 @@ def _of_module(module: nn.Module, inputs: list[Tensor], output: Tensor) -> Geome
             return Geometry(kernel=None, groups=module.heads, mixes_channels=True)
         case nn.GroupNorm():
             return Geometry(kernel=None, groups=module.num_groups, mixes_channels=True)
-    return Geometry() if isinstance(module, _ELEMENTWISE_MODULES) else EVERYTHING
+    if isinstance(module, _ELEMENTWISE_MODULES):
+        return Geometry()
+    return _by_name(module, inputs, output)
+
+
+def _by_name(module: nn.Module, inputs: list[Tensor], output: Tensor) -> Geometry:
+    """Of modules that libraries of transformers write themselves and name alike."""
+    name = type(module).__name__.lower()
+    if len(inputs) != 1 or output.dim() != 3:
+        return EVERYTHING
+    if inputs[0].shape == output.shape and name.endswith(("rmsnorm", "layernorm")):
+        return Geometry(mixes_channels=True)
+    if inputs[0].shape == output.shape and name.endswith(("gelu", "geluactivation", "siluactivation")):
+        return Geometry()
+    return Geometry(mixes_channels=True) if is_transposed_linear(module) else EVERYTHING
+
+
+def is_transposed_linear(module: nn.Module) -> bool:
+    """Whether it is GPT-2's linear layer, whose weight is (inputs, outputs)."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and hasattr(module, "nx")
 
 
 def _of_function(kind: str, named: Mapping[str, Any], inputs: list[Tensor], output: Tensor) -> Geometry:
@@ -99,15 +143,16 @@ def _of_function(kind: str, named: Mapping[str, Any], inputs: list[Tensor], outp
     return EVERYTHING
 
 
-def _of_convolution(module: nn.Conv2d) -> Geometry:
-    kernel, dilation = _pair(module.kernel_size), _pair(module.dilation)
+def _of_convolution(module: _ConvNd) -> Geometry:
+    """Of a convolution over a plane, or over a sequence, which is a plane one wide."""
+    kernel, dilation = _pair(module.kernel_size, 1), _pair(module.dilation, 1)
     if module.padding == "same":
         padding = (dilation[0] * (kernel[0] - 1) // 2, dilation[1] * (kernel[1] - 1) // 2)
     else:
-        padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding)
+        padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding, 0)
     return Geometry(
         kernel=kernel,
-        stride=_pair(module.stride),
+        stride=_pair(module.stride, 1),
         padding=padding,
         dilation=dilation,
         groups=module.groups,
@@ -130,9 +175,9 @@ def _adaptive(value: Tensor, output: Tensor) -> Geometry:
     return Geometry(kernel=side, stride=side)
 
 
-def _pair(value: Any) -> Pair:
-    """(height, width) from one number for both, or from two."""
+def _pair(value: Any, lacking: int | None = None) -> Pair:
+    """(height, width) from one number for both, or from two; `lacking` is the width of a sequence's."""
     if isinstance(value, int):
         return value, value
-    height, width = value if len(value) == 2 else (value[0], value[0])
+    height, width = value if len(value) == 2 else (value[0], value[0] if lacking is None else lacking)
     return int(height), int(width)

@@ -14,25 +14,29 @@ from torch.fx.node import map_aggregate
 from torch.utils.flop_counter import FlopCounterMode
 
 from simulator.workload import Geometry
-from traces.capture.channel_fractions import Narrowed, narrow
+from traces.capture.channel_fractions import Narrowed, narrow, narrow_inputs
+from traces.capture.checkpointed_call import watched
 from traces.capture.fx_steps import (
     Environment,
     TracedStep,
     Value,
     alias,
+    beginning,
     channel_axis,
     outputs,
     ready,
     release,
     tensors,
 )
-from traces.capture.layer_geometry import describe
+from traces.capture.layer_geometry import CHANNELS_LAST, CHANNELS_SECOND, describe, keeps_axes
+from traces.capture.network_inputs import Data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedLayer:
     """One layer. Bytes and flops are for the whole batch; flops count two per multiply-add of matrix products,
-    convolutions and attention, and nothing else."""
+    convolutions and attention, and nothing else. narrowed: the layer with a fraction of its output channels (False) and
+    of its input channels (True)."""
 
     name: str
     kind: str
@@ -43,43 +47,54 @@ class SurveyedLayer:
     saved_bytes: int
     flops: float
     geometry: Geometry
-    narrowed: dict[Fraction, Narrowed]
+    tied_to: tuple[str, ...]
+    narrowed: dict[bool, dict[Fraction, Narrowed]]
 
 
 def survey(
-    steps: Sequence[TracedStep], data: Tensor, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
+    steps: Sequence[TracedStep], data: Data, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
 ) -> tuple[list[SurveyedLayer], dict[fx.Node, int]]:
     """The layers, and the position of each node that is a layer, from running the steps once over `data`.
 
     data: (samples, *input shape). persistent: the parameters and buffers of the model, whose storage no layer saves.
+    A parameter of several layers is the first one's; the others name that layer in tied_to.
     """
     layers: list[SurveyedLayer] = []
     layer_of: dict[fx.Node, int] = {}
-    environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
-    saved, owned = _SavedStorage(persistent), set[nn.Parameter]()
+    environment, axes = beginning(steps, data), list[int]()
+    saved, owners = _SavedStorage(persistent), dict[nn.Parameter, str]()
     for step in steps:
         value = alias(step, environment)
         if value is None:
             arguments = ready(step, environment)
-            with saved, FlopCounterMode(display=False) as counter:
+            with saved, watched(None) as watch, FlopCounterMode(display=False) as counter:
                 result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
                 kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
-                parameters = set(arguments.parameters) - owned
-                owned |= parameters
+                parameters = {p for p in arguments.parameters if p not in owners}
+                tied = [owners[p] for p in dict.fromkeys(arguments.parameters) if p in owners]
+                owners |= dict.fromkeys(parameters, step.name)
+                if watch.regions:  # it keeps its inputs, which no hook sees
+                    for tensor in tensors((arguments.args, arguments.kwargs)):
+                        saved.keep(tensor)
+                axes.append(_sequence_axis(step, environment, axes))
                 layer_of[step.node] = len(layers)
                 layers.append(
                     SurveyedLayer(
                         name=step.name,
                         kind=kind,
                         inputs=_producers(step, environment, layers),
-                        output_shape=shape_of(next(tensors(result))),
+                        output_shape=shape_of(next(tensors(result)), axes[-1]),
                         output_bytes=sum(map(_bytes, tensors(result))),
                         parameter_bytes=sum(map(_bytes, parameters)),
                         saved_bytes=saved.take(),
                         flops=float(counter.get_total_flops()),
                         geometry=geometry,
-                        narrowed=_narrowed(step, geometry, environment, fractions, result),
+                        tied_to=tuple(name for name in dict.fromkeys(tied) if name != step.name),
+                        narrowed={
+                            reading: _narrowed(step, geometry, environment, fractions, result, axes[-1], reading)
+                            for reading in (False, True)
+                        },
                     )
                 )
             value, _ = outputs(result, len(layers) - 1)
@@ -88,13 +103,28 @@ def survey(
     return layers, layer_of
 
 
-def shape_of(tensor: Tensor) -> tuple[int, int, int]:
-    """(channels, height, width) of one sample; what is missing is 1, and a sequence's length is its height."""
+def shape_of(tensor: Tensor, of_sequences: int = 2) -> tuple[int, int, int]:
+    """(channels, height, width) of one sample; what is missing is 1, and a sequence's length is its height.
+
+    of_sequences: the axis of a sequence's channels.
+    """
     if tensor.dim() < 2:
         return 1, 1, 1
-    axis = channel_axis(tensor)
+    axis = channel_axis(tensor, of_sequences)
     sides = [*tensor.shape[1:axis], *tensor.shape[axis + 1 :], 1]
     return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
+
+
+def _sequence_axis(step: TracedStep, environment: Environment, axes: Sequence[int]) -> int:
+    """Where a sequence that the step makes has its channels: second for 1-dimensional convolutions and what follows."""
+    if isinstance(step.module, CHANNELS_SECOND):
+        return 1
+    if isinstance(step.module, CHANNELS_LAST):
+        return 2
+    read: list[int] = []
+    for node in step.node.all_input_nodes:
+        map_aggregate(environment[node], lambda item: read.append(item.layer) if isinstance(item, Value) else None)
+    return 1 if any(layer >= 0 and axes[layer] == 1 for layer in read) and keeps_axes(step) else 2
 
 
 def _producers(step: TracedStep, environment: Environment, layers: Sequence[SurveyedLayer]) -> tuple[str, ...]:
@@ -111,9 +141,16 @@ def _producers(step: TracedStep, environment: Environment, layers: Sequence[Surv
 
 
 def _narrowed(
-    step: TracedStep, geometry: Geometry, environment: Environment, fractions: Sequence[Fraction], result: Any
+    step: TracedStep,
+    geometry: Geometry,
+    environment: Environment,
+    fractions: Sequence[Fraction],
+    result: Any,
+    axis: int,
+    reading: bool,
 ) -> dict[Fraction, Narrowed]:
-    made = {fraction: narrow(step, geometry, environment, fraction, result) for fraction in fractions}
+    make = narrow_inputs if reading else narrow
+    made = {fraction: make(step, geometry, environment, fraction, result, axis) for fraction in fractions}
     return {fraction: layer for fraction, layer in made.items() if layer is not None}
 
 
@@ -127,14 +164,15 @@ class _SavedStorage(torch.autograd.graph.saved_tensors_hooks):
     def __init__(self, persistent: Iterable[Tensor]) -> None:
         self._known = {tensor.untyped_storage()._cdata: tensor for tensor in persistent}
         self._new_bytes = 0
-        super().__init__(self._keep, lambda tensor: tensor)
+        super().__init__(self.keep, lambda tensor: tensor)
 
     def take(self) -> int:
         """Bytes newly kept since the last call."""
         taken, self._new_bytes = self._new_bytes, 0
         return taken
 
-    def _keep(self, tensor: Tensor) -> Tensor:
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Count a tensor's storage, if it is new."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._known:  # the storage's own address: on the meta device all data are at 0
             self._known[storage._cdata] = tensor.detach()  # held, so that no later storage takes its address

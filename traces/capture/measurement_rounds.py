@@ -1,26 +1,29 @@
 """Rounds of measurement over one network, and the layers that their medians make.
 
-One round runs, one after another: the ordinary whole step; the same step timed layer by layer; forward and
-backward timed at every smaller batch size; and forward and backward with narrowed layers, for every
-fraction of channels. So a drift of the machine hits all of them alike.
+One round runs, one after another: the ordinary whole step; the same step timed layer by layer; the sums of gradients
+over micro-batches; forward and backward timed at every smaller batch size; and forward and backward with narrowed
+layers, for every fraction of output and of input channels. So a drift of the machine hits all of them alike.
 """
 
 from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
+from simulator.errors import InputError
 from simulator.workload import Layer, ScalingPoint
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of
-from traces.capture.fx_steps import Trained, trace
+from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import survey
 from traces.capture.momentum_sgd import optimizer
+from traces.capture.network_inputs import draw
+from traces.capture.recorded_steps import RECORDED, StepSource
 from traces.capture.timed_passes import TimedPasses, Times
 from traces.zoo.networks import Network
 
@@ -29,6 +32,8 @@ class MeasurementRounds:
     """A network on a device with data of `batch_size` samples, ready to be measured.
 
     inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far.
+    recorded: whether its layers were recorded from a run, not traced. skipped: smaller batch sizes that are left out
+    because the network calls other layers there.
     """
 
     def __init__(
@@ -42,29 +47,69 @@ class MeasurementRounds:
         self.trained = trained_on(network, torch_device, dtype)
         self._clock = clock_of(torch_device)
         self.inputs = draw(network, batch_size, torch_device, dtype)
-        self._sizes = [1 << exponent for exponent in range((batch_size - 1).bit_length())]
-        steps = trace(self.trained)
-        persistent = [*self.trained.parameters(), *self.trained.buffers()]
-        self.surveyed, layer_of = survey(steps, self.inputs, persistent, fractions)
+        source = StepSource(self.trained, self.inputs)
+        self.recorded, self.skipped = source.recorded, list[int]()
+        steps = source.steps(self.inputs)
+        self.surveyed, layer_of = survey(steps, self.inputs, self._persistent(), fractions)
         self.passes = TimedPasses(steps, layer_of, self._clock)
+        self._smaller_passes = dict(self._passes_at_smaller_sizes(source))
         self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []
         self._full: list[Times] = []
-        self._smaller: dict[int, list[Times]] = {size: [] for size in self._sizes}
-        self._narrow: dict[Fraction, list[Times]] = {fraction: [] for fraction in fractions}
+        self._sums: list[Times] = []
+        self._smaller: dict[int, list[Times]] = {size: [] for size in self._smaller_passes}
+        self._narrow: dict[tuple[bool, Fraction], list[Times]] = {
+            (reading, fraction): []
+            for reading in (False, True)
+            for fraction in fractions
+            if self.variants(fraction, reading)
+        }
 
-    def measure(self, repeats: int, warmup: int) -> None:
-        """Run `warmup` rounds that do not count and `repeats` that do."""
+    @property
+    def points(self) -> str:
+        """What is measured, in a few words."""
+        sizes = ", ".join(map(str, (*self._smaller, len(self.inputs))))
+        fractions = dict.fromkeys(fraction for _, fraction in self._narrow)
+        shares = f" and {', '.join(map(str, fractions))} of the channels" if fractions else ""
+        return f"{len(self.surveyed)} layers at batch sizes {sizes}{shares}"
+
+    def _persistent(self) -> list[Tensor]:
+        return [*self.trained.parameters(), *self.trained.buffers()]
+
+    def _passes_at_smaller_sizes(self, source: StepSource) -> Iterator[tuple[int, TimedPasses]]:
+        """Passes for the powers of two below the batch size."""
+        names = [layer.name for layer in self.surveyed]
+        for exponent in range((len(self.inputs) - 1).bit_length()):
+            size = 1 << exponent
+            if not source.recorded:
+                yield size, self.passes
+                continue
+            try:
+                steps = source.steps(self.inputs[:size])
+                surveyed, layer_of = survey(steps, self.inputs[:size], self._persistent(), ())
+            except (InputError, RuntimeError, ValueError):
+                surveyed = []
+            if [layer.name for layer in surveyed] == names:
+                yield size, TimedPasses(steps, layer_of, self._clock)
+            else:
+                self.skipped.append(size)
+
+    def measure(self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None) -> None:
+        """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all)."""
         for count in range(warmup + repeats):
             if count == warmup:
                 self._forget()
             self._round()
             gc.collect()
+            if progress:
+                progress(count + 1, warmup + repeats)
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds."""
         for i, surveyed in enumerate(self.surveyed):
             forward, backward, update = _column(self._full, i)
+            sums = [times.accumulate_s.get(i, 0.0) for times in self._sums]
+            again = [times.recompute_s.get(i, 0.0) for times in self._full]
             yield Layer(
                 name=surveyed.name,
                 kind=surveyed.kind,
@@ -75,19 +120,24 @@ class MeasurementRounds:
                 update_s=median(update),
                 forward_spread_s=spread(forward),
                 backward_spread_s=spread(backward),
+                recompute_s=min(median(again), median(backward)),
+                accumulate_s=median(sums),
                 parameter_bytes=surveyed.parameter_bytes,
                 output_bytes=surveyed.output_bytes,
                 saved_bytes=surveyed.saved_bytes,
+                tied_to=surveyed.tied_to,
                 flops=surveyed.flops,
                 geometry=surveyed.geometry,
                 scaling=(*self._batch_points(i), *self._channel_points(i)),
             )
 
-    def variants(self, fraction: Fraction) -> dict[int, Narrowed]:
-        """The narrow form of every layer that has one at `fraction` of its channels, by position."""
-        return {
-            i: surveyed.narrowed[fraction] for i, surveyed in enumerate(self.surveyed) if fraction in surveyed.narrowed
-        }
+    def variants(self, fraction: Fraction, reading: bool = False) -> dict[int, Narrowed]:
+        """The narrow form of every layer that has one at `fraction` of its output channels, by position.
+
+        reading: at that fraction of its input channels.
+        """
+        forms = enumerate(surveyed.narrowed[reading] for surveyed in self.surveyed)
+        return {i: form[fraction] for i, form in forms if fraction in form}
 
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
@@ -95,12 +145,13 @@ class MeasurementRounds:
             yield ScalingPoint(batch_size=size, forward_s=median(forward), backward_s=median(backward))
 
     def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
-        for fraction, times in self._narrow.items():
-            if fraction in self.surveyed[layer].narrowed:
+        for (reading, fraction), times in self._narrow.items():
+            if fraction in self.surveyed[layer].narrowed[reading]:
                 forward, backward, _ = _column(times, layer)
                 yield ScalingPoint(
                     batch_size=len(self.inputs),
-                    channel_fraction=float(fraction),
+                    channel_fraction=1.0 if reading else float(fraction),
+                    input_channel_fraction=float(fraction) if reading else 1.0,
                     forward_s=median(forward),
                     backward_s=median(backward),
                 )
@@ -108,10 +159,13 @@ class MeasurementRounds:
     def _round(self) -> None:
         self.whole_s.append(self._whole_step())
         self._full.append(self.passes.step(self.inputs))
+        smallest = min(self._smaller, default=len(self.inputs))
+        passes = self._smaller_passes.get(smallest, self.passes)  # sums of gradients are as large at every batch size
+        self._sums.append(passes.accumulated(self.inputs[:smallest]))
         for size, times in self._smaller.items():
-            times.append(self.passes.gradients(self.inputs[:size])[0])
-        for fraction, times in self._narrow.items():
-            times.append(self.passes.narrowed(self.inputs, self.variants(fraction)))
+            times.append(self._smaller_passes[size].gradients(self.inputs[:size])[0])
+        for (reading, fraction), times in self._narrow.items():
+            times.append(self.passes.narrowed(self.inputs, self.variants(fraction, reading)))
 
     def _whole_step(self) -> float:
         """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
@@ -129,14 +183,19 @@ class MeasurementRounds:
         self._optimizer.step()
         self._optimizer.zero_grad()
 
-    def remark(self) -> str:
-        """How well the host kept ahead of the device, for a profile's notes."""
-        return self._clock.remark()
+    def remarks(self) -> Iterator[str]:
+        """What a profile's notes say: how the layers were obtained, and how well the host kept ahead of the device."""
+        if self.recorded:
+            yield RECORDED
+        if self.skipped:
+            yield f"at batch sizes {', '.join(map(str, self.skipped))} it calls other layers, so these are left out"
+        if remark := self._clock.remark():
+            yield remark
 
     def _forget(self) -> None:
         self._clock.forget()
         self.whole_s.clear()
-        for times in (self._full, *self._smaller.values(), *self._narrow.values()):
+        for times in (self._full, self._sums, *self._smaller.values(), *self._narrow.values()):
             times.clear()
 
 
@@ -165,11 +224,3 @@ def trained_on(network: Network, torch_device: torch.device, dtype: torch.dtype)
     with torch_device:
         model = network.build()
     return Trained(model.to(torch_device, dtype).train())
-
-
-def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Random data of shape (batch_size, *input shape), as zeros may be faster than real data."""
-    shape = (batch_size, *network.input_shape)
-    if network.vocabulary is not None:
-        return torch.randint(network.vocabulary, shape, device=torch_device)
-    return torch.randn(shape, device=torch_device, dtype=dtype)

@@ -23,9 +23,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from traces.capture.channel_fractions import Narrowed
+from traces.capture.checkpointed_call import Recomputation, watched
 from traces.capture.device_clocks import Clock
-from traces.capture.fx_steps import Environment, Ready, TracedStep, Value, aside, outputs, ready, release
+from traces.capture.fx_steps import Environment, Ready, TracedStep, aside, beginning, outputs, ready, release
 from traces.capture.momentum_sgd import descend
+from traces.capture.network_inputs import Data
 
 STEPS_PER_LEAD = 24
 """Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""
@@ -37,42 +39,50 @@ Gradients = dict[nn.Parameter, tuple[int, Tensor]]
 class TimedPasses:
     """Runs the steps of one network; layer_of: the position of those that are layers, the others compute sizes.
 
-    Data is of shape (samples, *input shape), times are in seconds.
+    Data is of shape (samples, *input shape), of each input where there are several; times are in seconds.
     """
 
     def __init__(self, steps: Sequence[TracedStep], layer_of: Mapping[fx.Node, int], clock: Clock) -> None:
         self._steps, self._layer_of, self._clock = steps, layer_of, clock
         self._momenta: dict[nn.Parameter, Tensor] = {}
 
-    def step(self, data: Tensor) -> Times:
+    def step(self, data: Data) -> Times:
         """A whole training step over `data`, every layer timed."""
         marks = _Marks(self._clock)
-        self._update(self._forward_backward(data, marks), marks)
+        self._update(self._forward_backward(data, _Timed(full=marks)), marks)
         return marks.read()
 
-    def gradients(self, data: Tensor) -> tuple[Times, dict[nn.Parameter, Tensor]]:
+    def accumulated(self, data: Data) -> Times:
+        """Forward and backward over `data` in which only the sums with the gradients of earlier data are timed.
+
+        Each is timed right after its layer's backward pass: one gradient was just made, the other comes from memory.
+        """
+        marks = _Marks(self._clock)
+        self._forward_backward(data, _Timed(sums=marks))
+        return marks.read()
+
+    def gradients(self, data: Data) -> tuple[Times, dict[nn.Parameter, Tensor]]:
         """Forward and backward over `data`, every layer timed; the times and the parameters' gradients."""
         marks = _Marks(self._clock)
-        gradients = self._forward_backward(data, marks)
+        gradients = self._forward_backward(data, _Timed(full=marks))
         return marks.read(), {parameter: gradient for parameter, (_, gradient) in gradients.items()}
 
-    def narrowed(self, data: Tensor, variants: Mapping[int, Narrowed]) -> Times:
+    def narrowed(self, data: Data, variants: Mapping[int, Narrowed]) -> Times:
         """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
         marks = _Marks(self._clock)
-        self._forward_backward(data, None, variants, marks)
+        self._forward_backward(data, _Timed(narrow=marks, variants=variants))
         return marks.read()
 
-    def _forward_backward(
-        self,
-        data: Tensor,
-        marks: _Marks | None,
-        variants: Mapping[int, Narrowed] | None = None,
-        narrow_marks: _Marks | None = None,
-    ) -> Gradients:
-        variants = variants or {}
-        environment: Environment = {self._steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(data, -1)}
-        runs: dict[int, _ForwardRecord] = {}
-        narrow: dict[int, _ForwardRecord] = {}
+    def _forward_backward(self, data: Data, timed: _Timed) -> Gradients:
+        with watched(self._clock) as watch:
+            runs, narrow, loss = self._forward(data, timed)
+            return self._backward(runs, narrow, {max(runs): {0: [(torch.ones_like(loss), True)]}}, timed, watch)
+
+    def _forward(self, data: Data, timed: _Timed) -> tuple[_Runs, _Runs, Tensor]:
+        """The layers that ran, those of the narrow ones, and the loss."""
+        environment = beginning(self._steps, data)
+        runs: _Runs = {}
+        narrow: _Runs = {}
         value: Any = None
         for count, step in enumerate(self._steps):
             self._lead(count)
@@ -80,39 +90,39 @@ class TimedPasses:
             if layer is None:
                 environment[step.node] = aside(step, environment)
                 continue
-            if layer in variants:
-                arguments = ready(variants[layer].step, environment, variants[layer].value)
-                narrow[layer], _ = _run(variants[layer].step, arguments, layer, {}, narrow_marks)
-            runs[layer], value = _run(step, ready(step, environment), layer, environment, marks)
+            if (variant := timed.variants.get(layer)) is not None:
+                arguments = ready(variant.step, environment, variant.value)
+                narrow[layer], _ = _run(variant.step, arguments, layer, {}, timed.narrow)
+            runs[layer], value = _run(step, ready(step, environment), layer, environment, timed.full)
             environment[step.node] = value
-        received: _Received = {max(runs): {0: [(torch.ones_like(value.tensor), True)]}}
-        return self._backward(runs, narrow, received, marks, variants, narrow_marks)
+        return runs, narrow, value.tensor
 
     def _backward(
-        self,
-        runs: dict[int, _ForwardRecord],
-        narrow: dict[int, _ForwardRecord],
-        received: _Received,
-        marks: _Marks | None,
-        variants: Mapping[int, Narrowed],
-        narrow_marks: _Marks | None,
+        self, runs: _Runs, narrow: _Runs, received: _Received, timed: _Timed, watch: Recomputation
     ) -> Gradients:
         parameter_gradients: Gradients = {}
         for count, layer in enumerate(sorted(runs, reverse=True)):
             self._lead(count)
             gradients = received.pop(layer, {})
             if layer in narrow and gradients:
-                part = {0: [(variants[layer].gradient(gradient), True) for gradient, _ in gradients[0]]}
-                _differentiate(narrow.pop(layer), part, layer, narrow_marks)
+                part = {0: [(timed.variants[layer].gradient(gradient), True) for gradient, _ in gradients[0]]}
+                _differentiate(narrow.pop(layer), part, layer, timed.narrow)
             run = runs.pop(layer)
-            _deliver(run, _differentiate(run, gradients, layer, marks), layer, received, parameter_gradients)
+            watch.repeats.clear()
+            differentiated = _differentiate(run, gradients, layer, timed.full)
+            if timed.full:
+                for start, end in watch.repeats:
+                    timed.full.add("recompute_s", {layer: 1}, start, end)
+            if timed.sums:
+                self._accumulate(run, differentiated, layer, timed.sums)
+            _deliver(run, differentiated, layer, received, parameter_gradients, timed.full)
         return parameter_gradients
 
     def _update(self, gradients: Gradients, marks: _Marks) -> None:
         self._clock.lead()
         by_layer: dict[int, list[nn.Parameter]] = {}
         for parameter in reversed(gradients):
-            self._momenta.setdefault(parameter, torch.zeros_like(parameter))
+            self._momentum(parameter)
             by_layer.setdefault(gradients[parameter][0], []).append(parameter)
         for layers in [list(by_layer)] if self._clock.joint_update else [[layer] for layer in by_layer]:
             parameters = [parameter for layer in layers for parameter in by_layer[layer]]
@@ -120,6 +130,23 @@ class TimedPasses:
             start = self._clock.mark()
             descend(parameters, [gradients.pop(parameter)[1] for parameter in parameters], momenta)
             marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
+
+    def _accumulate(
+        self, run: _ForwardRecord, differentiated: Sequence[tuple[Tensor | None, bool]], layer: int, marks: _Marks
+    ) -> None:
+        """Time sums of the layer's gradients with as large tensors, the momenta, which a factor of 0 leaves alone."""
+        pairs = zip(run.parameters, differentiated[len(run.origins) :], strict=True)
+        sums = [(self._momentum(parameter), gradient) for parameter, (gradient, _) in pairs if gradient is not None]
+        start = marks.clock.mark()
+        with torch.no_grad():
+            for momentum, gradient in sums:
+                momentum.add_(gradient, alpha=0)
+        marks.note("accumulate_s", layer, start)
+
+    def _momentum(self, parameter: nn.Parameter) -> Tensor:
+        if parameter not in self._momenta:
+            self._momenta[parameter] = torch.zeros_like(parameter)
+        return self._momenta[parameter]
 
     def _lead(self, count: int) -> None:
         if count % STEPS_PER_LEAD == 0:
@@ -133,6 +160,8 @@ class Times:
     forward_s: dict[int, float] = field(default_factory=dict)
     backward_s: dict[int, float] = field(default_factory=dict)
     update_s: dict[int, float] = field(default_factory=dict)
+    accumulate_s: dict[int, float] = field(default_factory=dict)
+    recompute_s: dict[int, float] = field(default_factory=dict)
 
     @property
     def total_s(self) -> float:
@@ -159,14 +188,20 @@ class _Marks:
 
     def share(self, phase: str, weights: dict[int, int], start: Any) -> None:
         """The time since `start` is that of several layers, in proportion to their weights."""
-        self._noted.append((phase, weights, start, self.clock.mark()))
+        self.add(phase, weights, start, self.clock.mark())
+
+    def add(self, phase: str, weights: dict[int, int], start: Any, end: Any) -> None:
+        """The time between two marks is that of several layers, in proportion to their weights."""
+        self._noted.append((phase, weights, start, end))
 
     def read(self) -> Times:
         self.clock.settle()
         times = Times()
         for phase, weights, start, end in self._noted:
             seconds, total = self.clock.seconds(start, end), sum(weights.values())
-            getattr(times, phase).update({layer: seconds * weight / total for layer, weight in weights.items()})
+            noted = getattr(times, phase)
+            for layer, weight in weights.items():
+                noted[layer] = noted.get(layer, 0.0) + seconds * weight / total
         return times
 
 
@@ -178,6 +213,19 @@ class _ForwardRecord:
     inputs: list[Any]
     origins: list[tuple[int, int]]
     parameters: list[nn.Parameter]
+
+
+_Runs = dict[int, _ForwardRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timed:
+    """What of a pass is timed: the layers, narrow variants of them, or the sums of gradients with earlier ones."""
+
+    full: _Marks | None = None
+    narrow: _Marks | None = None
+    sums: _Marks | None = None
+    variants: Mapping[int, Narrowed] = field(default_factory=dict)
 
 
 def _run(
@@ -223,15 +271,19 @@ def _deliver(
     layer: int,
     received: _Received,
     gradients: Gradients,
+    marks: _Marks | None,
 ) -> None:
-    """Pass gradients of inputs to the layers that made them, and add those of a shared parameter."""
+    """Pass gradients of inputs to the layers that made them, and add those of a shared parameter, which takes time."""
     for (producer, position), (gradient, alone) in zip(run.origins, differentiated, strict=False):
         if gradient is not None:
             received.setdefault(producer, {}).setdefault(position, []).append((gradient, alone))
     for parameter, (gradient, _) in zip(run.parameters, differentiated[len(run.origins) :], strict=True):
         if gradient is not None:
             earlier = gradients.pop(parameter, None)
+            start = marks.clock.mark() if marks and earlier is not None else None
             gradients[parameter] = (layer, gradient if earlier is None else gradient + earlier[1])
+            if marks and earlier is not None:
+                marks.note("backward_s", layer, start)
 
 
 def _memory(tensor: Tensor) -> int:

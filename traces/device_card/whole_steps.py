@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from traces.capture.device_clocks import Clock, clock_of
-from traces.capture.measurement_rounds import draw, trained_on
+from traces.capture.measurement_rounds import trained_on
 from traces.capture.momentum_sgd import optimizer
+from traces.capture.network_inputs import draw
 from traces.zoo.networks import Network
 
 WARM_UP = 3

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from simulator.errors import InputError
-from traces.capture.fx_steps import Environment, TracedStep, Value, alias, aside, outputs, ready, release, trace
+from traces.capture.fx_steps import TracedStep, alias, aside, beginning, outputs, ready, release, trace
 from traces.capture.layer_survey import SurveyedLayer, survey
-from traces.capture.measurement_rounds import draw, trained_on
+from traces.capture.measurement_rounds import trained_on
+from traces.capture.network_inputs import Data, draw
 from traces.zoo.networks import Network
 
 DTYPES = {
@@ -79,7 +79,7 @@ def kind_of(operator: str) -> str:
     return kind[:-1] if kind.endswith("_") and not kind.endswith("__") else kind
 
 
-def _calls(steps: Sequence[TracedStep], inputs: Tensor, layer_of: dict[Any, int]) -> list[Call]:
+def _calls(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) -> list[Call]:
     """The outermost operators of every layer, as torch's profiler records them."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler says on stderr that it starts and stops
     with torch.autograd.profiler.profile(record_shapes=True) as recorded:
@@ -97,8 +97,8 @@ def _layer(mark: Any) -> int:
     return int(mark.name.removeprefix(_MARK))
 
 
-def _run(steps: Sequence[TracedStep], inputs: Tensor, layer_of: dict[Any, int]) -> None:
-    environment: Environment = {steps[0].node.graph.find_nodes(op="placeholder")[0]: Value(inputs, -1)}
+def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) -> None:
+    environment = beginning(steps, inputs)
     for step in steps:
         layer = layer_of.get(step.node)
         if layer is None:

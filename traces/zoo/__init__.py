@@ -3,11 +3,13 @@
 blocks        pieces that the networks of the zoo are made of. Joins are modules, so that every layer has a name
 inception     Inception-v3 (arXiv 1512.00567) without its auxiliary head
 networks      networks to capture, written with torch.nn alone
+own_network   networks of one's own, by `package.module:callable`, and what a network is: how it is built and what it
+              reads
 transformers  networks of attention: a vision transformer (arXiv 2010.11929) and a GPT-2 decoder, with torch.nn
               alone
 """
 
 from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
-from traces.zoo.networks import ZOO, Network, load
+from traces.zoo.networks import ZOO, Network, NetworkInput, load
 
-__all__ = ["ZOO", "Add", "Attention", "First", "Network", "Positions", "Tokens", "load"]
+__all__ = ["ZOO", "Add", "Attention", "First", "Network", "NetworkInput", "Positions", "Tokens", "load"]

@@ -8,15 +8,16 @@ The transformers are in traces/zoo/transformers.py.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
 from traces.zoo.blocks import Add, convolution, dense, initialised, joined, normalised
 from traces.zoo.inception import inception_v3
+from traces.zoo.own_network import Network as Network
+from traces.zoo.own_network import NetworkInput as NetworkInput
+from traces.zoo.own_network import own_network, parts_of_reference
 from traces.zoo.transformers import gpt2_small, vit_b16
 
 
@@ -25,51 +26,24 @@ def load(
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
     vocabulary: int | None = None,
+    inputs: Sequence[NetworkInput] = (),
 ) -> Network:
-    """The network of a zoo name or of `package.module:callable`, which also needs an input_shape.
+    """The network of a zoo name or of `package.module:callable`, which also needs an input_shape or inputs.
 
-    `classes` is passed to a foreign callable as num_classes when given. `package.module:attribute` may also be a
-    Network, which fixes its own input. Raises UnknownNameError or InputError.
+    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. A reference, as
+    `own_network.reference` writes it, says the input itself. Raises UnknownNameError or InputError.
     """
+    if " " in model:
+        model, input_shape, vocabulary = parts_of_reference(model)
     if ":" in model:
-        return _foreign(model, input_shape, classes, vocabulary)
+        return own_network(model, input_shape, classes, vocabulary, tuple(inputs))
     if model not in ZOO:
         raise UnknownNameError.of("model", model, ZOO)
-    return _whole(model, ZOO[model], input_shape, classes, vocabulary)
-
-
-def _whole(model: str, network: Network, *asked: object) -> Network:
-    """`network`, which needs none of what is asked of foreign callables."""
-    if any(value is not None for value in asked):
-        raise InputError(f"model {model!r} fixes its own input: leave out --input-shape, --classes and --vocabulary")
-    return network
-
-
-def _foreign(model: str, input_shape: tuple[int, ...] | None, classes: int | None, vocabulary: int | None) -> Network:
-    module, _, attribute = model.partition(":")
-    try:
-        constructor = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"model {model!r}: {error}; write package.module:callable of an installed package") from None
-    if isinstance(constructor, Network):
-        return _whole(model, constructor, input_shape, classes, vocabulary)
-    if input_shape is None:
-        raise InputError(f"model {model!r}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    arguments = {} if classes is None else {"num_classes": classes}
-    return Network(build=lambda: constructor(**arguments), input_shape=input_shape, vocabulary=vocabulary)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """How to build a network, and what it reads.
-
-    input_shape: of one sample, (channels, height, width) or (positions,). With a vocabulary the input is integers below
-    it, otherwise real numbers.
-    """
-
-    build: Callable[[], nn.Module]
-    input_shape: tuple[int, ...]
-    vocabulary: int | None = None
+    if (input_shape, classes, vocabulary, tuple(inputs)) != (None, None, None, ()):
+        raise InputError(
+            f"model {model!r} fixes its own input: leave out --input-shape, --input, --classes and --vocabulary"
+        )
+    return ZOO[model]
 
 
 def alexnet() -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
 from traces.capture.fx_steps import Trained
-from traces.capture.measurement_rounds import draw
+from traces.capture.network_inputs import draw
 from traces.zoo.networks import Network
 
 
@@ -21,10 +21,13 @@ def build(network: Network, seed: int = 0) -> Trained:
 
 
 def samples(network: Network, count: int, seed: int = 0) -> Tensor:
-    """Random data of shape (count, *input shape)."""
+    """Random data of shape (count, *input shape), of a network that reads one tensor. Raises InputError."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return draw(network, count, torch.device("cpu"), torch.float32)
+        data = draw(network, count, torch.device("cpu"), torch.float32)
+    if not isinstance(data, Tensor):
+        raise InputError("model: torch's runtimes run networks of one input tensor here; this one reads several")
+    return data
 
 
 def block_names(model: nn.Module) -> list[str]:

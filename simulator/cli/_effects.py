@@ -1,0 +1,82 @@
+"""Options without an effect: refused where nothing makes them count, named in one line where this plan does not."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.report.metrics import Report
+
+OF_GRADIENTS = (
+    *("sync", "bucket", "first_bucket", "no_overlap", "half_precision", "compression", "compression_cost", "servers"),
+)
+"""What counts only where gradients are summed between devices."""
+
+
+def typed(args: argparse.Namespace) -> frozenset[str]:
+    """The options that stand on the command line, e.g. {"batch_size"}."""
+    words = [word.partition("=")[0] for word in getattr(args, "argv", ()) if word.startswith("--")]
+    return frozenset(word.removeprefix("--").replace("-", "_") for word in words)
+
+
+def spelled(names: Iterable[str]) -> str:
+    """Options as they are typed: "--sync, --bucket"."""
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def check_step(args: argparse.Namespace) -> None:
+    """Raise InputError for options of the step that cannot count, and for unknown names in those that may not be read.
+
+    Also where names would only be looked up in some combinations.
+    """
+    from simulator import collectives
+    from simulator.lowering.schedules import SCHEDULES
+
+    if args.compression_cost is not None and args.compression is None:
+        raise InputError("compression-cost is given, but nothing is compressed: add --compression, e.g. 4")
+    if args.sync:
+        collectives.load(args.sync)
+    if args.schedule and args.schedule not in SCHEDULES:
+        from simulator.errors import UnknownNameError
+
+        raise UnknownNameError.of("schedule", args.schedule, SCHEDULES)
+
+
+def check_plan_file(args: argparse.Namespace) -> None:
+    """Raise InputError for options of a strategy beside a plan, which is made already."""
+    unused = [name for name in ("set", "effort") if name in typed(args)]
+    if unused:
+        raise InputError(f"{spelled(unused)}: a plan from a file is made already; leave it out, or take --strategy")
+    if "seed" in typed(args) and not getattr(args, "jitter", 0.0):
+        raise InputError("--seed: nothing is drawn without --jitter; leave it out, or add --jitter")
+
+
+def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
+    """Raise InputError for options that none of the strategies takes."""
+    import partitioners
+
+    known = {name: partitioners.options(name) for name in names}
+    if args.effort is not None and not any("effort" in options for options in known.values()):
+        raise InputError(f"effort is {args.effort}: none of {', '.join(names)} searches; leave --effort out")
+    for option in ("microbatches", "schedule"):
+        if getattr(args, option, None) is not None and not any("schedule" in options for options in known.values()):
+            raise InputError(f"{option} is {getattr(args, option)}: none of {', '.join(names)} pipelines; leave it out")
+
+
+def check_made_elsewhere(args: argparse.Namespace, kept: Iterable[str]) -> None:
+    """Raise InputError for options beside `kept`, where another command line says what they would."""
+    unused = sorted(typed(args) - set(kept))
+    if unused:
+        raise InputError(f"{spelled(unused)}: counts only together with --cluster; add it, or leave these out")
+
+
+def notes(args: argparse.Namespace, reports: Sequence[Report]) -> Iterator[str]:
+    """One line for options that did not count in any of these steps."""
+    unused = [name for name in OF_GRADIENTS if name in typed(args)]
+    if unused and reports and not any(report.communication_bytes.synchronisation for report in reports):
+        which = "this plan" if len(reports) == 1 else "these plans"
+        yield f"{spelled(unused)}: no effect, as no parameter of {which} is on two devices"

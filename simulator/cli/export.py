@@ -1,0 +1,108 @@
+"""Export a plan as a script or configuration that trains a network of one's own under it.
+
+    shardscope export plan.json --to ddp --model mine:net --input-shape 3x224x224 --output train.py
+    torchrun --nproc-per-node 4 train.py
+
+ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan is its TOML file, megatron a shell
+script with Megatron-LM's arguments. What the runtime does otherwise than planned is printed and written into the file.
+Model and input are those of the capture, where the profile was captured from one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.cli import _options
+from simulator.errors import InputError
+from simulator.exports import RUNTIMES
+
+if TYPE_CHECKING:
+    from simulator.exports.script import TrainedModel
+    from simulator.plan import Plan
+    from simulator.workload import Profile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    parser.add_argument("--to", choices=RUNTIMES, required=True, help="the runtime")
+    parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's)")
+    parser.add_argument("--model", metavar="NAME", help="package.module:callable that makes the network")
+    parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, e.g. 3x224x224")
+    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
+    parser.add_argument("--output", metavar="FILE", required=True, help="what to write; - is standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator import files
+    from simulator.exports.plan_shape import left_out, plan_shape
+
+    files.check_writable(args.output)
+    plan = files.read_plan(args.plan)
+    profile = files.read_profile(args.profile or _profile_of(plan))
+    runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
+    shape = plan_shape(profile, plan)
+    runtime.check(plan, shape)
+    lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
+    command = shlex.join(["shardscope", *args.argv])
+    if args.to == "torchtitan":
+        text = runtime.text(plan, shape, command, lines)
+    elif args.to == "megatron":
+        text = runtime.text(plan, shape, command, lines, profile)
+    else:
+        from simulator.exports.script import script
+
+        text = script(
+            title=runtime.TITLE,
+            command=command,
+            file_name=Path(args.output).name,
+            limits=lines,
+            model=_trained_model(args, profile),
+            ranks=shape.devices,
+            batch_size=plan.batch_size,
+            microbatches=plan.microbatches,
+            optimizer_state=plan.optimizer_state,
+            imports=runtime.IMPORTS,
+            constants=runtime.constants(plan, shape),
+            body=runtime.BODY,
+        )
+    files.write_text_atomic(args.output, text)
+    for line in lines:
+        print(f"not as planned: {line}", file=sys.stderr)
+    return 0
+
+
+def _profile_of(plan: Plan) -> str:
+    """The profile that the plan was made for: of its command, or its model's name."""
+    from simulator import cli
+
+    words = shlex.split(plan.command)
+    return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
+
+
+def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
+    """The model and its input: as asked for, otherwise as the profile's capture had them. Raises InputError."""
+    from simulator.exports.script import TrainedModel
+
+    captured = _captured(profile.command)
+    model = args.model or (profile.model if ":" in profile.model else None)
+    if model is None or ":" not in model:
+        raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
+    shape = args.input_shape or captured.get("--input-shape")
+    if shape is None:
+        raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
+    vocabulary = args.vocabulary or captured.get("--vocabulary")
+    return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
+
+
+def _captured(command: str) -> dict[str, Any]:
+    """The input that a command of capture said."""
+    words = shlex.split(command)
+    pairs = dict(pairwise(words))
+    parsers: dict[str, Any] = {"--input-shape": _options.shape, "--vocabulary": int}
+    return {name: parse(pairs[name]) for name, parse in parsers.items() if name in pairs}

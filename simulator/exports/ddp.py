@@ -1,0 +1,58 @@
+"""A data-parallel plan as DistributedDataParallel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.errors import InputError
+from simulator.exports.plan_shape import PlanShape
+from simulator.plan import Plan
+
+TITLE = "Data parallelism by torch's DistributedDataParallel."
+IMPORTS = (
+    "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks",
+    "from torch.nn.parallel import DistributedDataParallel",
+)
+BODY = """
+def train(options, rank, device):
+    model = built().to(device)
+    trained = DistributedDataParallel(
+        model, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
+    if HALF_PRECISION:
+        trained.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    optimizer = optimizer_of(trained.parameters())
+    weight = SHARES[rank] * RANKS / sum(SHARES)  # gradients are averaged over processes; every sample counts alike
+    for step in range(options.steps):
+        optimizer.zero_grad()
+        data, numbers = batch(step)
+        for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
+            own, targets = samples.split(SHARES)[rank].to(device), targets.split(SHARES)[rank]
+            with nullcontext() if part + 1 == MICROBATCHES else trained.no_sync():
+                loss = loss_of(trained(own), targets) * weight / MICROBATCHES
+                loss.backward()
+        if options.gradients and step == 0:
+            gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+            torch.save(gradients, f"{options.gradients}.{rank}.pt")
+        optimizer.step()
+"""
+
+
+def check(plan: Plan, shape: PlanShape) -> None:
+    """Raise InputError unless the plan is data parallelism."""
+    if len(shape.stages) > 1:
+        raise InputError(f"plan: it has {len(shape.stages)} stages, and DDP none: --to pipelining")
+    if shape.tensor > 1:
+        raise InputError(f"plan: layers are split {shape.tensor} ways by channel, which DDP cannot do: --to megatron")
+
+
+def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
+    if not plan.synchronisation.overlap:
+        yield "DDP sums gradients beside the backward pass; the plan sums them after it"
+
+
+def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
+    asked = plan.synchronisation
+    return (
+        f"SHARES = {list(shape.shares)}  # samples of each process in a micro-batch",
+        f"BUCKET_MB, HALF_PRECISION = {asked.bucket_bytes / 2**20:g}, {asked.half_precision}",
+    )

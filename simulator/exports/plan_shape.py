@@ -1,0 +1,83 @@
+"""What a plan is in the words of common runtimes: data, tensor and pipeline degrees; and what they leave out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.errors import InputError
+from simulator.lowering.shard_regions import split
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.plan import Plan
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanShape:
+    """A plan that is regular: stages one after another, each on as many devices.
+
+    stages: the layers of each, by name; homes: its devices; data: replicas of each stage; tensor: the largest number of
+    parts by channel. shares: samples of each replica in a micro-batch.
+    """
+
+    stages: tuple[tuple[str, ...], ...]
+    homes: tuple[tuple[int, ...], ...]
+    data: int
+    tensor: int
+    shares: tuple[int, ...]
+
+    @property
+    def devices(self) -> int:
+        return len({device for home in self.homes for device in home})
+
+
+def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
+    """The shape of a plan. Raises InputError where it is not regular, naming the first layer that is not."""
+    stages = _stages(profile, plan)
+    homes = [plan.placements[names[0]].devices for names in stages]
+    if len({len(home) for home in homes}) > 1:
+        raise InputError(f"plan: its stages have {', '.join(str(len(home)) for home in homes)} devices; {_ELSEWHERE}")
+    data, tensor = 1, 1
+    shares: tuple[int, ...] = ()
+    for names, home in zip(stages, homes, strict=True):
+        for name in names:
+            placement = plan.placements[name]
+            samples, channels, height, width = placement.degrees
+            if set(placement.devices) != set(home) or height * width > 1:
+                raise InputError(f"layer {name!r}: it is split otherwise than its stage; {_ELSEWHERE}")
+            data, tensor = max(data, samples), max(tensor, channels)
+            shares = shares or placement.samples
+    parts = [last - first for first, last in split(plan.microbatch_size, data)]
+    return PlanShape(stages=tuple(stages), homes=tuple(homes), data=data, tensor=tensor, shares=shares or tuple(parts))
+
+
+def left_out(plan: Plan, shape: PlanShape) -> Iterator[str]:
+    """What of the plan's synchronisation no runtime here does as the plan says."""
+    asked = plan.synchronisation
+    if shape.data > 1 and asked.collective in ("ps", "ps-workers"):
+        yield f"gradients go through an all-reduce, not through parameter servers ({asked.collective})"
+    elif shape.data > 1 and asked.collective != "ring":
+        yield f"the collective library chooses how gradients are summed; {asked.collective} was simulated"
+    if asked.compression_ratio != 1:
+        yield f"gradients are not compressed (the plan: to 1/{asked.compression_ratio:g})"
+    if plan.schedule == "pipedream":
+        yield "weights have one version; pipedream's stashed versions are not kept"
+
+
+_ELSEWHERE = "none of these runtimes runs that; `shardscope execute` does"
+
+
+def _stages(profile: Profile, plan: Plan) -> list[tuple[str, ...]]:
+    """Layers by stage; a plan without a pipeline schedule is cut where its devices change."""
+    if plan.schedule != "dataflow":
+        sharded = ShardedModel(profile, plan)
+        return [tuple(profile.layers[layer].name for layer in layers) for layers in sharded.stages]
+    stages: list[list[str]] = []
+    before: frozenset[int] | None = None
+    for layer in profile.layers:
+        home = frozenset(plan.placements[layer.name].devices)
+        if home != before:
+            stages.append([])
+        stages[-1].append(layer.name)
+        before = home
+    return [tuple(names) for names in stages]

@@ -1,0 +1,130 @@
+"""The parts that exported training scripts share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """What a script trains: `package.module:callable`, and the shape of one sample; integers below `vocabulary`."""
+
+    name: str
+    input_shape: tuple[int, ...]
+    vocabulary: int | None
+
+
+_OPTIMIZERS = {
+    0.0: "torch.optim.SGD(parameters, lr=1e-3)",
+    1.0: "torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)",
+    2.0: "torch.optim.Adam(parameters, lr=1e-3)",
+}
+
+_TEMPLATE = '''"""{title}
+
+    torchrun --nproc-per-node {ranks} {file_name}
+
+Exported by: {command}
+{limits}"""
+
+import argparse
+import importlib
+import operator
+import os
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+{imports}
+
+MODEL = {model!r}
+INPUT_SHAPE, VOCABULARY = {input_shape!r}, {vocabulary!r}
+RANKS, MICROBATCHES = {ranks}, {microbatches}
+BATCH_SIZE = {batch_size}  # samples of a step, all processes together
+{constants}
+
+
+def built():
+    """The network, the same in every process."""
+    module, _, name = MODEL.partition(":")
+    torch.manual_seed(0)
+    return operator.attrgetter(name)(importlib.import_module(module))()
+
+
+def batch(step):
+    """The samples of a step and their classes; put your data here. Every process draws all and takes its own."""
+    generator = torch.Generator().manual_seed(step)
+    shape = (BATCH_SIZE, *INPUT_SHAPE)
+    data = torch.randn(shape, generator=generator) if VOCABULARY is None else torch.randint(
+        VOCABULARY, shape, generator=generator)
+    return data, torch.rand(BATCH_SIZE, 1, generator=generator)
+
+
+def loss_of(output, numbers):
+    """Cross entropy against classes drawn from `numbers`, (samples, 1) in 0 to 1; put your loss here."""
+    scores = output.movedim(2 if output.dim() == 3 else 1, -1)
+    classes = (numbers.to(scores.device) * scores.shape[-1]).long().expand(len(scores), scores[0, ..., 0].numel())
+    return functional.cross_entropy(scores.flatten(0, -2), classes.flatten())
+
+
+def optimizer_of(parameters):
+    return {optimizer}
+
+{body}
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--gradients", help="write the first step's gradients, for comparison, to FILE.RANK.pt")
+    options = parser.parse_args()
+    cuda = torch.cuda.is_available()
+    dist.init_process_group("nccl" if cuda else "gloo")
+    if dist.get_world_size() != RANKS:
+        raise SystemExit(f"this plan has {{RANKS}} devices: torchrun --nproc-per-node {{RANKS}} ...")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    train(options, dist.get_rank(), device)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def script(
+    *,
+    title: str,
+    command: str,
+    file_name: str,
+    limits: Sequence[str],
+    model: TrainedModel,
+    ranks: int,
+    batch_size: int,
+    microbatches: int,
+    optimizer_state: float,
+    imports: Iterable[str],
+    constants: Iterable[str],
+    body: str,
+) -> str:
+    """A whole script; body defines `train(options, rank, device)`."""
+    lines = "".join(f"Not as planned: {limit}.\n" for limit in limits)
+    return _TEMPLATE.format(
+        title=title,
+        command=command,
+        file_name=file_name,
+        limits=lines,
+        model=model.name,
+        input_shape=model.input_shape,
+        vocabulary=model.vocabulary,
+        ranks=ranks,
+        batch_size=batch_size,
+        microbatches=microbatches,
+        optimizer=_OPTIMIZERS.get(optimizer_state, _OPTIMIZERS[1.0]),
+        imports="\n".join(imports),
+        constants="\n".join(constants),
+        body=body,
+    )

@@ -1,0 +1,121 @@
+"""The content of a file as a dataclass, strictly: a broken rule is one line that names file, place, value and rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, Union
+
+from simulator import units
+from simulator.errors import InputError, nearest
+
+SCHEMA = 1
+T = TypeVar("T")
+_QUANTITIES: tuple[tuple[str, Callable[[str], float]], ...] = (
+    ("_bytes_per_s", units.parse_bandwidth),
+    ("_bytes", units.parse_bytes),
+    ("_s", units.parse_time),
+)
+"""What a text may say where a number is expected, by the end of its key."""
+
+
+def in_si_units(content: Any, kind: Any, path: Path) -> Any:
+    """`content` of a `kind` with quantities such as "25Gbps" or "5us" as the numbers they are. Raises InputError."""
+    kind = _without_none(kind)
+    if isinstance(content, list) and typing.get_origin(kind) is tuple:
+        return [in_si_units(part, typing.get_args(kind)[0], path) for part in content]
+    if not isinstance(content, dict):
+        return content
+    if not dataclasses.is_dataclass(kind):
+        values = typing.get_args(kind)[-1:] or (Any,)
+        return {key: in_si_units(part, values[0], path) for key, part in content.items()}
+    hints = typing.get_type_hints(kind)
+    return {key: _quantity(str(key), part, hints.get(str(key), Any), path) for key, part in content.items()}
+
+
+def _quantity(key: str, value: Any, kind: Any, path: Path) -> Any:
+    parse = next((parse for suffix, parse in _QUANTITIES if key.endswith(suffix)), None)
+    if not (isinstance(value, str) and parse and _without_none(kind) in (int, float)):
+        return in_si_units(value, kind, path)
+    try:
+        return parse(value)
+    except InputError as error:
+        raise InputError(f"{path}: {key}: {error}") from None
+
+
+def _without_none(kind: Any) -> Any:
+    """The type that stands beside None, or the type itself."""
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        return next(arm for arm in typing.get_args(kind) if arm is not type(None))
+    return kind
+
+
+def validated(path: Path, content: object, kind: type[T]) -> T:
+    """`content` as a `kind`, its schema number checked and taken off."""
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values")
+    if "schema" not in content:
+        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
+    fields = dict(content)
+    schema = fields.pop("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise InputError(f"{path}: schema is {_shown(schema)}: this version reads schema {SCHEMA}")
+    import pydantic
+
+    try:
+        # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
+        return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
+    except pydantic.ValidationError as error:
+        # A misspelt key is both unknown and missing; the first says more.
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")
+        raise InputError(f"{path}: {_explained(dict(problems[0]), kind)}") from None
+
+
+def _explained(error: dict[str, Any], kind: type) -> str:
+    """One pydantic error as "where: field is value: rule"."""
+    *parents, last = error["loc"] or ("",)
+    if error["type"] == "value_error":
+        return ": ".join(filter(None, (_place(error["loc"]), str(error["ctx"]["error"]))))
+    where = f" in {_place(parents)}" if parents else ""
+    if error["type"] == "unexpected_keyword_argument":
+        known = keys_at(kind, parents)
+        near = nearest(str(last), known)
+        hint = f" did you mean {near!r}?" if near else ""
+        return f"unknown key {last!r}{where};{hint} known: {', '.join(known)}"
+    if error["type"].startswith("missing"):
+        return f"{_place([last])} is missing{where}: it is required"
+    rule = error["msg"].removeprefix("Input should be ")
+    return f"{_place([last])} is {_shown(error['input'])}{where}: it is {rule}"
+
+
+def _place(loc: Iterable[object]) -> str:
+    """A location as layers[3].scaling[0].forward_s."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return text.removeprefix(".")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def keys_at(kind: type, loc: Iterable[object]) -> list[str]:
+    """Names of the fields of the dataclass that stands at `loc` inside `kind`."""
+    type_at: Any = kind
+    for part in loc:
+        if dataclasses.is_dataclass(type_at):
+            type_at = typing.get_type_hints(type_at)[str(part)]
+        else:  # tuple[X, ...] or Mapping[str, X]
+            arguments = typing.get_args(type_at)
+            type_at = arguments[0] if typing.get_origin(type_at) is tuple else arguments[-1]
+        type_at = _without_none(type_at)
+    return sorted(field.name for field in dataclasses.fields(type_at))
+
+
+def _file_kind(kind: type) -> str:
+    """What people call a file of `kind`."""
+    return kind.__name__.removesuffix("File").lower()

@@ -1,0 +1,186 @@
+"""No option without effect, the same manners everywhere: notes, JSON with a schema, narrow terminals, completion."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator import cli, files
+from simulator.errors import InputError
+from simulator.network.catalogue import read_cluster
+
+CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
+STEP = ("vgg_digits", *CLUSTER)
+
+
+def shardscope(*arguments: object) -> int:
+    try:
+        return cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        assert isinstance(stop.code, int)
+        return stop.code
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = str(tmp_path / "plan.json")
+    assert shardscope("partition", *STEP, "--strategy", "data", "--output", path) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("simulate", *STEP, "--strategy", "data", "--sync", "rng"), "did you mean 'ring'?"),
+        (("compare", *STEP, "--strategies", "model", "--sync", "rng"), "did you mean 'ring'?"),
+        (("simulate", *STEP, "--plan", "PLAN", "--set", "grid=8x8"), "--set: a plan from a file is made already"),
+        (("simulate", *STEP, "--plan", "PLAN", "--effort", "2"), "--effort: a plan from a file is made already"),
+        (("simulate", *STEP, "--plan", "PLAN", "--seed", "2"), "--seed: nothing is drawn without --jitter"),
+        (("simulate", *STEP, "--strategy", "data", "--effort", "2"), "strategy data does not search"),
+        (("simulate", *STEP, "--strategy", "data", "--servers", "2"), "collective ring uses none"),
+        (("simulate", *STEP, "--strategy", "data", "--compression-cost", "5ms"), "nothing is compressed"),
+        (("simulate", *STEP, "--strategy", "data", "--latency", "inter=5"), "write a number with a unit"),
+        (("simulate", *STEP, "--strategy", "data", "--strat", "data"), "unrecognized arguments: --strat"),
+        (("compare", *STEP, "--strategies", "data,model", "--effort", "2"), "none of data, model searches"),
+        (("compare", *STEP, "--strategies", "data", "--schedule", "gpipe"), "none of data pipelines"),
+        (("compare", *STEP, "--strategies", "data", "--microbatches", "4"), "none of data pipelines"),
+        (("compare", *STEP, "--strategies", "data", "--schedule", "gpip"), "did you mean 'gpipe'?"),
+        (("explain", "PLAN", "--speed", "50"), "--speed: counts only together with --cluster"),
+        (("clusters", "--devices", "3"), "name the cluster that has them"),
+        (("search", *STEP, "--objective", "cost"), "has no prices"),
+        (
+            ("simulate", "vgg_digits", "--cluster", "cpu-1g", "--devices", "1000000", "--strategy", "data"),
+            "at most 16,384",
+        ),
+        (
+            ("simulate", "vgg16_v100", *CLUSTER, "--strategy", "data", "--strict"),
+            "--strict: compute times were captured",
+        ),
+        (("partition", *STEP, "--strategy", "data", "--output", "-", "--json"), "cannot hold both"),
+    ],
+)
+def test_an_option_that_cannot_count_is_refused_in_one_line(
+    command: tuple[str, ...], message: str, plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert shardscope(*(plan if word == "PLAN" else word for word in command)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--half-precision"], ["--sync", "tree", "--bucket", "1MiB"]])
+def test_options_of_gradients_that_nothing_sums_are_noted(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ", ".join(option for option in options if option.startswith("--"))
+    assert shardscope("simulate", *STEP, "--strategy", "model", *options) == 0
+    assert f"note: {names}: no effect, as no parameter of this plan is on two devices" in capsys.readouterr().out
+    assert shardscope("simulate", *STEP, "--strategy", "data", *options) == 0
+    assert "no effect" not in capsys.readouterr().out
+
+
+def test_a_profile_whose_layers_miss_its_step_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dataclasses import replace
+
+    path = str(tmp_path / "short.json")
+    files.write_profile(replace(files.read_profile("vgg_digits"), layers_to_step=0.5), path)
+    assert shardscope("compare", path, *CLUSTER, "--strategies", "data") == 0
+    assert "layers add up to 0.50 of its measured step" in capsys.readouterr().out
+
+
+def test_compare_fits_into_80_columns_with_units_and_bottleneck(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.cli._printing.PLAIN_WIDTH", 80)
+    assert shardscope("compare", *STEP, "--strategies", "data,model,hypergraph") == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if line.startswith("strategy"))
+    rows = [line for line in lines if line.startswith(("data ", "model ", "hypergraph "))]
+    assert head.split() == ["strategy", "step", "samples/s", "sent", "peak", "memory", "fits", "bubble", "bottleneck"]
+    assert len(rows) == 3 and all(row.rstrip().endswith("%") and "MiB" in row and len(row) <= 80 for row in rows)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: object) -> dict[str, Any]:
+    assert shardscope(*command, "--json") == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_json_has_a_schema_and_the_keys_that_its_page_lists(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    commands: dict[str, tuple[object, ...]] = {
+        "simulate": (*STEP, "--strategy", "data"),
+        "compare": (*STEP, "--strategies", "data"),
+        "partition": (*STEP, "--strategy", "data", "--output", tmp_path / "p.json"),
+        "explain": (plan,),
+        "accumulate": (*STEP, "--batch-size", 64),
+        "scale": ("vgg_digits", "--cluster", "cpu-1g", "--devices", "1,2"),
+        "search": (*STEP, "--budget", "1s"),
+        "profiles": (),
+        "clusters": (),
+        "clusters NAME": ("cpu-1g",),
+    }
+    page = (Path(__file__).parent.parent / "docs/json.md").read_text()
+    for name, arguments in commands.items():
+        value = printed(capsys, name.split()[0], *arguments)
+        assert value["schema"] == 1
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        listed = {word.strip("` ") for word in row.split("|")[2].split(",")}
+        assert set(value) - {"schema"} == listed, name
+
+
+def test_a_plan_and_a_cluster_go_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("partition", *STEP, "--strategy", "data", "--output", "-") == 0
+    written = capsys.readouterr()
+    assert json.loads(written.out)["model"] == "vgg_digits"
+    assert "step" in written.err
+    assert shardscope("clusters", "cpu-1g", "--devices", 2, "--output", "-") == 0
+    path = tmp_path / "cluster.yaml"
+    path.write_text(capsys.readouterr().out)
+    assert read_cluster(path).workers == 2
+
+
+def test_quantities_in_yaml_may_have_units(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    text = """schema: 1
+name: pair
+devices: [{name: a, host: a, memory_bytes: 16GiB}, {name: b, host: b, speed: 0.5}]
+links:
+  - {source: a, target: b, bandwidth_bytes_per_s: 25Gbps, latency_s: 5us}
+  - {source: b, target: a, bandwidth_bytes_per_s: 3.125e9, latency_s: 5.0e-6}
+"""
+    path.write_text(text)
+    cluster = read_cluster(path)
+    assert {(link.bandwidth_bytes_per_s, link.latency_s) for link in cluster.links} == {(3.125e9, 5e-6)}
+    assert cluster.devices[0].memory_bytes == 16 * 2**30
+    path.write_text(text.replace("25Gbps", "25Gbsp"))
+    with pytest.raises(InputError, match="bandwidth_bytes_per_s: bandwidth '25Gbsp': write a positive number"):
+        read_cluster(path)
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("--version") == 0
+    assert capsys.readouterr().out == f"shardscope {cli.version()}\n"
+
+
+def test_bash_completes_commands_and_their_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shardscope("completion", "bash") == 0
+    script = capsys.readouterr().out
+    ask = 'COMP_WORDS=(shardscope %s); COMP_CWORD=%d; _shardscope; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{ask % ('comp', 1)}\n{ask % ('simulate --straggl', 2)}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["compare completion", "--straggler"]
+    for shell in ("zsh", "fish"):
+        assert shardscope("completion", shell) == 0
+        assert "simulate" in capsys.readouterr().out

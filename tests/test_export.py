@@ -1,0 +1,162 @@
+"""Exported scripts run on two processes and have one device's gradients; configurations say what the plan says."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from simulator import cli, files
+from simulator.plan import Placement, Synchronisation
+
+torch = pytest.importorskip("torch")
+
+MODEL = ("--model", "traces.zoo.networks:vgg_digits", "--input-shape", "1x8x8")
+CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
+
+
+def shardscope(*arguments: object) -> int:
+    try:
+        return cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        assert isinstance(stop.code, int)
+        return stop.code
+
+
+def plan(folder: Path, strategy: str, *options: str) -> Path:
+    path = folder / f"{strategy}.json"
+    command = ("vgg_digits", *CLUSTER, "--strategy", strategy, "--batch-size", "16", *options, "--output", path)
+    assert shardscope("partition", *command) == 0
+    return path
+
+
+def loaded(script: Path) -> Any:
+    specification = importlib.util.spec_from_file_location(script.stem, script)
+    assert specification and specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def gradients_of_one_device(script: Path) -> dict[str, Any]:
+    """Of the whole batch at once, in the script's own words."""
+    module = loaded(script)
+    model = module.built()
+    data, numbers = module.batch(0)
+    module.loss_of(model(data), numbers).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("runtime", "strategy", "options"),
+    [
+        ("ddp", "data", ()),
+        ("ddp", "data", ("--microbatches", "2")),
+        ("fsdp2", "data", ("--microbatches", "2")),
+        ("pipelining", "pipeline", ("--microbatches", "4", "--schedule", "1f1b")),
+        ("pipelining", "pipeline", ("--microbatches", "4", "--schedule", "gpipe")),
+    ],
+)
+def test_a_script_trains_with_one_devices_gradients(
+    runtime: str, strategy: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    script, gradients = tmp_path / "train.py", tmp_path / "gradients"
+    command = ("export", plan(tmp_path, strategy, *options), "--to", runtime, *MODEL, "--output", script)
+    assert shardscope(*command) == 0
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [*launch, "--steps", "2", "--gradients", str(gradients)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = gradients_of_one_device(script)
+    actual: dict[str, Any] = {}
+    for rank in (0, 1):
+        actual |= torch.load(f"{gradients}.{rank}.pt", weights_only=True)
+    assert set(actual) == set(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_script_says_what_is_not_as_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = plan(tmp_path, "data", "--sync", "ps", "--compression", "4", "--no-overlap")
+    capsys.readouterr()
+    assert shardscope("export", path, "--to", "ddp", *MODEL, "--output", tmp_path / "train.py") == 0
+    printed = capsys.readouterr().err
+    for line in ("all-reduce, not through parameter servers", "not compressed", "beside the backward pass"):
+        assert line in printed and line in (tmp_path / "train.py").read_text()
+
+
+def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
+    path = plan(tmp_path, "pipeline", "--microbatches", "4", "--schedule", "1f1b")
+    assert shardscope("export", path, "--to", "torchtitan", "--output", tmp_path / "job.toml") == 0
+    job = tomllib.loads((tmp_path / "job.toml").read_text())
+    parallelism = job["parallelism"]
+    assert (parallelism["pipeline_parallel_degree"], parallelism["pipeline_parallel_schedule"]) == (2, "1F1B")
+    assert parallelism["pipeline_parallel_microbatch_size"] == 4
+    assert parallelism["module_fqns_per_model_part"][0][0].startswith("features")
+    assert job["training"] == {"local_batch_size": 16, "global_batch_size": 16}
+
+
+def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
+    made = files.read_plan(plan(tmp_path, "data"))
+    split = {name: Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
+    path = tmp_path / "both.json"
+    bucket = Synchronisation(bucket_bytes=4 * 10**6)
+    files.write_plan(replace(made, placements=split, synchronisation=bucket), path)
+    assert shardscope("export", path, "--to", "megatron", "--output", tmp_path / "run.sh") == 0
+    text = (tmp_path / "run.sh").read_text()
+    for argument in (
+        *("--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 1", "--micro-batch-size 8"),
+        *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nproc-per-node 4"),
+    ):
+        assert argument in text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("pipeline", ("--to", "ddp", *MODEL), "it has 2 stages, and DDP none: --to pipelining"),
+        ("data", ("--to", "pipelining", *MODEL), "it has one stage; --to ddp or fsdp2"),
+        ("spatial", ("--to", "ddp", *MODEL), "`shardscope execute` does"),
+        ("data", ("--to", "ddp"), "name what makes it, --model package.module:callable"),
+        ("data", ("--to", "ddp", "--model", "mine:net"), "its input is unknown"),
+        ("data", ("--to", "nowhere"), "invalid choice: 'nowhere'"),
+    ],
+)
+def test_what_a_runtime_cannot_run_is_one_line(
+    strategy: str, options: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = plan(tmp_path, strategy)
+    capsys.readouterr()
+    assert shardscope("export", path, *options, "--output", tmp_path / "never.py") == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "never.py").exists()
+
+
+def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:
+    profile = replace(
+        files.read_profile("vgg_digits"),
+        model="mine:net",
+        command="python -m traces.capture mine:net --batch-size 8 --input-shape 64 --vocabulary 11",
+    )
+    files.write_profile(profile, tmp_path / "own.json")
+    command = ("partition", tmp_path / "own.json", *CLUSTER, "--strategy", "data", "--output", tmp_path / "plan.json")
+    assert shardscope(*command) == 0
+    assert shardscope("export", tmp_path / "plan.json", "--to", "ddp", "--output", tmp_path / "train.py") == 0
+    text = (tmp_path / "train.py").read_text()
+    assert "MODEL = 'mine:net'\nINPUT_SHAPE, VOCABULARY = (64,), 11\n" in text
