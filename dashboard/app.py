@@ -11,7 +11,9 @@ from dashboard.frame import shell
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
+from dashboard.state.alternatives import alternatives
 from dashboard.state.store import Store
+from dashboard.state.workers import Workers
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -61,9 +63,15 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
 
 def serve(store: Store, host: str, port: int) -> None:
     """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
+    workers = Workers()
+    store.employ(workers)
+    store.desk.want(alternatives(store.default()), tab="the first screen")
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)
     print(f"Shardscope is at http://{host}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
-    with server:
-        server.serve_forever()
+    try:
+        with server:
+            server.serve_forever()
+    finally:
+        workers.close()

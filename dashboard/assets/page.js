@@ -31,6 +31,7 @@
   };
 
   async function exportCard(id, format) {
+    if (id === "partition") return ns.exportPartition(format);
     const canvas = document.querySelector(`#${id} canvas`);
     if (canvas && format === "png" && !document.querySelector(`#${id} .js-plotly-plot`)) {
       canvas.toBlob((blob) => ns.download(`${id}.png`, blob, "image/png"));
@@ -47,6 +48,8 @@
     const open = event.target.closest("summary")?.parentElement;
     for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== open) menu.open = false;
   });
+
+  window.addEventListener("pagehide", () => ns.tab && navigator.sendBeacon("leave", ns.tab));
 
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
@@ -94,11 +97,40 @@
       },
       timeline(shown) {
         if (!shown) return window.dash_clientside.no_update;
-        ns.query = shown.query;
+        ns.query = shown.asked;
         ns.loadTimeline("timeline", shown.query, shown.message);
         // The table is far down the page: its turn comes when the figures are drawn.
         clearTimeout(ns.refill);
         ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
+        return window.dash_clientside.no_update;
+      },
+      /* A control has changed: what is shown is no longer its answer, from this moment on. */
+      stale() {
+        document.getElementById("results")?.classList.add("stale");
+        return window.dash_clientside.no_update;
+      },
+      answered(answer) {
+        if (!answer) return window.dash_clientside.no_update;
+        const results = document.getElementById("results");
+        results?.classList.toggle("stale", answer.pending);
+        results?.classList.toggle("nothing", !answer.pending && !answer.ran);
+        results?.setAttribute("aria-busy", answer.pending);
+        const cancel = document.getElementById("cancel");
+        if (cancel) cancel.style.display = answer.pending ? "" : "none";
+        return window.dash_clientside.no_update;
+      },
+      /* The server ends what only a tab that is gone was waiting for. */
+      tab(name) {
+        if (ns.tab && ns.tab !== name) navigator.sendBeacon("leave", ns.tab);
+        ns.tab = name;
+        return window.dash_clientside.no_update;
+      },
+      partition(shown, selection) {
+        if (shown) ns.drawPartition(shown.query, selection || {});
+        return window.dash_clientside.no_update;
+      },
+      strategies(ready) {
+        if (ready) ns.drawStrategies(ready[0]);
         return window.dash_clientside.no_update;
       },
       pair(shown) {
@@ -121,6 +153,7 @@
         return query && (seen || drawnAbove === query) ? query : window.dash_clientside.no_update;
       },
       highlight(selection) {
+        ns.lightPartition(selection || {});
         const timeline = ns.timeline("timeline");
         if (timeline) {
           timeline.selection = { ...selection, ...(selection && selection.query !== ns.query ? { task: null, waited: null } : {}) };

@@ -109,13 +109,14 @@
       const top = this.top(lane);
       const [t0, t1] = this.view;
       const right = this.width - RIGHT;
-      const { layer, device } = this.selection;
+      const { layer, layers, device } = this.selection;
+      const lit = layers ? new Set(layers) : layer != null ? new Set([layer]) : null;
       const dimmed = device != null && device !== lane >> 1;
       const drawn = new Float64Array(64).fill(-10); // rightmost pixel that is covered, by row, kind and dimness
       let style = "";
       for (let i = ns.firstSpan(run, lane, t0); i < run.lane_start[lane + 1] && run.start[i] <= t1; i++) {
         const kind = run.kind[i];
-        const faint = dimmed || (layer != null && run.layer[i] !== layer);
+        const faint = dimmed || (lit && !lit.has(run.layer[i]));
         const slot = (run.row[i] * 8 + kind) * 2 + (faint ? 1 : 0);
         let from = this.x(run.start[i]);
         let to = this.x(run.start[i] + run.seconds[i]);

@@ -15,7 +15,8 @@ import partitioners
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue

@@ -5,21 +5,52 @@ from __future__ import annotations
 from flask import Flask, Response, abort, request
 
 from dashboard.figures import span_columns
+from dashboard.figures.partition import partition
+from dashboard.figures.partition import strategies as compared_strategies
+from dashboard.figures.partition_rows import Strip
 from dashboard.figures.standalone import Section, standalone
 from dashboard.frame.exports import EXPORTS, command
-from dashboard.state.store import Outcome, Store
+from dashboard.state.alternatives import alternatives
+from dashboard.state.columns import columns_of
+from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.store import Store
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run
+from simulator.units import format_bytes, format_time
 
 
 def add_routes(server: Flask, store: Store) -> None:
-    """/spans?<configuration> and /export/<file name>?<configuration>."""
+    """/spans, /partition.svg and /strategies.svg?<configuration>, /export/<file name>?<configuration>, and /leave."""
 
     @server.get("/spans")
     def spans() -> Response:
         _, run, cluster = _asked(store)
         return Response(span_columns.encode(run, cluster), mimetype="application/octet-stream")
+
+    @server.get("/partition.svg")
+    def split() -> Response:
+        outcome, run, cluster = _asked(store)
+        assert outcome.flows is not None
+        device = request.args.get("device", type=int)
+        columns = columns_of(outcome.profile, run.plan)
+        return Response(partition(columns, outcome.flows, cluster, device), mimetype="image/svg+xml")
+
+    @server.get("/strategies.svg")
+    def strategies() -> Response:
+        outcome, run, _ = _asked(store)
+        options = alternatives(store.resolved(outcome.configuration))
+        drawn = [(option, store.desk.glance(option)) for option in options]
+        data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
+        columns = columns_of(outcome.profile, run.plan)
+        best_s = min((g.step_s for _, g in drawn if g is not None and g.ran), default=0.0)
+        lines = [_strip(option.strategy, glance, best_s) for option, glance in drawn]
+        return Response(compared_strategies(columns, lines, data), mimetype="image/svg+xml")
+
+    @server.post("/leave")
+    def leave() -> tuple[str, int]:
+        store.desk.leave(request.get_data(cache=False, as_text=True)[:64])
+        return "", 204
 
     @server.get("/export/<name>")
     def export(name: str) -> Response:
@@ -33,6 +64,17 @@ def add_routes(server: Flask, store: Store) -> None:
             abort(404, f"{name!r} is none of {', '.join((*EXPORTS, 'report.html'))}")
         kind, make = EXPORTS[name]
         return _file(name, kind, make(outcome, run, cluster))
+
+
+def _strip(name: str, glance: Glance | None, best_s: float) -> Strip:
+    if glance is None:
+        return Strip(name=name, note="simulated in the background …")
+    if not glance.ran:
+        return Strip(name=name, note=glance.reason if len(glance.reason) < 120 else f"{glance.reason[:118]} …")
+    return Strip(
+        name=name, bytes=glance.by_layer, total=format_bytes(glance.total_bytes), step=format_time(glance.step_s),
+        load=f"{glance.load_balance_ratio:.2f}", best=glance.step_s == best_s,
+    )  # fmt: skip
 
 
 def _file(name: str, kind: str, text: str) -> Response:

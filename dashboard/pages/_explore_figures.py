@@ -14,12 +14,12 @@ from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology
 from dashboard.figures.style import Figure, message, short_names
-from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
 from dashboard.state.measures import shares
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
 from simulator.run import Run
 
 
@@ -79,19 +79,6 @@ def _add_figures(app: Dash, store: Store) -> None:
     )  # fmt: skip
 
     @app.callback(
-        Output("partition-graph", "figure"),
-        Input("below-configuration", "data"),
-        Input("selection", "data"),
-        prevent_initial_call=True,
-    )
-    def draw_partition(query: str, selection: dict[str, Any]) -> Figure:
-        outcome, _ = _pair(store, query, None)
-        if outcome.run is None or outcome.cluster is None:
-            return message("no run")
-        layer, device = selection.get("layer"), selection.get("device")
-        return swimlanes(outcome.run, outcome.profile, outcome.cluster, layer, device)
-
-    @app.callback(
         Output("memory-graph", "figure"),
         Output("topology-graph", "figure"),
         Output("links-graph", "figure"),
@@ -112,7 +99,6 @@ def _add_selection(app: Dash, store: Store) -> None:
     @app.callback(
         Output("selection", "data"),
         Input("balance-graph", "clickData"),
-        Input("partition-graph", "clickData"),
         Input("tasks", "cellClicked"),
         Input("find-layer", "value"),
         Input({"type": "waited", "task": ALL}, "n_clicks"),
@@ -120,14 +106,10 @@ def _add_selection(app: Dash, store: Store) -> None:
         State("configuration", "data"),
         prevent_initial_call=True,
     )
-    def select(
-        balance: Any, partition: Any, cell: Any, layer: str | None, waited: list[int | None], by: str, query: str
-    ) -> Any:
+    def select(balance: Any, cell: Any, layer: str | None, waited: list[int | None], by: str, query: str) -> Any:
         source = ctx.triggered_id
         if source == "balance-graph" and balance:
             return {by: balance["points"][0]["customdata"][0], "query": query}
-        if source == "partition-graph" and partition:
-            return {"layer": partition["points"][0]["customdata"][0], "query": query}
         if source == "tasks" and cell:
             return {"task": int(cell["rowId"]), "query": query}
         if source == "find-layer":

@@ -13,7 +13,7 @@ from simulator.network.catalogue import presets
 from simulator.plan import OPTIMIZERS
 
 VERSION = "1"
-MOST_DEVICES = 64
+MOST_DEVICES = 1024
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
 TIERS = ("inter", "intra")
@@ -26,9 +26,9 @@ OWN = "own"
 class Configuration:
     """Everything that the controls hold; two equal ones give the same step.
 
-    profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is the profile's, microbatches None
-    the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's preset
-    says of its tiers; 1 leaves its measured curves in place.
+    profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is what suits the profile and the devices,
+    microbatches None the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's
+    preset says of its tiers; 1 leaves its measured curves in place.
     """
 
     profile: str

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.store import Store, changed_cluster
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
+from dashboard.state.simulating import batch_of, changed_cluster
+from dashboard.state.store import Store
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
 from simulator.plan import OPTIMIZERS
+from simulator.sweep.axes import read_values
 from simulator.sweep.engines import Processes
 from simulator.sweep.evaluate import PointResult
 from simulator.sweep.points import Points, expand
@@ -29,6 +31,8 @@ from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of
 
 MOST_POINTS = 400
+MOST_VALUES = {"devices": MOST_DEVICES, "microbatches": MOST_MICROBATCHES, "batch_size": MOST_SAMPLES}
+"""The largest values of swept parameters, as on Explore."""
 KEPT = 8
 JOBS = 2
 PARAMETERS: Mapping[str, str] = {
@@ -105,6 +109,7 @@ class Sweeps:
         for name in values:
             if name not in PARAMETERS:
                 raise UnknownNameError.of("parameter", name, PARAMETERS)
+        _require_small(strategies, values)
         profile = self._store.profiles.get(base.profile)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "profile.json"
@@ -112,7 +117,7 @@ class Sweeps:
             taken = {name for strategy in strategies for name in partitioners.options(strategy)}
             if len(strategies) > 1:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
-            held = fixed(base, profile.batch_size, self._store.usual_cluster(base))
+            held = fixed(base, batch_of(base, profile), self._store.usual_cluster(base))
             still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
             parameters = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
@@ -146,6 +151,36 @@ class Sweeps:
                 sweep.state = CANCELLED
             except (InputError, OSError) as error:
                 sweep.state, sweep.reason = FAILED, str(error)
+
+
+def _require_small(strategies: list[str], values: Mapping[str, str]) -> None:
+    """Raise InputError where a sweep has too many points, or a value beyond what the page takes, before any is made."""
+    count = len(strategies)
+    for name, text in values.items():
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        for part in parts:
+            _require_short(name, part)
+        swept = read_values(name, parts)
+        count *= len(swept)
+        most = MOST_VALUES.get(name)
+        for value in swept:
+            if most is not None and isinstance(value, (int, float)):
+                require(value <= most, name, f"{value:,.0f}", f"at most {most:,} here")
+    require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
+
+
+def _require_short(name: str, text: str) -> None:
+    """Raise InputError for a range whose values alone are too many to be listed."""
+    first, dots, rest = text.partition("..")
+    last, by, step = rest.partition(" by ")
+    if not dots or step.strip().startswith("x"):
+        return
+    try:
+        values = (float(last) - float(first)) / (float(step) if by else 1.0)
+    except (ValueError, ZeroDivisionError):
+        return  # with units, or no range: whoever reads it says so
+    rule = f"at most {MOST_POINTS} here; `shardscope sweep` takes more"
+    require(values <= MOST_POINTS, "points", f"{values + 1:,.0f} of {name}", rule)
 
 
 class _Cancelled(Exception):
