@@ -8,6 +8,7 @@ from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
 from dashboard.frame import shell
+from dashboard.frame.compression import compress
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
@@ -44,6 +45,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
+    compress(app.server)
     secure(app.server, hosts, lambda: list(app.csp_hashes()))
     return app
 

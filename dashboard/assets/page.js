@@ -98,7 +98,9 @@
       timeline(shown) {
         if (!shown) return window.dash_clientside.no_update;
         ns.query = shown.asked;
-        ns.loadTimeline("timeline", shown.query, shown.message);
+        ns.shown = shown;
+        ns.group = ns.selected?.group ?? null;
+        ns.loadTimeline("timeline", shown.query && `${shown.query}${ns.group == null ? "" : `&group=${ns.group}`}`, shown.message);
         // The table is far down the page: its turn comes when the figures are drawn.
         clearTimeout(ns.refill);
         ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
@@ -154,6 +156,11 @@
       },
       highlight(selection) {
         ns.lightPartition(selection || {});
+        const group = selection?.group ?? null;
+        if (ns.group !== group && ns.shown) {
+          ns.group = group;
+          ns.loadTimeline("timeline", ns.shown.query && `${ns.shown.query}${group == null ? "" : `&group=${group}`}`, ns.shown.message);
+        }
         const timeline = ns.timeline("timeline");
         if (timeline) {
           timeline.selection = { ...selection, ...(selection && selection.query !== ns.query ? { task: null, waited: null } : {}) };

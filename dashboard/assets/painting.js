@@ -111,7 +111,7 @@
       const right = this.width - RIGHT;
       const { layer, layers, device } = this.selection;
       const lit = layers ? new Set(layers) : layer != null ? new Set([layer]) : null;
-      const dimmed = device != null && device !== lane >> 1;
+      const dimmed = device != null && run.device_ids.includes(device) && device !== run.device_ids[lane >> 1];
       const drawn = new Float64Array(64).fill(-10); // rightmost pixel that is covered, by row, kind and dimness
       let style = "";
       for (let i = ns.firstSpan(run, lane, t0); i < run.lane_start[lane + 1] && run.start[i] <= t1; i++) {
@@ -139,10 +139,11 @@
     drawNames(pen) {
       pen.textAlign = "right";
       for (let device = 0; device < this.run.devices.length; device++) {
-        const chosen = this.selection.device === device;
+        const chosen = this.selection.device === this.run.device_ids[device];
         pen.fillStyle = this.ink;
         pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px system-ui`;
-        pen.fillText(this.run.devices[device], GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
+        const many = this.run.members[device] > 1 ? ` (${this.run.members[device]})` : "";
+        pen.fillText(this.run.devices[device] + many, GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
         if (this.link >= 9) {
           pen.font = "10px system-ui";
           pen.globalAlpha = 0.75;

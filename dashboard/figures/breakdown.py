@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure
-from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, Share
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, WAITING, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
@@ -12,6 +12,7 @@ COLOURS = {
     EXPOSED["forward"]: MESSAGE,
     EXPOSED["backward"]: BACKWARD,
     EXPOSED["synchronisation"]: REDUCE,
+    WAITING: "#8fbfa8",
     BUBBLE: "#d9dce1",
     NO_WORK: IDLE,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboard.figures.shades import shades_of
 from simulator.cluster import Cluster
 from simulator.taskgraph import Kind
 
@@ -22,8 +23,8 @@ KINDS = {
     Kind.READY: MESSAGE,
 }
 """The colour of every kind of task."""
-DEVICES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
-"""Okabe and Ito's colours, which people with any colour vision tell apart."""
+LINES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
+"""For lines side by side: Okabe and Ito's colours, which people with any colour vision tell apart."""
 GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"
@@ -82,11 +83,8 @@ def short_names(cluster: Cluster) -> list[str]:
 
 
 def device_colours(cluster: Cluster) -> list[str]:
-    """One colour per device; with more than 8 devices, one per host, so that neighbours in a host look alike."""
-    if len(cluster.devices) <= len(DEVICES):
-        return list(DEVICES[: len(cluster.devices)])
-    hosts = list(dict.fromkeys(device.host for device in cluster.devices))
-    return [DEVICES[hosts.index(device.host) % len(DEVICES)] for device in cluster.devices]
+    """One colour per device: the node is the hue (or Cividis by node), the device its lightness; servers are grey."""
+    return [*shades_of(cluster).colours, *[IDLE] * (len(cluster.devices) - cluster.workers)]
 
 
 def faded(colours: list[str], kept: int | None) -> list[float]:

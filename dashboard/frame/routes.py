@@ -26,7 +26,8 @@ def add_routes(server: Flask, store: Store) -> None:
     @server.get("/spans")
     def spans() -> Response:
         _, run, cluster = _asked(store)
-        return Response(span_columns.encode(run, cluster), mimetype="application/octet-stream")
+        opened = request.args.get("group", type=int)
+        return Response(span_columns.encode(run, cluster, opened), mimetype="application/octet-stream")
 
     @server.get("/partition.svg")
     def split() -> Response:

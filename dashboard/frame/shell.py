@@ -47,6 +47,7 @@ def layout(pages: Mapping[str, str]) -> Any:
             h="100%",
             px="md",
             wrap="nowrap",
+            className="header-row",
         )
     )
     return dmc.MantineProvider(

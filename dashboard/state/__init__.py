@@ -20,6 +20,7 @@ validations    stored validations: where they come from, and their runs in group
 alternatives   the strategies beside each other: what the menu makes of each
 candidates     the plans that a search tried, each in a few figures
 columns        the columns of the partition figure: stretches of the network with a plan's splits
+device_groups  devices in groups where there are too many to be drawn each
 desk           who waits for what: a tab's latest request wins
 flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches

@@ -28,7 +28,7 @@ from simulator.taskgraph import Floats
 from simulator.units import format_time
 from simulator.workload import Profile
 
-MOST_TASKS = 1_500_000
+MOST_TASKS = 2_000_000
 MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
 WHOLE = frozenset({"pipeline", "model", "greedy"})
