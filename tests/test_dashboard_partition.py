@@ -167,10 +167,9 @@ CASES = [
 @needs_library
 @pytest.mark.parametrize(("name", "strategy", "devices"), CASES)
 def test_large_networks_on_many_devices_stay_readable(store: Store, name: str, strategy: str, devices: int) -> None:
-    if name == "resnet101":
-        if all(not key.startswith(name) for key in store.profiles.everything()):
-            deep = deeper(store.profiles.get("resnet50_v100"), *_third_stage(store.profiles.get("resnet50_v100")), 18)
-            store.profiles.put(name, deep)
+    if name == "resnet101" and all(not key.startswith(name) for key in store.profiles.everything()):
+        resnet = store.profiles.get("resnet50_v100")
+        store.profiles.put(name, deeper(resnet, *_third_stage(resnet), 18))
     layers = len(store.profiles.get(name).layers)
     outcome = outcome_of(store, name, strategy, devices, batch_size=max(devices, 64))
     assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None

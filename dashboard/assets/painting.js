@@ -142,8 +142,7 @@
         const chosen = this.selection.device === this.run.device_ids[device];
         pen.fillStyle = this.ink;
         pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px system-ui`;
-        const many = this.run.members[device] > 1 ? ` (${this.run.members[device]})` : "";
-        pen.fillText(this.run.devices[device] + many, GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
+        pen.fillText(this.run.devices[device], GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
         if (this.link >= 9) {
           pen.font = "10px system-ui";
           pen.globalAlpha = 0.75;

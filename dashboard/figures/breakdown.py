@@ -9,6 +9,7 @@ from dashboard.state.measures import IDLE as NO_WORK
 COLOURS = {
     COMPUTE: FORWARD,
     OVERLAPPED: "#3f97cf",
+    **dict.fromkeys(EXPOSED.values(), "#117755"),
     EXPOSED["forward"]: MESSAGE,
     EXPOSED["backward"]: BACKWARD,
     EXPOSED["synchronisation"]: REDUCE,

@@ -12,17 +12,17 @@ Figure = dict[str, Any]
 
 FORWARD, BACKWARD, MESSAGE, REDUCE = "#0072B2", "#E69F00", "#56B4E9", "#009E73"
 UPDATE, CUT, IDLE, WEIGHT = "#CC79A7", "#D55E00", "#9AA0A6", "#F0E442"
-KINDS = {
-    Kind.FORWARD: FORWARD,
-    Kind.BACKWARD: BACKWARD,
-    Kind.WEIGHT: WEIGHT,
-    Kind.UPDATE: UPDATE,
-    Kind.ACTIVATION: MESSAGE,
-    Kind.GRADIENT: MESSAGE,
-    Kind.SYNCHRONISATION: REDUCE,
-    Kind.READY: MESSAGE,
+_NAMED = {
+    "FORWARD": FORWARD,
+    "BACKWARD": BACKWARD,
+    "WEIGHT": WEIGHT,
+    "UPDATE": UPDATE,
+    "SYNCHRONISATION": REDUCE,
+    "PARAMETERS": "#117755",
+    "RECOMPUTE": "#5e9fd0",
 }
-"""The colour of every kind of task."""
+KINDS = {kind: _NAMED.get(kind.name, MESSAGE) for kind in Kind}
+"""The colour of every kind of task; messages share theirs."""
 LINES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
 """For lines side by side: Okabe and Ito's colours, which people with any colour vision tell apart."""
 GRID = "rgba(128,128,128,0.22)"

@@ -25,9 +25,10 @@ class Flows:
 
     seconds: compute, shape (layers, workers). producer, reader: layers, shape (edges,), each pair once. edge_bytes:
     activations and their gradients that cross, shape (edges, 2), columns INSIDE and BETWEEN. gradient_bytes: of
-    synchronisation, shape (layers, 2). replicated_bytes: copies of parameters, gradients and optimizer state beyond the
-    first, shape (layers,). received_bytes: activations and gradients by receiver, shape (layers, workers).
+    synchronisation, and of parameters that are shared out, shape (layers, 2). replicated_bytes: copies of parameters,
+    gradients and optimizer state beyond the first, shape (layers,). received_bytes: activations and gradients by receiver, shape (layers, workers).
     crossing_shards, crossing_targets: for each layer how many shards cross, and to how many devices the most read one.
+    replica_pieces, replica_devices: for each layer how many pieces of its parameters have copies, and the most copies.
     """
 
     seconds: Floats
@@ -99,7 +100,7 @@ def _edges(graph: TaskGraph, profile: Profile, payload: Floats) -> tuple[Ints, I
     """
     layers = len(profile.layers)
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))  # (dependencies,)
-    there = (graph.kind[graph.dependencies] == Kind.ACTIVATION) & (graph.kind[owner] == Kind.FORWARD)
+    there = (graph.kind[graph.dependencies] == Kind.ACTIVATION) & ~graph.is_transfer[owner] & (graph.layer[owner] >= 0)
     back = (graph.kind[owner] == Kind.GRADIENT) & (graph.kind[graph.dependencies] == Kind.BACKWARD)
     message = np.concatenate([graph.dependencies[there], owner[back]])
     other = np.concatenate([graph.layer[owner[there]], graph.layer[graph.dependencies[back]]])
@@ -125,9 +126,12 @@ def _first_readers(profile: Profile) -> Ints:
 def _synchronised(model: ShardedModel, graph: TaskGraph, payload: Floats) -> Floats:
     """Bytes of gradient synchronisation by layer, shape (layers, 2); a bucket's are shared out by parameter bytes."""
     sums = np.zeros((len(model.profile.layers), 2))
-    sent = graph.kind == Kind.SYNCHRONISATION
+    sent = (graph.kind == Kind.SYNCHRONISATION) & (graph.shard >= 0) & (graph.shard < len(model.buckets))
     of_bucket = np.zeros((len(model.buckets), 2))
     np.add.at(of_bucket, graph.shard[sent], payload[sent])
+    messages = (graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)
+    others = graph.is_transfer & ~sent & ~messages & (graph.layer >= 0)  # of parameters that are shared out
+    np.add.at(sums, graph.layer[others], payload[others])
     for bucket, size in zip(model.buckets, of_bucket, strict=True):
         for piece in bucket.pieces:
             sums[piece.layer] += size * (piece.parameter_bytes / bucket.size_bytes)

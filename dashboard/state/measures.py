@@ -34,11 +34,9 @@ class Shares:
 
 # "overlapped" is compute, too: with transfers from or to the device in flight beside it.
 COMPUTE, OVERLAPPED = "compute", "overlapped"
-EXPOSED = {
-    "forward": "wait: activations",
-    "backward": "wait: gradients",
-    "synchronisation": "wait: all-reduce",
-}
+_AWAITED = {"forward": "activations", "backward": "gradients", "synchronisation": "all-reduce"}
+EXPOSED = {phase: f"wait: {_AWAITED.get(phase, phase)}" for phase in PHASES}
+"""What a device that does not compute waits for, by the phase of the transfers in flight."""
 WAITING, BUBBLE, IDLE = "wait: transfers", "bubble", "no work"
 NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), WAITING, BUBBLE, IDLE)
 _LOST = frozenset((*EXPOSED.values(), WAITING, BUBBLE, IDLE))
@@ -55,7 +53,7 @@ def shares(run: Run, cluster: Cluster) -> Shares:
     step_s = run.report.step_s
     if cluster.workers > _MOST_BY_PHASE:
         used = run.report.devices[: cluster.workers]
-        none = (0.0, 0.0, 0.0, 0.0)
+        none = (0.0,) * (1 + len(EXPOSED))
         rows = [np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s, d.idle_s]) for d in used]
     else:
         rows = [_device_seconds(run, device) for device in range(cluster.workers)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -246,7 +245,7 @@ def require_size(profile: Profile, plan: Plan) -> None:
     tasks = 0
     for position, layer in enumerate(profile.layers):
         placement = plan.placements[layer.name]
-        shards = prod(placement.degrees)
+        shards = len(placement.devices)
         targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {placement}
         reached = len({device for target in targets for device in target.devices})
         tasks += 2 * shards * (1 + reached) * plan.microbatches

@@ -36,8 +36,7 @@ class Split:
 
 def degrees_of(placement: Placement) -> dict[str, int]:
     """The degree of each axis of a placement by its name, in the order of its shards."""
-    degrees = placement.degrees
-    named = degrees if isinstance(degrees, Mapping) else dict(zip(AXES, degrees, strict=False))
+    named = getattr(placement, "axes", None) or dict(zip(AXES, placement.degrees, strict=False))
     return {name: int(degree) for name, degree in named.items()}
 
 
