@@ -45,6 +45,8 @@
   document.addEventListener("click", (event) => {
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
+    const offer = event.target.closest("[data-set]");
+    if (offer) window.dash_clientside.set_props(offer.dataset.set, { value: +offer.dataset.value });
     const open = event.target.closest("summary")?.parentElement;
     for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== open) menu.open = false;
   });

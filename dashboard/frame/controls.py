@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from math import log2
 from typing import Any
 
 import dash_mantine_components as dmc
+from dash import html
+from plotly.io.json import to_json_plotly
 
 import partitioners
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Outcome, batch_of
+from dashboard.state.sizes import batch_sizes, microbatch_counts
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
@@ -117,10 +121,21 @@ def cluster_options(store: Store) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """The text below a control, and whether the control is disabled because it has no effect."""
+    """The text below a control, values that it offers, and whether it is disabled because it has no effect."""
 
     text: str = ""
     disabled: bool = False
+    offers: tuple[int, ...] = ()
+
+    def description(self, control: str) -> Any:
+        """The text, and the offered values as buttons that page.js sets the control to, as the browser gets them."""
+        if not self.offers:
+            return self.text
+        buttons = []
+        for value in self.offers:
+            sets: dict[str, Any] = {"data-set": control, "data-value": str(value)}
+            buttons.append(html.Button(f"{value}", className="offer", title=f"set to {value}", **sets))
+        return json.loads(to_json_plotly(html.Span([f"{self.text} " if self.text else "", *buttons])))
 
 
 def remarks(outcome: Outcome) -> Mapping[str, Remark]:
@@ -132,7 +147,10 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         "profile": Remark(text=_profile_remark(outcome)),
         "cluster": Remark(text=_cluster_remark(now.cluster)),
         "strategy": Remark(text=first_sentence(now.strategy)),
-        "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
+        "batch_size": Remark(
+            text="" if now.batch_size else f"now {batch_of(now, outcome.profile)}",
+            offers=tuple(batch_sizes(now, outcome.profile)),
+        ),
         **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
         "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
         "speed": Remark(text=f"×{now.speed:.3g}"),
@@ -142,6 +160,9 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} The plan here is by {plan.strategy}.")
     if plan and now.microbatches is None and "microbatches" in taken:
         remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
+    if "microbatches" in taken:
+        offers = tuple(microbatch_counts(now, outcome.profile))
+        remarks["microbatches"] = replace(remarks["microbatches"], offers=offers)
     if plan and not plan_synchronises(outcome):
         text = "no layer has replicas, so nothing is synchronised"
         remarks |= {"overlap": Remark(text=text, disabled=True)}

@@ -79,7 +79,9 @@ def _add_refresh(app: Dash, store: Store) -> None:
         pinned = store.desk.ask(base, tab, PATIENCE_S, beside=now) if base else None
         shown_remarks = {
             "profile": now.profile,
-            "remarks": {name: [r.text, r.disabled] for name, r in remarks(asked).items()},
+            "remarks": {
+                name: [r.description(f"c-{name.replace('_', '-')}"), r.disabled] for name, r in remarks(asked).items()
+            },
         }
         waits = isinstance(pinned, Simulation)
         before_pinned = None if isinstance(pinned, Simulation) else pinned

@@ -12,6 +12,7 @@ measures       numbers that figures need beyond the report: where device time go
                which shard
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
 store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
+sweep_engine   the processes of one sweep, which can be ended at once
 sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
                No Dash here
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash
@@ -52,7 +53,7 @@ from dashboard.state.measures import (
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario, shipped_scenarios
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store, bundled
-from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.state.uploads import MOST_UPLOAD_BYTES
 from dashboard.state.validations import GROUPINGS, SHIPPED, Group, Stored, at_hand, grouped
 
@@ -72,6 +73,7 @@ __all__ = [
     "OVERLAPPED",
     "OWN",
     "PARAMETERS",
+    "PAUSED",
     "RUNNING",
     "SHIPPED",
     "AccuracyCurve",

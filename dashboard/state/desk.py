@@ -77,13 +77,13 @@ class Desk:
             known = self._computed(configuration)
         self._touch(tab)
         self._drop(tab, keep=(configuration, beside), background=False)
+        ended = self._cancelled.get(tab)
+        if ended is not None and ended.configuration not in (configuration, beside):
+            self._cancelled.pop(tab, None)
+        elif ended is not None and ended.configuration == configuration:
+            return known or ended
         if known is not None:
             return known
-        if (ended := self._cancelled.get(tab)) is not None and ended.configuration in (configuration, beside):
-            if ended.configuration == configuration:
-                return ended
-        else:
-            self._cancelled.pop(tab, None)
         job = self._job(configuration, tab, light=False)
         if job is None or job.over.wait(patience_s):
             return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))

@@ -26,7 +26,8 @@ class Flows:
     seconds: compute, shape (layers, workers). producer, reader: layers, shape (edges,), each pair once. edge_bytes:
     activations and their gradients that cross, shape (edges, 2), columns INSIDE and BETWEEN. gradient_bytes: of
     synchronisation, and of parameters that are shared out, shape (layers, 2). replicated_bytes: copies of parameters,
-    gradients and optimizer state beyond the first, shape (layers,). received_bytes: activations and gradients by receiver, shape (layers, workers).
+    gradients and optimizer state beyond the first, shape (layers,). received_bytes: activations and gradients by
+    receiver, shape (layers, workers).
     crossing_shards, crossing_targets: for each layer how many shards cross, and to how many devices the most read one.
     replica_pieces, replica_devices: for each layer how many pieces of its parameters have copies, and the most copies.
     """
