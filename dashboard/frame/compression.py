@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+from typing import Any
 
 from flask import Flask, Response, request
 
@@ -28,6 +29,7 @@ def compress(server: Flask) -> None:
         ):
             return response
         response.direct_passthrough = False
+        file: Any = response.response
         key = request.full_path
         with lock:
             packed = kept.get(key) if fixed else None
@@ -35,10 +37,12 @@ def compress(server: Flask) -> None:
             plain = response.get_data()
             if len(plain) < _LEAST_BYTES:
                 return response
-            packed = gzip.compress(plain, 9 if fixed else 3)
+            packed = gzip.compress(plain, 6 if fixed else 3)
             if fixed and len(kept) < _MOST_KEPT:
                 with lock:
                     kept[key] = packed
+        if hasattr(file, "close"):
+            file.close()
         response.set_data(packed)
         response.headers["Content-Encoding"] = "gzip"
         response.headers.add("Vary", "Accept-Encoding")

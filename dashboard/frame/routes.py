@@ -25,13 +25,13 @@ def add_routes(server: Flask, store: Store) -> None:
 
     @server.get("/spans")
     def spans() -> Response:
-        _, run, cluster = _asked(store)
+        _, run, cluster = _asked(store, only_at_hand=True)
         opened = request.args.get("group", type=int)
         return Response(span_columns.encode(run, cluster, opened), mimetype="application/octet-stream")
 
     @server.get("/partition.svg")
     def split() -> Response:
-        outcome, run, cluster = _asked(store)
+        outcome, run, cluster = _asked(store, only_at_hand=True)
         assert outcome.flows is not None
         device = request.args.get("device", type=int)
         columns = columns_of(outcome.profile, run.plan)
@@ -39,7 +39,7 @@ def add_routes(server: Flask, store: Store) -> None:
 
     @server.get("/strategies.svg")
     def strategies() -> Response:
-        outcome, run, _ = _asked(store)
+        outcome, run, _ = _asked(store, only_at_hand=True)
         options = alternatives(store.resolved(outcome.configuration))
         drawn = [(option, store.desk.glance(option)) for option in options]
         data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
@@ -82,15 +82,16 @@ def _file(name: str, kind: str, text: str) -> Response:
     return Response(text, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
+def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, Cluster]:
     """The run of the configuration in the request's query, or the execution it names as `actual`.
 
-    Answers 422 with the reason where there is none.
+    Answers 422 with the reason where there is none. only_at_hand: begin no simulation that no page waits for.
     """
     configuration = store.read(request.query_string.decode())[0]
     actual = request.args.get("actual", "")
     try:
-        outcome = store.actual(configuration, actual)[0] if actual else store.outcome(configuration)
+        find = store.at_hand if only_at_hand else store.outcome
+        outcome = store.actual(configuration, actual)[0] if actual else find(configuration)
     except UnknownNameError as error:
         abort(404, str(error))
     if outcome.run is None or outcome.cluster is None:

@@ -153,7 +153,7 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
     """The outcome of a query and the baseline's run; nothing is drawn before there is a query."""
     if query is None:
         raise PreventUpdate
-    return store.outcome(store.read(query)[0]), store.outcome(store.read(baseline)[0]).run if baseline else None
+    return store.at_hand(store.read(query)[0]), store.at_hand(store.read(baseline)[0]).run if baseline else None
 
 
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
@@ -174,7 +174,7 @@ def _split(outcome: Outcome, store: Store, baseline: str | None, by: str) -> Fig
         shown = slowest(groups, outcome.run.report)
         return breakdown([(group.name, parts.devices[i]) for group, i in zip(groups, shown, strict=True)])
     rows = [("now", parts.total)]
-    before = store.outcome(store.read(baseline)[0]) if baseline else None
+    before = store.at_hand(store.read(baseline)[0]) if baseline else None
     if before is not None and before.run is not None and before.cluster is not None:
         rows.insert(0, ("baseline", shares(before.run, before.cluster).total))
     return breakdown(rows)

@@ -35,7 +35,7 @@ def add(app: Dash, store: Store) -> None:
         if not ready:
             raise PreventUpdate
         now = store.resolved(store.read(ready[0])[0])
-        outcome = store.outcome(now)
+        outcome = store.at_hand(now)
         if outcome.run is None or outcome.flows is None or outcome.cluster is None:
             return None, None, candidates((), {}, "")
         glances = {option.strategy: store.desk.glance(option) for option in alternatives(now)}

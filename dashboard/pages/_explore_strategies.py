@@ -37,7 +37,9 @@ def add(app: Dash, store: Store) -> None:
             raise PreventUpdate
         now = store.resolved(store.read(query)[0])
         options = alternatives(now)
-        outcome = store.outcome(now)
+        outcome = store.at_hand(now)
+        if outcome.run is None and outcome.cluster is None and not outcome.took_s:
+            return None, [query], None, no_update, True  # it was cancelled
         tried = [] if too_large(outcome) else [move.configuration for move in moves(outcome)]
         waiting = store.desk.want([*options, *tried], tab)
         ready = [query, *(option.strategy for option in options if store.desk.glance(option) is not None)]

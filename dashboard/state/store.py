@@ -83,6 +83,14 @@ class Store:
         """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""
         return self.desk.outcome(self.resolved(configuration))
 
+    def at_hand(self, configuration: Configuration) -> Outcome:
+        """The outcome of what was simulated before; of anything else an outcome without a run, and nothing begins."""
+        resolved = self.resolved(configuration)
+        if self.desk.workers is None or self.desk.known(resolved) or self.desk.glance(resolved):
+            return self.desk.outcome(resolved)
+        profile = self.profiles.get(resolved.profile)
+        return Outcome(configuration=resolved, profile=profile, reason="this was not simulated")
+
     def resolved(self, configuration: Configuration) -> Configuration:
         """The configuration with the profile's whole identity. Raises UnknownNameError."""
         return replace(configuration, profile=self.profiles.resolve(configuration.profile))
