@@ -46,7 +46,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
     compress(app.server)
-    secure(app.server, hosts, lambda: list(app.csp_hashes()))
+    secure(app.server, hosts, lambda: list(app.csp_hashes()), pages.keys())
     return app
 
 

@@ -127,7 +127,9 @@ def test_a_closed_tab_ends_its_search(browser: Any, site: str, store: Store) -> 
 def test_a_net_and_a_device_light_up_everywhere(page: Any, site: str) -> None:
     opened(page, site, QUICK)
     page.locator("#nets .pick").first.click()
-    until(page, "() => !!document.querySelector('#partition-drawing .has-layers .lit, #partition-drawing svg.has-layers')")
+    until(
+        page, "() => !!document.querySelector('#partition-drawing .has-layers .lit, #partition-drawing svg.has-layers')"
+    )
     assert page.locator("#nets tr.lit").count() == 1
     page.locator("#partition-drawing [data-device='2']").first.click()
     until(page, "() => document.querySelector('#partition-drawing').dataset.drawn.includes('device=2')")

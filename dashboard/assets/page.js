@@ -51,6 +51,22 @@
     for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== open) menu.open = false;
   });
 
+  /* Back and forward, and a click on a recent run, set the controls; what follows is as if the user had set them. */
+  window.addEventListener("popstate", () => {
+    if (!document.getElementById("results")) return;
+    ns.addressed = null;
+    window.dash_clientside.set_props("load", { data: window.location.search.slice(1) });
+  });
+
+  document.addEventListener("click", (event) => {
+    const run = event.target.closest("[data-load]");
+    if (run) window.dash_clientside.set_props("load", { data: run.dataset.load });
+    if (event.target.closest("#undo") && ns.pushed > 0) {
+      ns.pushed -= 1;
+      window.history.back();
+    }
+  });
+
   window.addEventListener("pagehide", () => ns.tab && navigator.sendBeacon("leave", ns.tab));
 
   document.addEventListener("keydown", (event) => {
@@ -67,11 +83,17 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     page: {
-      /* Keep the address up to date without adding to the history, and let the other pages open on the same state. */
+      /* Keep the address up to date, and let the other pages open on the same state. */
       address(state, paths) {
         const whole = `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
         const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
-        if (window.location.search !== whole + own) window.history.replaceState(window.history.state, "", window.location.pathname + whole + own);
+        if (window.location.search !== whole + own) {
+          // A step of its own in the browser's history where a control changed, unless it is still being dragged.
+          const fresh = ns.addressed && ns.addressed.path === window.location.pathname && performance.now() - ns.addressed.at > 900;
+          ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
+          window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole + own);
+        }
+        ns.addressed = { path: window.location.pathname, at: performance.now() };
         return paths.map((path) => path + whole);
       },
       /* What a page has beside configuration and baseline: values, then their names and the address so far. */
@@ -109,6 +131,18 @@
         return window.dash_clientside.no_update;
       },
       /* A control has changed: what is shown is no longer its answer, from this moment on. */
+      /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
+      rebase(query, baseline) {
+        if (!query) return window.dash_clientside.no_update;
+        const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
+        const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
+        if (ns.rebased === key(query) || !ns.rebased) {
+          if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
+          sessionStorage.setItem("pins", JSON.stringify(pins));
+        } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
+        ns.rebased = key(query);
+        return window.dash_clientside.no_update;
+      },
       stale() {
         document.getElementById("results")?.classList.add("stale");
         return window.dash_clientside.no_update;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -29,6 +29,7 @@ from simulator.units import format_bandwidth, format_time
 
 MOST_FACTOR = 6
 """Sliders go from 1/64 to 64 times what the preset says."""
+BY_STRATEGY = "by the strategy"
 SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
 
 
@@ -73,6 +74,7 @@ CONTROLS: tuple[Control, ...] = (
     _optional("imbalance"),
     Control("effort"),
     Control("seed"),
+    Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
 )
 
 
@@ -104,18 +106,37 @@ def rail(store: Store, now: Configuration) -> list[Any]:
             _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
         ),
         _number("seed", "Seed", set_to, minimum=0, maximum=10**6),
+        _select("plan", "Plan", plan_options(store), set_to),
+        drop("plan-upload", "a plan", ".json", brief=True),
     ]
 
 
 def profile_options(store: Store) -> list[dict[str, str]]:
     """The profiles to choose from, by identity."""
-    profiles = store.profiles.everything().items()
-    return [{"value": key, "label": f"{key.partition('@')[0]} · batch {p.batch_size}"} for key, p in profiles]
+    profiles = store.profiles.everything()
+    names = _labels(list(profiles))
+    return [{"value": key, "label": f"{names[key]} · batch {p.batch_size}"} for key, p in profiles.items()]
+
+
+def plan_options(store: Store) -> list[dict[str, str]]:
+    """That the strategy makes the plan, and the uploaded plans."""
+    uploaded = [{"value": key, "label": f"file {key.replace('@', ' · ')}"} for key in store.plans.everything()]
+    return [{"value": BY_STRATEGY, "label": BY_STRATEGY}, *uploaded]
+
+
+def _labels(identities: Sequence[str]) -> dict[str, str]:
+    """What identities are called: the name, and the hash where several have it."""
+    names = [label(key) for key in identities]
+    return {
+        key: name if names.count(name) == 1 else f"{name} · {key.partition('@')[2][:4]}"
+        for key, name in zip(identities, names, strict=True)
+    }
 
 
 def cluster_options(store: Store) -> list[dict[str, str]]:
     """The presets and the uploaded clusters to choose from."""
-    uploaded = [{"value": key, "label": label(key)} for key in store.clusters.everything()]
+    names = _labels(list(store.clusters.everything()))
+    uploaded = [{"value": key, "label": name} for key, name in names.items()]
     return [*({"value": name, "label": name} for name in catalogue.presets()), *uploaded]
 
 

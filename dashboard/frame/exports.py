@@ -24,7 +24,10 @@ def command(outcome: Outcome) -> str:
     """The `shardscope simulate` that repeats a configuration, quoted for a shell."""
     now = outcome.configuration
     words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", cluster_argument(outcome)]
-    words += ["--devices", str(now.devices), *_link_words(outcome), "--strategy", now.strategy]
+    words += ["--devices", str(now.devices), *_link_words(outcome)]
+    if now.plan:
+        return shlex.join([*words, "--plan", f"{label(now.plan)}.json"])
+    words += ["--strategy", now.strategy]
     words += ["--batch-size", str(batch_of(now, outcome.profile))]
     words += ["--microbatches", str(now.microbatches)] if now.microbatches and _takes(now, "microbatches") else []
     words += ["--schedule", now.schedule] if now.schedule != OWN else []

@@ -119,8 +119,10 @@ def report_error(error: Exception) -> None:
     """Show why a callback failed; what the user could not have caused is also printed where the server runs."""
     if not isinstance(error, ShardscopeError):
         traceback.print_exception(error)
-    title = "That does not work" if isinstance(error, ShardscopeError) else "Something went wrong"
-    set_props("toasts", {"sendNotifications": [toast(title, f"{error}" or type(error).__name__)]})
+    expected = isinstance(error, ShardscopeError)
+    title = "That does not work" if expected else "Something went wrong"
+    sentence = f"{error}" if expected else "The page sent something that the server could not use; reload the page."
+    set_props("toasts", {"sendNotifications": [toast(title, sentence)]})
 
 
 def _missing(path: str, pages: Mapping[str, Page]) -> Any:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, remarks
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, SLIDERS, cluster_options, plan_options, remarks
 from dashboard.frame.shell import toast
 from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
+from simulator.units import format_time
 from traces.results.validations import Validation
 
+MOST_REMEMBERED = 12
 PATIENCE_S = 0.4
 """Seconds that an answer waits for its simulation before it says that there is none yet."""
 
@@ -28,6 +31,8 @@ def add(app: Dash, store: Store) -> None:
     """Register them all: controls, uploads, baseline, moves."""
     _add_refresh(app, store)
     _add_upload(app, store)
+    _add_plan_upload(app, store)
+    _add_history(app, store)
     _add_moves(app, store)
 
 
@@ -158,6 +163,62 @@ def _add_upload(app: Dash, store: Store) -> None:
         Output("toasts", "sendNotifications", allow_duplicate=True),
     )
     on_upload(app, "cluster-upload", outputs, keep, lambda error: [toast("Not a cluster", str(error))])
+
+
+def _add_plan_upload(app: Dash, store: Store) -> None:
+    """An uploaded plan is added to the options and shown, on as many devices as it names at least."""
+
+    def keep(file: bytes, name: str) -> tuple[Any, ...]:
+        key = store.plans.put(name, uploads.plan(file, name))
+        return plan_options(store), key, no_update
+
+    outputs = (
+        Output("c-plan", "data"),
+        Output("c-plan", "value", allow_duplicate=True),
+        Output("toasts", "sendNotifications", allow_duplicate=True),
+    )
+    on_upload(app, "plan-upload", outputs, keep, lambda error: [toast("Not a plan", str(error))])
+
+    @app.callback(
+        Output("c-plan", "value", allow_duplicate=True),
+        Input("c-strategy", "value"),
+        State("load", "data"),
+        State("c-plan", "value"),
+        prevent_initial_call=True,
+    )
+    def leave_plan(strategy: str, loaded: str | None, plan: str) -> Any:
+        """Who chooses a strategy wants its plan."""
+        keeps = loaded is not None and store.read(loaded)[0].plan and store.read(loaded)[0].strategy == strategy
+        return no_update if keeps or plan == BY_STRATEGY else BY_STRATEGY
+
+
+def _add_history(app: Dash, store: Store) -> None:
+    """The latest runs of this tab, which a click shows again."""
+
+    @app.callback(
+        Output("history", "data"),
+        Output("history-runs", "children"),
+        Input("configuration", "data"),
+        State("history", "data"),
+        prevent_initial_call=True,
+    )
+    def remember(query: str | None, before: list[list[str]] | None) -> tuple[Any, Any]:
+        if query is None:
+            return no_update, no_update
+        outcome = store.at_hand(store.read(query)[0])
+        now = outcome.configuration
+        step = format_time(outcome.run.report.step_s) if outcome.run else "cannot run"
+        who = f"plan {label(now.plan)}" if now.plan else now.strategy
+        words = f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
+        entries = [[query, words], *(entry for entry in before or [] if entry[0] != query)][:MOST_REMEMBERED]
+        return entries, [_run_button(*entry) for entry in entries]
+
+    effect(app, "rebase", Input("configuration", "data"), Input("baseline", "data"))
+
+
+def _run_button(query: str, words: str) -> Any:
+    more: dict[str, Any] = {"data-load": query}
+    return html.Button(words, className="menu-item", **more)
 
 
 def _add_moves(app: Dash, store: Store) -> None:

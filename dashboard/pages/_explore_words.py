@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -14,7 +15,7 @@ from dashboard.state.hardware import mismatch, tokens_per_s, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.simulating import Outcome
-from dashboard.words.kpis import kpis
+from dashboard.words.kpis import SAME, kpis
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation
@@ -25,7 +26,18 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
-    return tiles(kpis(outcome.run.report, baseline))
+    rows = kpis(outcome.run.report, baseline)
+    if before is not None and (other := unlike(outcome, before)):
+        rows = [replace(row, change=other, tone=SAME) for row in rows]
+    return tiles(rows)
+
+
+def unlike(outcome: Outcome, before: Outcome) -> str:
+    """Why two outcomes cannot be compared in per cent: "another model" or "another machine"; empty where they can."""
+    if outcome.profile.model != before.profile.model:
+        return "another model"
+    kinds = [{device.kind for device in side.cluster.devices} if side.cluster else set() for side in (outcome, before)]
+    return "another machine" if all(kinds) and kinds[0] != kinds[1] else ""
 
 
 def badge(outcome: Outcome) -> Any:

@@ -10,7 +10,7 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, graph, legend
+from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_partition, _explore_step, _explore_strategies
@@ -39,6 +39,7 @@ def add(app: Dash, store: Store) -> Page:
                 dcc.Store(id="selection", data={}),
                 dcc.Store(id="tab", data=secrets.token_hex(8)),
                 dcc.Store(id="answer"),
+                dcc.Store(id="history", storage_type="session"),
                 dcc.Interval(id="poll", interval=350, disabled=True),
                 dcc.Interval(id="strategies-poll", interval=900, disabled=True),
                 html.Div(
@@ -60,6 +61,10 @@ def _rail_buttons() -> Any:
             dmc.Button("Unpin", id="unpin", size="compact-xs", variant="subtle", color="gray"),
             dmc.Button("Reset", id="reset", size="compact-xs", variant="default"),
         ], gap=6),
+        dmc.Group([
+            dmc.Button("Undo", id="undo", size="compact-xs", variant="default"),
+            menu("Recent runs", [html.Div(id="history-runs")], "Recent runs"),
+        ], gap=6, mt=4),
         html.Div(id="baseline-name", className="figure-note"),
     ], className="rail-buttons")  # fmt: skip
 

@@ -64,6 +64,9 @@ class Advice:
 def moves(outcome: Outcome) -> Iterator[Move]:
     """Every single change worth a try, whatever the loss."""
     now = outcome.configuration
+    if now.plan:
+        yield from _other_strategies(now)
+        return
     pieces = outcome.run.plan.microbatches if outcome.run else now.microbatches or 1
     for count in (pieces * 2, pieces // 2):
         if 1 <= count <= MOST_MICROBATCHES and "microbatches" in partitioners.options(now.strategy):
@@ -72,13 +75,7 @@ def moves(outcome: Outcome) -> Iterator[Move]:
     for name in SCHEDULES:
         if name != schedule and now.strategy == "pipeline":
             yield Move(words=f"schedule {schedule} → {name}", configuration=replace(now, schedule=name))
-    for name in partitioners.strategies():
-        if name != now.strategy and not searches(name):
-            words, other = f"strategy {now.strategy} → {name}", replace(now, strategy=name)
-            yield Move(words=words, configuration=other)
-            if now.microbatches is not None or now.schedule != OWN:
-                free = replace(other, microbatches=None, schedule=OWN)
-                yield Move(words=f"{words}, its own micro-batches", configuration=free)
+    yield from _other_strategies(now)
     if not now.overlap:
         yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
     if now.collective != "ring":
@@ -91,6 +88,17 @@ def moves(outcome: Outcome) -> Iterator[Move]:
         changes: dict[str, Any] = {f"{tier}_bandwidth": now.link_factors(tier)[0] * 2}
         faster = replace(now, **changes)
         yield Move(words=f"{tier} links twice as fast", configuration=faster, hardware=True)
+
+
+def _other_strategies(now: Configuration) -> Iterator[Move]:
+    """Every strategy that does not search, with the same controls, and with its own micro-batches."""
+    for name in partitioners.strategies():
+        if (now.plan or name != now.strategy) and not searches(name):
+            words, other = f"strategy {now.strategy} → {name}", replace(now, strategy=name, plan="")
+            yield Move(words=words, configuration=other)
+            if now.microbatches is not None or now.schedule != OWN:
+                free = replace(other, microbatches=None, schedule=OWN)
+                yield Move(words=f"{words}, its own micro-batches", configuration=free)
 
 
 def advise(store: Store, outcome: Outcome) -> Advice:

@@ -151,7 +151,7 @@ class Desk:
                 glance = self._glances.get(configuration)
                 request = self._describe(configuration)
                 lane = BACKGROUND if light else SEARCHES if searches(configuration.strategy) else CLICKS
-                plan = glance.plan if glance else None
+                plan = request.plan or (glance.plan if glance else None)
                 job = Simulation(replace(request, light=light, plan=plan), CLICKS if plan is not None else lane)
                 self._jobs[configuration, light] = job
                 threading.Thread(target=self._follow, args=(job,), daemon=True).start()

@@ -138,7 +138,8 @@ def compute(request: Request, tell: Tell | None = None) -> Outcome:
     runtime = request.uploaded.runtime if request.uploaded else IDEAL
     candidates: list[Candidate] = []
     try:
-        require_small(now, profile)
+        if request.plan is None:
+            require_small(now, profile)
         usual = usual_cluster(now, request.uploaded)
         cluster = changed_cluster(usual, now)
         if request.plan is not None:

@@ -19,6 +19,7 @@ from simulator.errors import InputError, UnknownNameError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue
 from simulator.network.catalogue import ClusterFile
+from simulator.plan import Plan
 from simulator.report.metrics import measure
 from simulator.run import Run
 from simulator.runtime import IDEAL, Runtime
@@ -47,6 +48,7 @@ class Store:
         self.profiles = Inventory("profile", profiles)
         self.validations = Inventory("validation", validations or {})
         self.scenarios = Inventory("scenario", scenarios or {})
+        self.plans: Inventory[Plan] = Inventory("plan", {})
         self.clusters: Inventory[ClusterFile] = Inventory("cluster", {})
         self.executions: Inventory[Execution] = Inventory(
             "execution", {}, lambda execution: execution.timeline.end_s.tobytes()
@@ -73,6 +75,9 @@ class Store:
         if configuration.cluster not in catalogue.presets() and configuration.cluster not in self.clusters.everything():
             problems.append(f"the cluster {configuration.cluster} is not kept here: drop its file again")
             configuration = replace(configuration, cluster=self.default().cluster)
+        if configuration.plan and configuration.plan not in self.plans.everything():
+            problems.append(f"the plan {configuration.plan[:60]} is not kept here: drop its file again")
+            configuration = replace(configuration, plan="")
         return replace(configuration, profile=profile), problems
 
     def employ(self, workers: Workers | None) -> None:
@@ -118,7 +123,8 @@ class Store:
 
     def _request(self, configuration: Configuration) -> Request:
         profile = self.profiles.get(configuration.profile)
-        return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration))
+        plan = self.plans.get(configuration.plan) if configuration.plan else None
+        return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
         """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.
