@@ -38,7 +38,10 @@ needs_browser = pytest.mark.skipif(bool(why_not()), reason=why_not() or "there i
 def served(store: Any) -> Iterator[str]:
     """The address of a dashboard over `store`."""
     from dashboard.app import create_app, listen
+    from dashboard.state.workers import Workers
 
+    workers = Workers()
+    store.employ(workers)
     server = listen(create_app(store), "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -48,6 +51,8 @@ def served(store: Any) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+        store.employ(None)
+        workers.close()
 
 
 @contextmanager

@@ -8,10 +8,13 @@ from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
 from dashboard.frame import shell
+from dashboard.frame.compression import compress
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
+from dashboard.state.alternatives import alternatives
 from dashboard.state.store import Store
+from dashboard.state.workers import Workers
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -42,7 +45,8 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
-    secure(app.server, hosts, lambda: list(app.csp_hashes()))
+    compress(app.server)
+    secure(app.server, hosts, lambda: list(app.csp_hashes()), pages.keys())
     return app
 
 
@@ -61,9 +65,15 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
 
 def serve(store: Store, host: str, port: int) -> None:
     """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
+    workers = Workers()
+    store.employ(workers)
+    store.desk.want(alternatives(store.default()), tab="the first screen")
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)
     print(f"Shardscope is at http://{host}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
-    with server:
-        server.serve_forever()
+    try:
+        with server:
+            server.serve_forever()
+    finally:
+        workers.close()

@@ -81,7 +81,9 @@ def test_no_file_outside_the_assets_is_read(client: FlaskClient, path: str) -> N
 
 
 def test_an_infeasible_export_says_why(client: FlaskClient, store: Store) -> None:
-    answer = client.get(f"/export/report.json?{small(store, strategy='data').query()}&devices=64", headers=LOCALHOST)
+    answer = client.get(
+        f"/export/report.json?{small(store, strategy='data', batch_size=8).query()}&devices=64", headers=LOCALHOST
+    )
     assert answer.status_code == 422 and "64" in answer.get_data(as_text=True)
     assert client.get("/export/secrets.txt", headers=LOCALHOST).status_code == 404
 

@@ -102,7 +102,7 @@ def violations(page: Any) -> list[str]:
 
 def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
     opened(page, site)
-    assert "valid" in page.inner_text("#badge").lower()
+    assert "fits" in page.inner_text("#badge").lower()
     assert page.locator(".kpis > div").count() == 6
     assert "▼" in kpi(page, "Step time") or "▲" in kpi(page, "Step time")  # against data parallelism
     until(page, "() => document.querySelector('#advice').innerText.includes('Largest loss')")
@@ -209,7 +209,7 @@ def test_advice_is_one_click(page: Any, site: str) -> None:
 def test_an_infeasible_configuration_is_an_answer(page: Any, site: str) -> None:
     opened(page, site, "strategy=data&devices=64&batch_size=8")
     assert "cannot run" in page.inner_text("#verdict")
-    assert "infeasible" in page.inner_text("#badge").lower()
+    assert "cannot run" in page.inner_text("#badge").lower()
     page.wait_for_selector("#advice .apply")
     shot(page, "infeasible", full=False)
 
@@ -282,7 +282,8 @@ def test_the_table_is_the_twin_of_the_canvas(page: Any, site: str) -> None:
 def test_every_strategy_of_the_registry_shows(page: Any, site: str, store: Store) -> None:
     import partitioners
 
-    for name in partitioners.strategies():
+    assert {"hypergraph", "layerwise", "spatial"} <= set(partitioners.strategies())
+    for name in ("hypergraph", "layerwise", "spatial"):  # the others differ in nothing that the page knows of
         opened(page, site, replace(store.default(), strategy=name, effort=0.02).query())
         assert state(page)["strategy"] == name
         if name in ("hypergraph", "layerwise"):

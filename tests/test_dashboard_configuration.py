@@ -27,7 +27,7 @@ def test_a_query_holds_every_control_and_reads_back() -> None:
 @pytest.mark.parametrize(
     ("query", "field", "value", "told"),
     [
-        ("devices=9999", "devices", 64, "devices 9999 is out of range; using 64"),
+        ("devices=9999", "devices", 1024, "devices 9999 is out of range; using 1024"),
         ("devices=0", "devices", 1, "out of range"),
         ("devices=four", "devices", 4, "not usable"),
         ("inter_bandwidth=nan", "inter_bandwidth", 1.0, "not a number"),

@@ -143,7 +143,7 @@ def test_the_utilisation_strip_has_the_mean_of_the_report(outcome: Outcome) -> N
     run, _, cluster = parts(outcome)
     busy_s = sum(device.compute_s for device in run.report.devices[: cluster.workers])
     mean = busy_s / cluster.workers / run.report.step_s
-    assert span_columns.utilisation(run, cluster.workers).mean() == pytest.approx(mean)
+    assert span_columns.utilisation(run, range(cluster.workers)).mean() == pytest.approx(mean)
 
 
 def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
@@ -166,10 +166,11 @@ def test_graphs_never_offer_the_cloud() -> None:
     assert CONFIG["showSendToCloud"] is False and CONFIG["displaylogo"] is False
 
 
-def test_more_than_eight_devices_are_coloured_by_host(store: Store) -> None:
+def test_a_node_is_a_hue_until_there_are_five(store: Store) -> None:
     from simulator.network.catalogue import read_preset
 
-    cluster = read_preset("p3-8xlarge").build(12)
+    assert len(set(device_colours(read_preset("p3-8xlarge").build(12)))) == 12
+    cluster = read_preset("p3-8xlarge").build(20)
     colours = device_colours(cluster)
-    assert len(set(colours)) == 3 and len(set(colours[:4])) == 1
+    assert len(set(colours)) == 5 and len(set(colours[:4])) == 1
     assert short_names(cluster)[4] == "node1/gpu0"

@@ -13,7 +13,7 @@ from simulator.units import format_time
 
 def test_the_profile_s_remark_has_the_band() -> None:
     store = Store({"small": replace(branches(), device="Tesla V100")})
-    alone = replace(store.default(), strategy="data", devices=1, microbatches=1)
+    alone = replace(store.default(), strategy="data", devices=1, microbatches=1, batch_size=8)
     assert remarks(store.outcome(alone))["profile"].text == "measured on Tesla V100"
     split = store.outcome(replace(alone, devices=4))
     assert split.run is not None and split.run.report.step_band_s is not None

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from small_networks import branches, chain
 
-from dashboard.state import store as store_module
-from dashboard.state import uploads
+from dashboard.state import desk as desk_module
+from dashboard.state import simulating, uploads
 from dashboard.state.advice import advise, moves
 from dashboard.state.configuration import Configuration
-from dashboard.state.store import Outcome, Store, require_size
+from dashboard.state.simulating import Outcome, Request, require_size, require_small
+from dashboard.state.store import Store
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
 from simulator.plan import Placement, Plan
@@ -44,20 +45,20 @@ def test_the_default_is_feasible(store: Store) -> None:
 
 def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Configuration] = []
-    real = store_module._compute
+    real = desk_module.compute
 
-    def counted(configuration: Configuration, *rest: Any) -> Outcome:
-        seen.append(configuration)
-        return real(configuration, *rest)
+    def counted(request: Request, *rest: Any) -> Outcome:
+        seen.append(request.configuration)
+        return real(request, *rest)
 
-    monkeypatch.setattr(store_module, "_compute", counted)
+    monkeypatch.setattr(desk_module, "compute", counted)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(store.outcome, [configured(store)] * 16))
     assert len(seen) == 1 and all(one is found[0] for one in found)
 
 
 def test_old_outcomes_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_OUTCOMES", 2)
+    monkeypatch.setattr(desk_module, "_OUTCOMES", 2)
     first = store.outcome(configured(store))
     for seed in (1, 2):
         store.outcome(configured(store, seed=seed))
@@ -85,14 +86,24 @@ def test_an_infeasible_configuration_is_an_answer(store: Store) -> None:
     assert found.run is None and "64" in found.reason and found.cluster is not None
 
 
-def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered() -> None:
+def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = chain([1.0] * 20, [64] * 20)
     halves = [Placement(degrees=(1, 64, 1, 1), devices=tuple((i + shift) % 64 for i in range(64))) for shift in (0, 1)]
     placements = {layer.name: halves[i % 2] for i, layer in enumerate(profile.layers)}
     plan = Plan(model="small", batch_size=8, microbatches=8, placements=placements)
     # 20 layers of 64 shards; 19 of them sent to 64 devices; both ways, 8 micro-batches
+    monkeypatch.setattr(simulating, "MOST_TASKS", 300_000)
     with pytest.raises(InputError, match=f"{2 * 64 * 8 * (20 + 19 * 64):,} tasks"):
         require_size(profile, plan)
+
+
+def test_caps_are_checked_before_planning(store: Store) -> None:
+    profile = store.profiles.get("chain")
+    with pytest.raises(InputError, match="plans layerwise for up to 32 devices"):
+        require_small(configured(store, strategy="layerwise", devices=64), profile)
+    with pytest.raises(InputError, match=f"simulates up to {simulating.MOST_TASKS:,}"):
+        require_small(configured(store, strategy="data", devices=1024, microbatches=1024), profile)
+    require_small(configured(store, strategy="pipeline", devices=1024, microbatches=1024), profile)
 
 
 def test_an_upload_is_known_by_its_content(store: Store, tmp_path: Path) -> None:
@@ -151,6 +162,6 @@ def test_every_move_changes_something_and_none_searches(store: Store) -> None:
 
 
 def test_advice_helps_out_of_an_infeasible_configuration(store: Store) -> None:
-    found = store.outcome(configured(store, strategy="data", devices=16))
+    found = store.outcome(configured(store, strategy="data", devices=16, batch_size=8))
     assert found.run is None
     assert advise(store, found).best is not None

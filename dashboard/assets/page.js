@@ -31,6 +31,7 @@
   };
 
   async function exportCard(id, format) {
+    if (id === "partition") return ns.exportPartition(format);
     const canvas = document.querySelector(`#${id} canvas`);
     if (canvas && format === "png" && !document.querySelector(`#${id} .js-plotly-plot`)) {
       canvas.toBlob((blob) => ns.download(`${id}.png`, blob, "image/png"));
@@ -44,9 +45,29 @@
   document.addEventListener("click", (event) => {
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
+    const offer = event.target.closest("[data-set]");
+    if (offer) window.dash_clientside.set_props(offer.dataset.set, { value: +offer.dataset.value });
     const open = event.target.closest("summary")?.parentElement;
     for (const menu of document.querySelectorAll("details.menu[open]")) if (menu !== open) menu.open = false;
   });
+
+  /* Back and forward, and a click on a recent run, set the controls; what follows is as if the user had set them. */
+  window.addEventListener("popstate", () => {
+    if (!document.getElementById("results")) return;
+    ns.addressed = null;
+    window.dash_clientside.set_props("load", { data: window.location.search.slice(1) });
+  });
+
+  document.addEventListener("click", (event) => {
+    const run = event.target.closest("[data-load]");
+    if (run) window.dash_clientside.set_props("load", { data: run.dataset.load });
+    if (event.target.closest("#undo") && ns.pushed > 0) {
+      ns.pushed -= 1;
+      window.history.back();
+    }
+  });
+
+  window.addEventListener("pagehide", () => ns.tab && navigator.sendBeacon("leave", ns.tab));
 
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
@@ -62,11 +83,17 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     page: {
-      /* Keep the address up to date without adding to the history, and let the other pages open on the same state. */
+      /* Keep the address up to date, and let the other pages open on the same state. */
       address(state, paths) {
         const whole = `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
         const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
-        if (window.location.search !== whole + own) window.history.replaceState(window.history.state, "", window.location.pathname + whole + own);
+        if (window.location.search !== whole + own) {
+          // A step of its own in the browser's history where a control changed, unless it is still being dragged.
+          const fresh = ns.addressed && ns.addressed.path === window.location.pathname && performance.now() - ns.addressed.at > 900;
+          ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
+          window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole + own);
+        }
+        ns.addressed = { path: window.location.pathname, at: performance.now() };
         return paths.map((path) => path + whole);
       },
       /* What a page has beside configuration and baseline: values, then their names and the address so far. */
@@ -94,11 +121,54 @@
       },
       timeline(shown) {
         if (!shown) return window.dash_clientside.no_update;
-        ns.query = shown.query;
-        ns.loadTimeline("timeline", shown.query, shown.message);
+        ns.query = shown.asked;
+        ns.shown = shown;
+        ns.group = ns.selected?.group ?? null;
+        ns.loadTimeline("timeline", shown.query && `${shown.query}${ns.group == null ? "" : `&group=${ns.group}`}`, shown.message);
         // The table is far down the page: its turn comes when the figures are drawn.
         clearTimeout(ns.refill);
         ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
+        return window.dash_clientside.no_update;
+      },
+      /* A control has changed: what is shown is no longer its answer, from this moment on. */
+      /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
+      rebase(query, baseline) {
+        if (!query) return window.dash_clientside.no_update;
+        const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
+        const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
+        if (ns.rebased === key(query) || !ns.rebased) {
+          if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
+          sessionStorage.setItem("pins", JSON.stringify(pins));
+        } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
+        ns.rebased = key(query);
+        return window.dash_clientside.no_update;
+      },
+      stale() {
+        document.getElementById("results")?.classList.add("stale");
+        return window.dash_clientside.no_update;
+      },
+      answered(answer) {
+        if (!answer) return window.dash_clientside.no_update;
+        const results = document.getElementById("results");
+        results?.classList.toggle("stale", answer.pending);
+        results?.classList.toggle("nothing", !answer.pending && !answer.ran);
+        results?.setAttribute("aria-busy", answer.pending);
+        const cancel = document.getElementById("cancel");
+        if (cancel) cancel.style.display = answer.pending ? "" : "none";
+        return window.dash_clientside.no_update;
+      },
+      /* The server ends what only a tab that is gone was waiting for. */
+      tab(name) {
+        if (ns.tab && ns.tab !== name) navigator.sendBeacon("leave", ns.tab);
+        ns.tab = name;
+        return window.dash_clientside.no_update;
+      },
+      partition(shown, selection) {
+        if (shown) ns.drawPartition(shown.query, selection || {});
+        return window.dash_clientside.no_update;
+      },
+      strategies(ready) {
+        if (ready) ns.drawStrategies(ready[0]);
         return window.dash_clientside.no_update;
       },
       pair(shown) {
@@ -121,6 +191,12 @@
         return query && (seen || drawnAbove === query) ? query : window.dash_clientside.no_update;
       },
       highlight(selection) {
+        ns.lightPartition(selection || {});
+        const group = selection?.group ?? null;
+        if (ns.group !== group && ns.shown) {
+          ns.group = group;
+          ns.loadTimeline("timeline", ns.shown.query && `${ns.shown.query}${group == null ? "" : `&group=${group}`}`, ns.shown.message);
+        }
         const timeline = ns.timeline("timeline");
         if (timeline) {
           timeline.selection = { ...selection, ...(selection && selection.query !== ns.query ? { task: null, waited: null } : {}) };

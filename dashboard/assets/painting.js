@@ -109,13 +109,14 @@
       const top = this.top(lane);
       const [t0, t1] = this.view;
       const right = this.width - RIGHT;
-      const { layer, device } = this.selection;
-      const dimmed = device != null && device !== lane >> 1;
+      const { layer, layers, device } = this.selection;
+      const lit = layers ? new Set(layers) : layer != null ? new Set([layer]) : null;
+      const dimmed = device != null && run.device_ids.includes(device) && device !== run.device_ids[lane >> 1];
       const drawn = new Float64Array(64).fill(-10); // rightmost pixel that is covered, by row, kind and dimness
       let style = "";
       for (let i = ns.firstSpan(run, lane, t0); i < run.lane_start[lane + 1] && run.start[i] <= t1; i++) {
         const kind = run.kind[i];
-        const faint = dimmed || (layer != null && run.layer[i] !== layer);
+        const faint = dimmed || (lit && !lit.has(run.layer[i]));
         const slot = (run.row[i] * 8 + kind) * 2 + (faint ? 1 : 0);
         let from = this.x(run.start[i]);
         let to = this.x(run.start[i] + run.seconds[i]);
@@ -138,7 +139,7 @@
     drawNames(pen) {
       pen.textAlign = "right";
       for (let device = 0; device < this.run.devices.length; device++) {
-        const chosen = this.selection.device === device;
+        const chosen = this.selection.device === this.run.device_ids[device];
         pen.fillStyle = this.ink;
         pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px system-ui`;
         pen.fillText(this.run.devices[device], GUTTER - 8, this.top(2 * device) + this.compute * 0.8);

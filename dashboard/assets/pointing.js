@@ -16,7 +16,7 @@
 
     chooseSpan(i) {
       const run = this.run;
-      this.choose({ task: run.task[i], device: null, layer: null });
+      this.choose({ ...(ns.group != null && { group: ns.group }), task: run.task[i], device: null, layer: null });
       this.say(this.words(i));
     }
 
@@ -61,7 +61,8 @@
         if (was && was.moved) return was.marks ? this.aggregate() : undefined;
         const { span, device, named } = this.hit(event);
         if (span >= 0) this.chooseSpan(span);
-        else if (named && device >= 0) this.choose({ device, task: null, layer: null });
+        else if (named && device >= 0 && this.run.members[device] > 1) this.choose({ group: device });
+        else if (named && device >= 0) this.choose({ ...(ns.group != null && { group: ns.group }), device: this.run.device_ids[device], task: null, layer: null });
         else this.choose({});
       });
       canvas.addEventListener("pointerleave", () => (this.tip.style.display = "none"));

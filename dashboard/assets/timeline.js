@@ -20,9 +20,15 @@
       this.critical = false;
       this.mark = null;
       this.view = [0, 1];
-      new ResizeObserver(() => this.draw()).observe(root);
-      new MutationObserver(() => this.draw()).observe(document.documentElement, { attributes: true });
+      this.observers = [new ResizeObserver(() => this.draw()), new MutationObserver(() => this.draw())];
+      this.observers[0].observe(root);
+      this.observers[1].observe(document.documentElement, { attributes: true });
       this.listen();
+    }
+
+    close() {
+      for (const observer of this.observers) observer.disconnect();
+      this.run = null;
     }
 
     show(run, message) {
@@ -84,6 +90,11 @@
   ns.timeline = function (id) {
     const root = document.getElementById(id);
     if (!root) return null;
+    for (const [name, old] of timelines)
+      if (!old.root.isConnected) {
+        old.close(); // its page is gone
+        timelines.delete(name);
+      }
     const known = timelines.get(id);
     if (known && known.root === root) return known;
     timelines.set(id, new Timeline(root));

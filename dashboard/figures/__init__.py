@@ -17,4 +17,11 @@ swimlanes     the partition: a lane per device, the layers along it; a sharded l
               a shard
 traffic       bytes from device to device in one step, of all phases or one of them
 validation    predicted against actual runs: a scatter, signed errors in groups, and the error over something else
+candidates      a search's history: the plans it tried, bytes against the step, beside the strategies
+partition       the partition figure as SVG: the folded network over its bars, and the same bytes under other strategies
+partition_glyphs its glyphs: a block's tensor in the colours of its devices
+partition_graph its graph: glyphs of splits, ribbons as wide as what crosses
+partition_rows  its rows of bars and strips
+shades          colours of devices: the node is the hue, the device its lightness
+svg             marks of SVG as text
 """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure
-from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, Share
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, WAITING, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
     COMPUTE: FORWARD,
     OVERLAPPED: "#3f97cf",
+    **dict.fromkeys(EXPOSED.values(), "#117755"),
     EXPOSED["forward"]: MESSAGE,
     EXPOSED["backward"]: BACKWARD,
     EXPOSED["synchronisation"]: REDUCE,
+    WAITING: "#8fbfa8",
     BUBBLE: "#d9dce1",
     NO_WORK: IDLE,
 }

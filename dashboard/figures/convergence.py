@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.figures.style import DEVICES, OUTLINE, Figure, figure, message
+from dashboard.figures.style import LINES, OUTLINE, Figure, figure, message
 from dashboard.state.convergence import AccuracyCurve
 from simulator.units import format_duration
 
@@ -34,13 +34,13 @@ def _line(number: int, curve: AccuracyCurve) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": curve.strategy, "x": list(curve.median_s),
         "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
-        "line": {"color": DEVICES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
+        "line": {"color": LINES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
     }  # fmt: skip
 
 
 def _range(curve: AccuracyCurve) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": f"{DEVICES[0]}22", "line": {"width": 0},
+        "type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": f"{LINES[0]}22", "line": {"width": 0},
         "x": [*curve.low_s, *curve.high_s[::-1]], "y": [*curve.accuracy, *curve.accuracy[::-1]],
         "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
@@ -52,7 +52,7 @@ def _star(number: int, curve: AccuracyCurve) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "markers", "showlegend": False, "x": [curve.reached.seconds.median],
         "y": [curve.reached.target], "hovertemplate": f"{hover}<extra></extra>",
-        "marker": {"symbol": "star", "size": 13, "color": DEVICES[number % 8], "line": {"color": OUTLINE, "width": 1}},
+        "marker": {"symbol": "star", "size": 13, "color": LINES[number % 8], "line": {"color": OUTLINE, "width": 1}},
     }  # fmt: skip
 
 

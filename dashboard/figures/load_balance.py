@@ -6,28 +6,43 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, short_names
+from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure
+from dashboard.state.device_groups import device_groups, slowest
 from dashboard.state.measures import layer_loads
 from simulator.cluster import Cluster
 from simulator.run import Run
 
 
-def load_balance(run: Run, cluster: Cluster, baseline: Run | None = None, selected: int | None = None) -> Figure:
-    """A bar per worker, its compute seconds over the mean; the baseline's outlined where it has as many workers."""
-    ratios = ratios_of(run, cluster.workers)
-    names, colours = short_names(cluster)[: cluster.workers], device_colours(cluster)[: cluster.workers]
-    seconds = [device.compute_s * 1e3 for device in run.report.devices[: cluster.workers]]
+def load_balance(
+    run: Run, cluster: Cluster, baseline: Run | None = None, selected: int | None = None, opened: int | None = None
+) -> Figure:
+    """A bar per worker, its compute seconds over the mean; the baseline's outlined where it has as many workers.
+
+    Of many workers a bar per group, its slowest; opened: the group whose workers are drawn.
+    """
+    groups = device_groups(cluster, opened, servers=False)
+    shown = slowest(groups, run.report)
+    everybody = ratios_of(run, cluster.workers)
+    ratios = [everybody[device] for device in shown]
+    shades = device_colours(cluster)
+    names, colours = [group.name for group in groups], [shades[device] for device in shown]
+    seconds = [run.report.devices[device].compute_s * 1e3 for device in shown]
+    fullest = [f", slowest of {group.whole}" if len(group.devices) > 1 else "" for group in groups]
     bars: dict[str, Any] = {
         "type": "bar",
         "x": names,
         "y": ratios,
-        "marker": {"color": colours, "opacity": faded(colours, selected)},
-        "customdata": [[i, ms] for i, ms in enumerate(seconds)],
-        "hovertemplate": "%{x}: %{y:.3f} of the mean, %{customdata[1]:.4g} ms<extra></extra>",
+        "marker": {"color": colours, "opacity": faded(colours, shown.index(selected) if selected in shown else None)},
+        "customdata": [
+            [device, ms, more, number]
+            for number, (device, ms, more) in enumerate(zip(shown, seconds, fullest, strict=True))
+        ],
+        "hovertemplate": "%{x}: %{y:.3f} of the mean, %{customdata[1]:.4g} ms%{customdata[2]}<extra></extra>",
     }
     data = [bars]
     if baseline is not None and len(baseline.report.devices) >= cluster.workers:
-        before = ratios_of(baseline, cluster.workers)
+        of_baseline = ratios_of(baseline, cluster.workers)
+        before = [max(of_baseline[device] for device in group.devices) for group in groups]
         outline = {"color": "rgba(0,0,0,0)", "line": {"color": OUTLINE, "width": 1.5}}
         data.append({
             "type": "bar", "x": names, "y": before, "marker": outline, "width": 0.92,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dashboard.figures.style import CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, short_names
+from dashboard.figures.style import CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure
+from dashboard.state.device_groups import device_groups
 from simulator.cluster import Cluster
 from simulator.run import Run
 
 
-def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
-    """Stacked: what stays (parameters, gradients, optimizer state), then activations at the peak; red over capacity."""
-    names, devices = short_names(cluster), run.report.devices
+def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int | None = None) -> Figure:
+    """Stacked: what stays (parameters, gradients, optimizer state), then activations at the peak; red over capacity.
+
+    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn.
+    """
+    groups = device_groups(cluster, opened)
+    fullest = [max(group.devices, key=lambda d: run.report.devices[d].peak_memory_bytes) for group in groups]
+    names, devices = [group.name for group in groups], [run.report.devices[device] for device in fullest]
     largest = max(max(device.peak_memory_bytes, device.memory_bytes or 0) for device in devices)
     scale, unit = (2**30, "GiB") if largest >= 2**30 else (2**20, "MiB")
     fixed = [device.static_bytes / scale for device in devices]
@@ -20,8 +26,9 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None) -> Figure:
         _bars(names, fixed, "parameters etc.", FORWARD, edge),
         _bars(names, saved, "activations", MESSAGE, edge),
     ]
-    if baseline is not None and len(baseline.report.devices) == len(devices):
-        before = [device.peak_memory_bytes / scale for device in baseline.report.devices]
+    if baseline is not None and len(baseline.report.devices) == len(run.report.devices):
+        peaks = [device.peak_memory_bytes / scale for device in baseline.report.devices]
+        before = [max(peaks[device] for device in group.devices) for group in groups]
         data.append(_marks(names, before, "baseline", "line-ns", OUTLINE))
     limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import INK, MAGNITUDE, OUTLINE, Figure, figure, message, short_names
+from dashboard.figures.style import (
+    BACKWARD,
+    INK,
+    MAGNITUDE,
+    MESSAGE,
+    OUTLINE,
+    REDUCE,
+    UPDATE,
+    Figure,
+    figure,
+    message,
+    short_names,
+)
+from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
 from simulator.cluster import Cluster
 from simulator.report.usage import carried_bytes
 from simulator.run import Run
@@ -18,12 +32,16 @@ MOST_LINKS = 24
 _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
 
-def topology(run: Run, cluster: Cluster) -> Figure:
-    """Devices, switches and links, each direction a line of its own coloured by the share of the step it was full."""
+def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
+    """Devices, switches and links, each direction a line of its own coloured by the share of the step it was full.
+
+    Of many devices bars instead: of each group (of the devices of group `opened`) the busiest link of each tier.
+    """
+    if len(cluster.devices) > MOST_ALONE:
+        return _busiest(run, cluster, device_groups(cluster, opened))
     positions = _positions(cluster)
-    top = max((use.utilisation for use in run.report.links), default=0.0) or 1.0
     data = [
-        _link(use.utilisation / top, positions, link.source, link.target)
+        _link(min(use.utilisation, 1.0), positions, link.source, link.target)
         for use, link in zip(run.report.links, cluster.links, strict=True)
     ]
     middles = [_beside(positions[link.source], positions[link.target]) for link in cluster.links]
@@ -35,7 +53,7 @@ def topology(run: Run, cluster: Cluster) -> Figure:
         "marker": {
             "size": 7,
             "color": [use.utilisation for use in run.report.links],
-            "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": top,
+            "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": 1,
             "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
         },
         "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
@@ -60,7 +78,7 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "y": [cluster.links[i].name for i in shown],
         "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
         "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.0%} of its bandwidth<extra></extra>",
+        "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.2%} of its bandwidth<extra></extra>",
     }  # fmt: skip
     left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
@@ -71,8 +89,33 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
     )
 
 
+def _busiest(run: Run, cluster: Cluster, groups: Sequence[DeviceGroup]) -> Figure:
+    owner: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        for device in (cluster.devices[i] for i in group.devices):
+            owner[device.name] = number
+            owner.setdefault(device.host if len(group.devices) > 1 else device.name, number)
+    busiest: dict[str, list[float]] = {tier: [0.0] * len(groups) for tier in cluster.tiers}
+    for use, link in zip(run.report.links, cluster.links, strict=True):
+        for end in (link.source, link.target):
+            at = owner.get(end, owner.get(end.partition("/")[0]))
+            if at is not None:
+                busiest[link.tier][at] = max(busiest[link.tier][at], use.utilisation)
+    names = [group.name for group in groups]
+    data = [
+        {"type": "bar", "name": f"{tier} links", "x": names, "y": shares, "marker": {"color": colour},
+         "hovertemplate": f"%{{x}}: its busiest {tier} link %{{y:.2%}} of the step<extra></extra>"}
+        for (tier, shares), colour in zip(busiest.items(), (MESSAGE, REDUCE, UPDATE, BACKWARD) * 4, strict=False)
+    ]  # fmt: skip
+    return figure(
+        data, barmode="group", showlegend=True, xaxis={"type": "category", "showgrid": False, "tickangle": 45},
+        yaxis={"tickformat": ".0%", "range": [0, 1], "title": {"text": "busiest link"}},
+        legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
+    )  # fmt: skip
+
+
 def _blank_zeros(values: Floats) -> list[list[float | None]]:
-    return [[round(value, 3) if value > 0.0005 else None for value in row] for row in values.tolist()]
+    return [[float(f"{value:.3g}") if value > 0 else None for value in row] for row in values.tolist()]
 
 
 def utilisation_over_time(run: Run, cluster: Cluster, bins: int = BINS) -> Floats:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dashboard.figures.style import KINDS, short_names
+from dashboard.state.device_groups import DeviceGroup, device_groups, slowest
 from simulator.cluster import Cluster
 from simulator.report.critical_path import binding_chain
 from simulator.report.time_spans import spread, union
@@ -16,6 +18,8 @@ from simulator.taskgraph import Floats, Ints, Kind
 from simulator.units import format_bytes, format_time
 
 BINS = 400
+MOST_STRIP = 64
+"""Workers up to which the strip of utilisation is over all of them, else over those shown."""
 CRITICAL = 1
 """The bit of `flag` that marks a span of the chain that bound the step."""
 COLUMNS = {"start": "<f8", "seconds": "<f4", "task": "<u4", "lane": "<u2", "layer": "<i2", "microbatch": "<i2",
@@ -23,13 +27,16 @@ COLUMNS = {"start": "<f8", "seconds": "<f4", "task": "<u4", "lane": "<u2", "laye
 """In order of falling item size, so that each begins where its items may."""
 
 
-def encode(run: Run, cluster: Cluster) -> bytes:
+def encode(run: Run, cluster: Cluster, opened: int | None = None) -> bytes:
     """Header length (uint32), header (JSON, padded to 8 bytes), then COLUMNS, little-endian, sorted by lane and start.
 
-    Device d has lane 2d for what it computes and 2d + 1 for the transfers that reach it; a collective stands in
-    the lane of each of its devices.
+    The d-th device shown has lane 2d for what it computes and 2d + 1 for the transfers that reach it; a collective
+    stands in the lane of each of its devices. Of many devices the slowest of each group is shown; opened: the group
+    whose devices are shown.
     """
-    tasks, lanes = _placed(run)
+    groups = device_groups(cluster, opened)
+    shown = slowest(groups, run.report)
+    tasks, lanes = _placed(run, shown)
     start = run.timeline.start_s[tasks]
     order = np.lexsort((start, lanes))
     tasks, lanes = tasks[order], lanes[order]
@@ -45,22 +52,22 @@ def encode(run: Run, cluster: Cluster) -> bytes:
         "kind": run.graph.kind[tasks],
         "flag": flags[tasks],
     }
-    return _header(run, cluster, lanes) + b"".join(
+    return _header(run, cluster, lanes, groups, shown) + b"".join(
         columns[name].astype(kind).tobytes() for name, kind in COLUMNS.items()
     )
 
 
-def utilisation(run: Run, workers: int, bins: int = BINS) -> Floats:
-    """Share of the workers that compute, in equal parts of the step; shape (bins,)."""
+def utilisation(run: Run, workers: Sequence[int], bins: int = BINS) -> Floats:
+    """Share of these workers that compute, in equal parts of the step; shape (bins,)."""
     graph, width_s = run.graph, run.report.step_s / bins
     if not width_s:
         return np.zeros(bins)
     edges_s = np.linspace(0.0, run.report.step_s, bins + 1)
     spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)  # (tasks, 2)
     computed_s = np.zeros(bins)
-    for device in range(workers):
+    for device in workers:
         computed_s += spread(union(spans[(graph.route < 0) & (graph.device == device)]), edges_s)
-    return np.clip(computed_s / (width_s * workers), 0.0, 1.0)
+    return np.clip(computed_s / (width_s * len(workers)), 0.0, 1.0)
 
 
 def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
@@ -141,34 +148,41 @@ def _is_collective(run: Run, task: int) -> bool:
     return len(run.graph.routes[run.graph.route[task]].pairs) > 1
 
 
-def _placed(run: Run) -> tuple[Ints, Ints]:
+def _placed(run: Run, shown: Sequence[int]) -> tuple[Ints, Ints]:
     """(task, lane) of every span drawn."""
     graph = run.graph
+    row = np.full(len(run.report.devices), -1)
+    row[list(shown)] = np.arange(len(shown))
     compute = np.flatnonzero(~graph.is_transfer)
-    tasks, lanes = [compute], [2 * graph.device[compute]]
+    compute = compute[row[graph.device[compute]] >= 0]
+    tasks, lanes = [compute], [2 * row[graph.device[compute]]]
     by_route = np.argsort(graph.route, kind="stable")
     edges = np.searchsorted(graph.route[by_route], np.arange(len(graph.routes) + 1))
     for number, route in enumerate(graph.routes):
         carried = by_route[edges[number] : edges[number + 1]]
-        for device in {pair[1] for pair in route.pairs}:
+        for device in {pair[1] for pair in route.pairs if row[pair[1]] >= 0}:
             tasks.append(carried)
-            lanes.append(np.full(len(carried), 2 * device + 1))
+            lanes.append(np.full(len(carried), 2 * row[device] + 1))
     return np.concatenate(tasks), np.concatenate(lanes)  # (spans,) each
 
 
-def _header(run: Run, cluster: Cluster, lanes: Ints) -> bytes:
-    count = 2 * len(cluster.devices)
+def _header(run: Run, cluster: Cluster, lanes: Ints, groups: Sequence[DeviceGroup], shown: Sequence[int]) -> bytes:
+    count = 2 * len(shown)
+    workers = [device for device in shown if device < cluster.workers]
+    workers = list(range(cluster.workers)) if cluster.workers <= MOST_STRIP else workers
     header = {
         "spans": len(lanes),
         "tasks": len(run.graph),
         "step_s": run.report.step_s,
-        "devices": short_names(cluster),
+        "devices": [group.name for group in groups],
+        "device_ids": list(shown),
+        "members": [len(group.devices) for group in groups],
         "lane_start": np.searchsorted(lanes, np.arange(count + 1)).tolist(),
         "layers": list(run.graph.layer_names),
         "kinds": [kind.name.lower() for kind in Kind],
         "colours": [KINDS[kind] for kind in Kind],
         "columns": {name: kind.removeprefix("<") for name, kind in COLUMNS.items()},
-        "utilisation": np.round(utilisation(run, cluster.workers), 3).tolist(),
+        "utilisation": np.round(utilisation(run, workers), 3).tolist(),
     }
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 4) % 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboard.figures.shades import shades_of
 from simulator.cluster import Cluster
 from simulator.taskgraph import Kind
 
@@ -11,19 +12,19 @@ Figure = dict[str, Any]
 
 FORWARD, BACKWARD, MESSAGE, REDUCE = "#0072B2", "#E69F00", "#56B4E9", "#009E73"
 UPDATE, CUT, IDLE, WEIGHT = "#CC79A7", "#D55E00", "#9AA0A6", "#F0E442"
-KINDS = {
-    Kind.FORWARD: FORWARD,
-    Kind.BACKWARD: BACKWARD,
-    Kind.WEIGHT: WEIGHT,
-    Kind.UPDATE: UPDATE,
-    Kind.ACTIVATION: MESSAGE,
-    Kind.GRADIENT: MESSAGE,
-    Kind.SYNCHRONISATION: REDUCE,
-    Kind.READY: MESSAGE,
+_NAMED = {
+    "FORWARD": FORWARD,
+    "BACKWARD": BACKWARD,
+    "WEIGHT": WEIGHT,
+    "UPDATE": UPDATE,
+    "SYNCHRONISATION": REDUCE,
+    "PARAMETERS": "#117755",
+    "RECOMPUTE": "#5e9fd0",
 }
-"""The colour of every kind of task."""
-DEVICES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
-"""Okabe and Ito's colours, which people with any colour vision tell apart."""
+KINDS = {kind: _NAMED.get(kind.name, MESSAGE) for kind in Kind}
+"""The colour of every kind of task; messages share theirs."""
+LINES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
+"""For lines side by side: Okabe and Ito's colours, which people with any colour vision tell apart."""
 GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"
@@ -82,11 +83,8 @@ def short_names(cluster: Cluster) -> list[str]:
 
 
 def device_colours(cluster: Cluster) -> list[str]:
-    """One colour per device; with more than 8 devices, one per host, so that neighbours in a host look alike."""
-    if len(cluster.devices) <= len(DEVICES):
-        return list(DEVICES[: len(cluster.devices)])
-    hosts = list(dict.fromkeys(device.host for device in cluster.devices))
-    return [DEVICES[hosts.index(device.host) % len(DEVICES)] for device in cluster.devices]
+    """One colour per device: the node is the hue (or Cividis by node), the device its lightness; servers are grey."""
+    return [*shades_of(cluster).colours, *[IDLE] * (len(cluster.devices) - cluster.workers)]
 
 
 def faded(colours: list[str], kept: int | None) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.figures.style import CUT, DEVICES, MAGNITUDE, OUTLINE, Figure, figure, message
+from dashboard.figures.style import CUT, LINES, MAGNITUDE, OUTLINE, Figure, figure, message
 from simulator.sweep.chart import column_title, value_text
 from simulator.sweep.queries import pareto
 
@@ -43,7 +43,7 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     if not rows:
         return message("no point has both quantities")
     names = sorted({str(row["strategy"]) for row in rows})
-    data = [_dots([row for row in rows if row["strategy"] == n], n, x, y, DEVICES[i % 8]) for i, n in enumerate(names)]
+    data = [_dots([row for row in rows if row["strategy"] == n], n, x, y, LINES[i % 8]) for i, n in enumerate(names)]
     front = pareto([dict(row) for row in rows], x, y)
     data.append({
         "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
@@ -124,7 +124,7 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
         data.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in line],
             "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
-            "line": {"color": DEVICES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
+            "line": {"color": LINES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
             "hovertemplate": f"{name}: {x} %{{x}}, {title} %{{y:.4g}}<extra></extra>",
         })  # fmt: skip
     return figure(

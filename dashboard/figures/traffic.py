@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from dashboard.figures.style import MAGNITUDE, Figure, figure, message, short_names
+from dashboard.figures.style import MAGNITUDE, Figure, figure, message
+from dashboard.state.device_groups import DeviceGroup, device_groups
 from dashboard.state.measures import traffic
 from simulator.cluster import Cluster
 from simulator.run import Run
+from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
 _LABELLED = 10  # devices up to which a cell has room for its number
 
 
-def traffic_matrix(run: Run, cluster: Cluster, phase: str | None = None, logarithmic: bool = False) -> Figure:
-    """Row sends to column; cells without traffic are blank."""
-    matrix = traffic(run, cluster, phase)
+def traffic_matrix(
+    run: Run, cluster: Cluster, phase: str | None = None, logarithmic: bool = False, opened: int | None = None
+) -> Figure:
+    """Row sends to column; cells without traffic are blank.
+
+    Of many devices a row and a column per group; opened: the group whose devices are drawn, what leaves it left out.
+    """
+    groups = device_groups(cluster, opened)
+    matrix = _grouped(traffic(run, cluster, phase), groups)
     if not matrix.any():
         return message(f"nothing crosses between devices{f' in {phase}' if phase else ''}")
-    names = short_names(cluster)
+    names = [group.name for group in groups]
     largest = float(matrix.max())
     factor, unit = next((f, u) for f, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= f)
     cells = np.where(matrix > 0, matrix / factor, np.nan)
@@ -48,6 +56,15 @@ def traffic_matrix(run: Run, cluster: Cluster, phase: str | None = None, logarit
         xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},
         yaxis={"title": {"text": "from"}, "type": "category", "autorange": "reversed", "showgrid": False},
     )
+
+
+def _grouped(matrix: Floats, groups: tuple[DeviceGroup, ...]) -> Floats:
+    """Sums over groups of devices, shape (groups, groups)."""
+    member = np.zeros((len(groups), len(matrix)))
+    for number, group in enumerate(groups):
+        member[number, list(group.devices)] = 1
+    summed: Floats = member @ matrix @ member.T
+    return summed
 
 
 def _bar(unit: str, z: np.ndarray, logarithmic: bool) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log10
 from typing import Any
 
-from dashboard.figures.style import DEVICES, GRID, INK, OUTLINE, Figure, figure, message
+from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, message
 from dashboard.state.validations import Group
 from traces.results.validations import ValidatedRun
 
@@ -57,7 +57,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         places = list(range(at, at + len(group.outcomes)))
         data.append({
             "type": "bar", "x": places, "y": [outcome.error * 100 for outcome in group.outcomes], "name": group.name,
-            "marker": {"color": DEVICES[i % 8], "line": _outlines(group, selected)},
+            "marker": {"color": LINES[i % 8], "line": _outlines(group, selected)},
             "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f} %<extra></extra>",
         })  # fmt: skip
         ticks.append((places[0] + places[-1]) / 2)
@@ -122,7 +122,7 @@ def _dots(
         "type": "scatter", "mode": "markers", "name": group.name, "x": list(x), "y": list(y),
         "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {hover}<extra></extra>",
         "marker": {
-            "color": DEVICES[number % 8], "size": 9, "symbol": ("circle", "diamond")[number // 8 % 2],
+            "color": LINES[number % 8], "size": 9, "symbol": ("circle", "diamond")[number // 8 % 2],
             "opacity": 0.85, "line": _outlines(group, selected),
         },
     }  # fmt: skip

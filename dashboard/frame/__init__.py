@@ -2,6 +2,7 @@
 
 cards         the frame of a card: a title, its controls, an export menu, the figure
 clientside    callbacks that run in the browser: functions of assets/page.js
+compression   answers compressed on their way out
 controls      the left rail: a control for each field of a Configuration, with a remark
 exports       a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
               again

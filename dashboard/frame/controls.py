@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from math import log2
 from typing import Any
 
 import dash_mantine_components as dmc
+from dash import html
+from plotly.io.json import to_json_plotly
 
 import partitioners
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome, batch_of
+from dashboard.state.sizes import batch_sizes, microbatch_counts
+from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
@@ -24,6 +29,7 @@ from simulator.units import format_bandwidth, format_time
 
 MOST_FACTOR = 6
 """Sliders go from 1/64 to 64 times what the preset says."""
+BY_STRATEGY = "by the strategy"
 SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
 
 
@@ -68,6 +74,7 @@ CONTROLS: tuple[Control, ...] = (
     _optional("imbalance"),
     Control("effort"),
     Control("seed"),
+    Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
 )
 
 
@@ -99,27 +106,57 @@ def rail(store: Store, now: Configuration) -> list[Any]:
             _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
         ),
         _number("seed", "Seed", set_to, minimum=0, maximum=10**6),
+        _select("plan", "Plan", plan_options(store), set_to),
+        drop("plan-upload", "a plan", ".json", brief=True),
     ]
 
 
 def profile_options(store: Store) -> list[dict[str, str]]:
     """The profiles to choose from, by identity."""
-    profiles = store.profiles.everything().items()
-    return [{"value": key, "label": f"{key.partition('@')[0]} · batch {p.batch_size}"} for key, p in profiles]
+    profiles = store.profiles.everything()
+    names = _labels(list(profiles))
+    return [{"value": key, "label": f"{names[key]} · batch {p.batch_size}"} for key, p in profiles.items()]
+
+
+def plan_options(store: Store) -> list[dict[str, str]]:
+    """That the strategy makes the plan, and the uploaded plans."""
+    uploaded = [{"value": key, "label": f"file {key.replace('@', ' · ')}"} for key in store.plans.everything()]
+    return [{"value": BY_STRATEGY, "label": BY_STRATEGY}, *uploaded]
+
+
+def _labels(identities: Sequence[str]) -> dict[str, str]:
+    """What identities are called: the name, and the hash where several have it."""
+    names = [label(key) for key in identities]
+    return {
+        key: name if names.count(name) == 1 else f"{name} · {key.partition('@')[2][:4]}"
+        for key, name in zip(identities, names, strict=True)
+    }
 
 
 def cluster_options(store: Store) -> list[dict[str, str]]:
     """The presets and the uploaded clusters to choose from."""
-    uploaded = [{"value": key, "label": label(key)} for key in store.clusters.everything()]
+    names = _labels(list(store.clusters.everything()))
+    uploaded = [{"value": key, "label": name} for key, name in names.items()]
     return [*({"value": name, "label": name} for name in catalogue.presets()), *uploaded]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """The text below a control, and whether the control is disabled because it has no effect."""
+    """The text below a control, values that it offers, and whether it is disabled because it has no effect."""
 
     text: str = ""
     disabled: bool = False
+    offers: tuple[int, ...] = ()
+
+    def description(self, control: str) -> Any:
+        """The text, and the offered values as buttons that page.js sets the control to, as the browser gets them."""
+        if not self.offers:
+            return self.text
+        buttons = []
+        for value in self.offers:
+            sets: dict[str, Any] = {"data-set": control, "data-value": str(value)}
+            buttons.append(html.Button(f"{value}", className="offer", title=f"set to {value}", **sets))
+        return json.loads(to_json_plotly(html.Span([f"{self.text} " if self.text else "", *buttons])))
 
 
 def remarks(outcome: Outcome) -> Mapping[str, Remark]:
@@ -131,7 +168,10 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         "profile": Remark(text=_profile_remark(outcome)),
         "cluster": Remark(text=_cluster_remark(now.cluster)),
         "strategy": Remark(text=first_sentence(now.strategy)),
-        "batch_size": Remark(text="" if now.batch_size else f"now {outcome.profile.batch_size}"),
+        "batch_size": Remark(
+            text="" if now.batch_size else f"now {batch_of(now, outcome.profile)}",
+            offers=tuple(batch_sizes(now, outcome.profile)),
+        ),
         **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
         "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
         "speed": Remark(text=f"×{now.speed:.3g}"),
@@ -141,6 +181,9 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} The plan here is by {plan.strategy}.")
     if plan and now.microbatches is None and "microbatches" in taken:
         remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
+    if "microbatches" in taken:
+        offers = tuple(microbatch_counts(now, outcome.profile))
+        remarks["microbatches"] = replace(remarks["microbatches"], offers=offers)
     if plan and not plan_synchronises(outcome):
         text = "no layer has replicas, so nothing is synchronised"
         remarks |= {"overlap": Remark(text=text, disabled=True)}

@@ -12,7 +12,8 @@ import partitioners
 from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.store import Outcome
+from dashboard.state.simulating import Outcome, batch_of
+from dashboard.state.splits import effective_split
 from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.report import chrome_trace
@@ -23,8 +24,11 @@ def command(outcome: Outcome) -> str:
     """The `shardscope simulate` that repeats a configuration, quoted for a shell."""
     now = outcome.configuration
     words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", cluster_argument(outcome)]
-    words += ["--devices", str(now.devices), *_link_words(outcome), "--strategy", now.strategy]
-    words += ["--batch-size", str(now.batch_size or outcome.profile.batch_size)]
+    words += ["--devices", str(now.devices), *_link_words(outcome)]
+    if now.plan:
+        return shlex.join([*words, "--plan", f"{label(now.plan)}.json"])
+    words += ["--strategy", now.strategy]
+    words += ["--batch-size", str(batch_of(now, outcome.profile))]
     words += ["--microbatches", str(now.microbatches)] if now.microbatches and _takes(now, "microbatches") else []
     words += ["--schedule", now.schedule] if now.schedule != OWN else []
     words += ["--sync", now.collective] if now.collective != "ring" else []
@@ -78,6 +82,24 @@ def tasks_csv(run: Run, cluster: Cluster) -> str:
     return out.getvalue()
 
 
+def partition_csv(outcome: Outcome) -> str:
+    """Every layer: its split, what it computes on the most loaded device, and the bytes that it moves and repeats."""
+    assert outcome.run is not None and outcome.flows is not None
+    flows, out = outcome.flows, io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("layer", "split", "devices", "compute_s", "most_loaded_s", "activation_bytes_inside_nodes",
+                     "activation_bytes_between_nodes", "gradient_bytes_inside_nodes", "gradient_bytes_between_nodes",
+                     "replicated_bytes"))  # fmt: skip
+    for i, layer in enumerate(outcome.profile.layers):
+        placement, seconds = outcome.run.plan.placements[layer.name], flows.seconds[i]
+        writer.writerow((
+            layer.name, effective_split(placement).words, len(placement.device_set), float(seconds.sum()),
+            float(seconds.max()), *flows.activation_bytes[i].tolist(), *flows.gradient_bytes[i].tolist(),
+            float(flows.replicated_bytes[i]),
+        ))  # fmt: skip
+    return out.getvalue()
+
+
 def trace_json(run: Run, cluster: Cluster) -> str:
     """The Chrome trace, which Perfetto opens."""
     return json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False)
@@ -89,6 +111,7 @@ EXPORTS: Mapping[str, Made] = {
     "plan.json": ("application/json", lambda outcome, run, cluster: files.to_json(run.plan)),
     "trace.json": ("application/json", lambda outcome, run, cluster: trace_json(run, cluster)),
     "tasks.csv": ("text/csv", lambda outcome, run, cluster: tasks_csv(run, cluster)),
+    "partition.csv": ("text/csv", lambda outcome, run, cluster: partition_csv(outcome)),
     "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
     "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),
     "profile.json": ("application/json", lambda outcome, run, cluster: files.to_json(outcome.profile)),

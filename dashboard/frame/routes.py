@@ -5,21 +5,53 @@ from __future__ import annotations
 from flask import Flask, Response, abort, request
 
 from dashboard.figures import span_columns
+from dashboard.figures.partition import partition
+from dashboard.figures.partition import strategies as compared_strategies
+from dashboard.figures.partition_rows import Strip
 from dashboard.figures.standalone import Section, standalone
 from dashboard.frame.exports import EXPORTS, command
-from dashboard.state.store import Outcome, Store
+from dashboard.state.alternatives import alternatives
+from dashboard.state.columns import columns_of
+from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.store import Store
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run
+from simulator.units import format_bytes, format_time
 
 
 def add_routes(server: Flask, store: Store) -> None:
-    """/spans?<configuration> and /export/<file name>?<configuration>."""
+    """/spans, /partition.svg and /strategies.svg?<configuration>, /export/<file name>?<configuration>, and /leave."""
 
     @server.get("/spans")
     def spans() -> Response:
-        _, run, cluster = _asked(store)
-        return Response(span_columns.encode(run, cluster), mimetype="application/octet-stream")
+        _, run, cluster = _asked(store, only_at_hand=True)
+        opened = request.args.get("group", type=int)
+        return Response(span_columns.encode(run, cluster, opened), mimetype="application/octet-stream")
+
+    @server.get("/partition.svg")
+    def split() -> Response:
+        outcome, run, cluster = _asked(store, only_at_hand=True)
+        assert outcome.flows is not None
+        device = request.args.get("device", type=int)
+        columns = columns_of(outcome.profile, run.plan)
+        return Response(partition(columns, outcome.flows, cluster, device), mimetype="image/svg+xml")
+
+    @server.get("/strategies.svg")
+    def strategies() -> Response:
+        outcome, run, _ = _asked(store, only_at_hand=True)
+        options = alternatives(store.resolved(outcome.configuration))
+        drawn = [(option, store.desk.glance(option)) for option in options]
+        data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
+        columns = columns_of(outcome.profile, run.plan)
+        best_s = min((g.step_s for _, g in drawn if g is not None and g.ran), default=0.0)
+        lines = [_strip(option.strategy, glance, best_s) for option, glance in drawn]
+        return Response(compared_strategies(columns, lines, data), mimetype="image/svg+xml")
+
+    @server.post("/leave")
+    def leave() -> tuple[str, int]:
+        store.desk.leave(request.get_data(cache=False, as_text=True)[:64])
+        return "", 204
 
     @server.get("/export/<name>")
     def export(name: str) -> Response:
@@ -35,19 +67,31 @@ def add_routes(server: Flask, store: Store) -> None:
         return _file(name, kind, make(outcome, run, cluster))
 
 
+def _strip(name: str, glance: Glance | None, best_s: float) -> Strip:
+    if glance is None:
+        return Strip(name=name, note="simulated in the background …")
+    if not glance.ran:
+        return Strip(name=name, note=glance.reason if len(glance.reason) < 120 else f"{glance.reason[:118]} …")
+    return Strip(
+        name=name, bytes=glance.by_layer, total=format_bytes(glance.total_bytes), step=format_time(glance.step_s),
+        load=f"{glance.load_balance_ratio:.2f}", best=glance.step_s == best_s,
+    )  # fmt: skip
+
+
 def _file(name: str, kind: str, text: str) -> Response:
     return Response(text, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
+def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, Cluster]:
     """The run of the configuration in the request's query, or the execution it names as `actual`.
 
-    Answers 422 with the reason where there is none.
+    Answers 422 with the reason where there is none. only_at_hand: begin no simulation that no page waits for.
     """
     configuration = store.read(request.query_string.decode())[0]
     actual = request.args.get("actual", "")
     try:
-        outcome = store.actual(configuration, actual)[0] if actual else store.outcome(configuration)
+        find = store.at_hand if only_at_hand else store.outcome
+        outcome = store.actual(configuration, actual)[0] if actual else find(configuration)
     except UnknownNameError as error:
         abort(404, str(error))
     if outcome.run is None or outcome.cluster is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from flask import Flask, Response, abort, request
 
@@ -11,8 +11,12 @@ from dashboard.state.uploads import MOST_UPLOAD_BYTES
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
-def secure(server: Flask, hosts: Sequence[str], script_hashes: Callable[[], list[str]]) -> None:
+def secure(
+    server: Flask, hosts: Sequence[str], script_hashes: Callable[[], list[str]], pages: Collection[str] = ()
+) -> None:
     """Answer only requests to one of `hosts` (against DNS rebinding), limit their size, send a strict CSP.
+
+    pages: the paths that there are; the document that any other path gets says 404.
 
     script_hashes: the hashes of the page's inline scripts, asked for at the first answer, when all callbacks
     are known. A browser's upload is base64 text inside JSON, a third longer than the file.
@@ -34,6 +38,9 @@ def secure(server: Flask, hosts: Sequence[str], script_hashes: Callable[[], list
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"
         response.headers["X-Frame-Options"] = "DENY"
+        document = request.method == "GET" and response.mimetype == "text/html" and response.status_code == 200
+        if document and pages and request.path not in pages and not request.path.startswith("/export/"):
+            response.status_code = 404
         return response
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, parse_qsl
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
-from dashboard.frame.cards import aria, menu
+from dashboard.frame.cards import LIVE, aria, menu
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.frame.exports import EXPORTS
 from dashboard.state.configuration import Configuration
@@ -41,12 +41,13 @@ def layout(pages: Mapping[str, str]) -> Any:
                 dmc.Group(
                     [html.Span("Shardscope", style={"fontWeight": 800, "fontSize": 19}), _navigation(pages)], gap="lg"
                 ),
-                dmc.Group([html.Div(id="badge"), *_buttons()], gap="xs"),
+                dmc.Group([html.Div(id="badge", **LIVE), _cancel(), *_buttons()], gap="xs", className="header-right"),
             ],
             justify="space-between",
             h="100%",
             px="md",
             wrap="nowrap",
+            className="header-row",
         )
     )
     return dmc.MantineProvider(
@@ -118,8 +119,10 @@ def report_error(error: Exception) -> None:
     """Show why a callback failed; what the user could not have caused is also printed where the server runs."""
     if not isinstance(error, ShardscopeError):
         traceback.print_exception(error)
-    title = "That does not work" if isinstance(error, ShardscopeError) else "Something went wrong"
-    set_props("toasts", {"sendNotifications": [toast(title, f"{error}" or type(error).__name__)]})
+    expected = isinstance(error, ShardscopeError)
+    title = "That does not work" if expected else "Something went wrong"
+    sentence = f"{error}" if expected else "The page sent something that the server could not use; reload the page."
+    set_props("toasts", {"sendNotifications": [toast(title, sentence)]})
 
 
 def _missing(path: str, pages: Mapping[str, Page]) -> Any:
@@ -133,6 +136,11 @@ def _navigation(pages: Mapping[str, str]) -> Any:
         dcc.Link(name, id=f"nav-{i}", href=path, className="nav-link") for i, (path, name) in enumerate(pages.items())
     ]
     return html.Nav(dmc.Group([*links, dcc.Store(id="nav-paths", data=list(pages))], gap="md"), **aria("Pages"))
+
+
+def _cancel() -> Any:
+    """Ends the search that the badge tells of; page.js shows it while there is one."""
+    return dmc.Button("Cancel", id="cancel", variant="default", size="xs", style={"display": "none"})
 
 
 def _buttons() -> list[Any]:

@@ -13,13 +13,14 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology
-from dashboard.figures.style import Figure, message, short_names
-from dashboard.figures.swimlanes import swimlanes
+from dashboard.figures.style import Figure, message
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
+from dashboard.state.device_groups import MOST_ALONE, device_groups, slowest
 from dashboard.state.measures import shares
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
 from simulator.run import Run
 
 
@@ -56,18 +57,20 @@ def _add_figures(app: Dash, store: Store) -> None:
         run, cluster = outcome.run, outcome.cluster
         changed = {trigger["prop_id"].partition(".")[0] for trigger in ctx.triggered}
 
+        many = len(cluster.devices) > MOST_ALONE
+
         def fresh(inputs: set[str], draw: Callable[[], Any]) -> Any:
             return draw() if changed & {"configuration", *inputs} else no_update
 
         def balance() -> Figure:
             if by == "device":
-                return load_balance(run, cluster, before, selection.get("device"))
+                return load_balance(run, cluster, before, selection.get("device"), selection.get("group"))
             return layer_balance(run, cluster, selection.get("layer"))
 
         return (
             fresh({"baseline", "selection", "balance-by"}, balance),
-            fresh({"phase", "scale"}, lambda: traffic_matrix(
-                run, cluster, None if phase == "all" else phase, scale == "log")),
+            fresh({"phase", "scale", *(["selection"] if many else [])}, lambda: traffic_matrix(
+                run, cluster, None if phase == "all" else phase, scale == "log", selection.get("group"))),
             fresh({"baseline", "split-by"}, lambda: _split(outcome, store, baseline, split_by)),
             fresh({"selection"}, lambda: _detail(outcome, run, selection, query)),
             query,
@@ -79,40 +82,32 @@ def _add_figures(app: Dash, store: Store) -> None:
     )  # fmt: skip
 
     @app.callback(
-        Output("partition-graph", "figure"),
-        Input("below-configuration", "data"),
-        Input("selection", "data"),
-        prevent_initial_call=True,
-    )
-    def draw_partition(query: str, selection: dict[str, Any]) -> Figure:
-        outcome, _ = _pair(store, query, None)
-        if outcome.run is None or outcome.cluster is None:
-            return message("no run")
-        layer, device = selection.get("layer"), selection.get("device")
-        return swimlanes(outcome.run, outcome.profile, outcome.cluster, layer, device)
-
-    @app.callback(
         Output("memory-graph", "figure"),
         Output("topology-graph", "figure"),
         Output("links-graph", "figure"),
         Output("drawn", "data"),
         Input("below-configuration", "data"),
         Input("baseline", "data"),
+        Input("selection", "data"),
         prevent_initial_call=True,
     )
-    def draw_below(query: str, baseline: str | None) -> tuple[Any, ...]:
+    def draw_below(query: str, baseline: str | None, selection: dict[str, Any]) -> tuple[Any, ...]:
         outcome, before = _pair(store, query, baseline)
         if outcome.run is None or outcome.cluster is None:
             return *((message("no run"),) * 3), query
         run, cluster = outcome.run, outcome.cluster
-        return memory(run, cluster, before), topology(run, cluster), link_use(run, cluster), query
+        opened = selection.get("group")
+        if ctx.triggered_id == "selection":
+            if len(cluster.devices) <= MOST_ALONE:
+                raise PreventUpdate
+            return memory(run, cluster, before, opened), topology(run, cluster, opened), no_update, no_update
+        return memory(run, cluster, before, opened), topology(run, cluster, opened), link_use(run, cluster), query
 
 
 def _add_selection(app: Dash, store: Store) -> None:
     @app.callback(
         Output("selection", "data"),
         Input("balance-graph", "clickData"),
-        Input("partition-graph", "clickData"),
         Input("tasks", "cellClicked"),
         Input("find-layer", "value"),
         Input({"type": "waited", "task": ALL}, "n_clicks"),
@@ -120,14 +115,12 @@ def _add_selection(app: Dash, store: Store) -> None:
         State("configuration", "data"),
         prevent_initial_call=True,
     )
-    def select(
-        balance: Any, partition: Any, cell: Any, layer: str | None, waited: list[int | None], by: str, query: str
-    ) -> Any:
+    def select(balance: Any, cell: Any, layer: str | None, waited: list[int | None], by: str, query: str) -> Any:
         source = ctx.triggered_id
         if source == "balance-graph" and balance:
-            return {by: balance["points"][0]["customdata"][0], "query": query}
-        if source == "partition-graph" and partition:
-            return {"layer": partition["points"][0]["customdata"][0], "query": query}
+            hit = balance["points"][0]["customdata"]
+            opens = by == "device" and hit[2]
+            return {"group": hit[3], "query": query} if opens else {by: hit[0], "query": query}
         if source == "tasks" and cell:
             return {"task": int(cell["rowId"]), "query": query}
         if source == "find-layer":
@@ -160,7 +153,7 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
     """The outcome of a query and the baseline's run; nothing is drawn before there is a query."""
     if query is None:
         raise PreventUpdate
-    return store.outcome(store.read(query)[0]), store.outcome(store.read(baseline)[0]).run if baseline else None
+    return store.at_hand(store.read(query)[0]), store.at_hand(store.read(baseline)[0]).run if baseline else None
 
 
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
@@ -177,9 +170,11 @@ def _split(outcome: Outcome, store: Store, baseline: str | None, by: str) -> Fig
     assert outcome.run is not None and outcome.cluster is not None
     parts = shares(outcome.run, outcome.cluster)
     if by == "device":
-        return breakdown(list(zip(short_names(outcome.cluster), parts.devices, strict=False)))
+        groups = device_groups(outcome.cluster, servers=False)
+        shown = slowest(groups, outcome.run.report)
+        return breakdown([(group.name, parts.devices[i]) for group, i in zip(groups, shown, strict=True)])
     rows = [("now", parts.total)]
-    before = store.outcome(store.read(baseline)[0]) if baseline else None
+    before = store.at_hand(store.read(baseline)[0]) if baseline else None
     if before is not None and before.run is not None and before.cluster is not None:
         rows.insert(0, ("baseline", shares(before.run, before.cluster).total))
     return breakdown(rows)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 
 from dashboard.figures import span_columns
 from dashboard.frame.cards import tiles
 from dashboard.state.advice import Advice, SimulatedMove
+from dashboard.state.hardware import mismatch, tokens_per_s, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
-from dashboard.state.store import Outcome
-from dashboard.words.kpis import kpis
+from dashboard.state.simulating import Outcome
+from dashboard.words.kpis import SAME, kpis
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
+from traces.results.validations import Validation
 
 
 def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
@@ -23,20 +26,54 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
-    return tiles(kpis(outcome.run.report, baseline))
+    rows = kpis(outcome.run.report, baseline)
+    if before is not None and (other := unlike(outcome, before)):
+        rows = [replace(row, change=other, tone=SAME) for row in rows]
+    return tiles(rows)
+
+
+def unlike(outcome: Outcome, before: Outcome) -> str:
+    """Why two outcomes cannot be compared in per cent: "another model" or "another machine"; empty where they can."""
+    if outcome.profile.model != before.profile.model:
+        return "another model"
+    kinds = [{device.kind for device in side.cluster.devices} if side.cluster else set() for side in (outcome, before)]
+    return "another machine" if all(kinds) and kinds[0] != kinds[1] else ""
 
 
 def badge(outcome: Outcome) -> Any:
     """Whether the plan runs and fits, how many tasks it has and how long its simulation took."""
     if outcome.run is None:
-        return dmc.Badge("infeasible", color="red", variant="light")
+        return dmc.Badge("cannot run", color="red", variant="light")
     report = outcome.run.report
     text = f"{report.tasks:,} tasks · {outcome.took_s * 1e3:.0f} ms"
     return dmc.Badge(
-        f"valid · {text}" if report.fits else f"does not fit · {text}",
+        f"fits · {text}" if report.fits else f"does not fit · {text}",
         color="green" if report.fits else "red",
         variant="light",
     )
+
+
+def busy_badge(words: str) -> Any:
+    """What goes on while there is no outcome yet."""
+    return dmc.Badge(words, color="yellow", variant="light", className="busy")
+
+
+def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
+    """What to know about the numbers: whose device was measured, how near such predictions come, MFU and tokens."""
+    shown: list[Any] = []
+    if outcome.cluster is not None and (warning := mismatch(outcome.profile, outcome.cluster)):
+        shown.append(dmc.Badge(warning, color="orange", variant="light", className="chip"))
+    if outcome.run is not None and outcome.cluster is not None:
+        report = outcome.run.report
+        used = utilisation(outcome.profile, outcome.cluster, report)
+        tokens = tokens_per_s(outcome.profile, report)
+        texts = [f"MFU {used:.1%}" if used is not None else "", f"{tokens:,.0f} tokens/s" if tokens else ""]
+        shown += [dmc.Badge(text, variant="light", color="gray", className="chip") for text in texts if text]
+    if validation is not None and validation.outcomes:
+        errors = [abs(run.error) for run in validation.outcomes]
+        text = f"predictions within {sum(errors) / len(errors):.1%} on average, {len(errors)} runs"
+        shown.append(dcc.Link(text, href="/validate", className="chip-link"))
+    return shown
 
 
 def verdict(outcome: Outcome) -> Any:

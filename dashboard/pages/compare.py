@@ -23,7 +23,8 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.convergence import accuracy_curves, has_curves
 from dashboard.state.inventory import label
 from dashboard.state.measures import shares
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
 from dashboard.words.comparison import ComparedQuantity, measured, results, settings
 from simulator.errors import UnknownNameError
 from simulator.units import format_duration, format_time

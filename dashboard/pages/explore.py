@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,11 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, graph, legend
+from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import _explore_figures, _explore_step
+from dashboard.pages import _explore_figures, _explore_partition, _explore_step, _explore_strategies
+from dashboard.pages._explore_partition import partition_card
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 
@@ -26,6 +28,8 @@ def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
+    _explore_strategies.add(app, store)
+    _explore_partition.add(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return html.Div(
@@ -33,11 +37,16 @@ def add(app: Dash, store: Store) -> Page:
                 dcc.Store(id="configuration"),
                 dcc.Store(id="baseline", data=baseline.query() if baseline else None),
                 dcc.Store(id="selection", data={}),
+                dcc.Store(id="tab", data=secrets.token_hex(8)),
+                dcc.Store(id="answer"),
+                dcc.Store(id="history", storage_type="session"),
+                dcc.Interval(id="poll", interval=350, disabled=True),
+                dcc.Interval(id="strategies-poll", interval=900, disabled=True),
                 html.Div(
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
                 ),
-                html.Main(dmc.Stack([*_top(), _timeline(), _three(), _below()], gap="sm")),
+                html.Main(dmc.Stack([*_top(), _timeline(), _strategies(), _three(), _below()], gap="sm"), id="results"),
             ],
             className="explore",
         )  # fmt: skip
@@ -52,6 +61,10 @@ def _rail_buttons() -> Any:
             dmc.Button("Unpin", id="unpin", size="compact-xs", variant="subtle", color="gray"),
             dmc.Button("Reset", id="reset", size="compact-xs", variant="default"),
         ], gap=6),
+        dmc.Group([
+            dmc.Button("Undo", id="undo", size="compact-xs", variant="default"),
+            menu("Recent runs", [html.Div(id="history-runs")], "Recent runs"),
+        ], gap=6, mt=4),
         html.Div(id="baseline-name", className="figure-note"),
     ], className="rail-buttons")  # fmt: skip
 
@@ -68,7 +81,8 @@ def _top() -> list[Any]:
         html.H1("Explore", className="sr-only"),
         html.Div(id="verdict"),
         html.Div(id="kpis", className="kpis", **LIVE),
-        html.Div(id="advice"),
+        html.Div(id="chips", className="chips"),
+        html.Div(id="advice", className="advice-place"),
     ]
 
 
@@ -117,13 +131,13 @@ def _three() -> Any:
         card("traffic", "Traffic", [sent], controls=[phase, scale]),
         card("split", "Where the step goes", [graph("split-graph", 260, "Device time by use")], controls=[by]),
     ]
-    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
+    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm", className="figures-three")
 
 
-def _partition() -> Any:
+def _strategies() -> Any:
     return card(
-        "partition", "Partition: layers × devices (area = time, red = cut tensors)",
-        [graph("partition-graph", 300, "Which device holds shards of which layer, and the tensors that cross")],
+        "strategies-card", "Strategies, with these controls (click a name to switch)",
+        [html.Div(id="strategies", className="strategies wide-table", **LIVE)], formats=(),
     )  # fmt: skip
 
 
@@ -136,7 +150,7 @@ def _below() -> Any:
     ]
     two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
     links = card("links", "Link utilisation over the step", [use])
-    return dmc.Stack([_partition(), two, links, _table()], id="below", gap="sm")
+    return dmc.Stack([partition_card(), two, links, _table()], id="below", gap="sm")
 
 
 def _table() -> Any:

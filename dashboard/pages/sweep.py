@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from flask import Flask, Response, abort
 
 import partitioners
 from dashboard.figures.style import Figure, message
@@ -17,8 +20,11 @@ from dashboard.frame.shell import Page
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.store import Store
-from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.words.sweep import best_by_value
+from simulator.errors import ShardscopeError
 from simulator.sweep.chart import value_text
+from simulator.sweep.export import write_csv, write_parquet
 
 _NONE = "none"
 
@@ -28,6 +34,7 @@ def add(app: Dash, store: Store) -> Page:
     sweeps = Sweeps(store)
     _add_running(app, store, sweeps)
     _add_figures(app, store, sweeps)
+    _add_files(app, sweeps)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(now)
@@ -41,17 +48,21 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Output("sweep-problem", "children"),
         Input("sweep-start", "n_clicks"),
         Input("sweep-cancel", "n_clicks"),
+        Input("sweep-resume", "n_clicks"),
         State("sweep-strategies", "value"),
         [State(f"sweep-{axis}", "value") for axis in ("x", "x-values", "y", "y-values")],
         State("sweep", "data"),
         State("sweep-base", "data"),
         prevent_initial_call=True,
     )
-    def run(start: int, cancel: int, strategies: list[str], *rest: Any) -> tuple[Any, Any]:
+    def run(start: int, cancel: int, resume: int, strategies: list[str], *rest: Any) -> tuple[Any, Any]:
         (x, x_values, y, y_values), number, base = rest[:4], rest[4], rest[5]
         if ctx.triggered_id == "sweep-cancel":
             sweeps.cancel(number)
             return no_update, None
+        if ctx.triggered_id == "sweep-resume":
+            sweeps.resume(number)
+            return number, None
         values = {x: x_values, **({y: y_values} if y != _NONE else {})}
         try:
             return sweeps.start(store.read(base)[0], strategies or [], values), None
@@ -68,6 +79,9 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Output("sweep-rows", "columnDefs"),
         Output("sweep-tick", "disabled"),
         Output("sweep-cancel", "disabled"),
+        Output("sweep-resume", "disabled"),
+        Output("sweep-answer", "children"),
+        Output("sweep-files", "children"),
         Output("sweep-seen", "data"),
         Input("sweep-tick", "n_intervals"),
         Input("sweep", "data"),
@@ -78,12 +92,17 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
     def stream(tick: int, number: int | None, seen: list[Any]) -> tuple[Any, ...]:
         sweep = sweeps.get(number)
         if sweep is None:
-            return "No sweep has run yet.", [], _columns(()), True, True, None
+            return "No sweep has run yet.", [], _columns(()), True, True, True, None, None, None
         now = [sweep.number, len(sweep.rows), sweep.state]
         if seen == now:
-            return (no_update,) * 6
+            return (no_update,) * 9
         running = sweep.state == RUNNING
-        return _progress(sweep), _table_rows(sweep), _columns(sweep.swept), not running, not running, now
+        stopped = sweep.state in (CANCELLED, PAUSED)
+        done = [row for row in list(sweep.rows) if row["status"] == DONE]
+        return (
+            _progress(sweep), _table_rows(sweep), _columns(sweep.swept), not running, not running, not stopped,
+            best_by_value(done, sweep.swept), _files(sweep.number), now,
+        )  # fmt: skip
 
 
 def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
@@ -160,7 +179,9 @@ def _page(now: Configuration) -> Any:
             dcc.Interval(id="sweep-tick", interval=700),
             _form(),
             html.Div(id="sweep-problem", role="alert"),
-            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-explore", **LIVE)], gap="lg"),
+            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
+                       html.Div(id="sweep-explore", **LIVE)], gap="lg"),
+            html.P(id="sweep-answer", className="partition-sentence", **LIVE),
             dmc.SimpleGrid([
                 card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
                      controls=[quantity]),
@@ -193,6 +214,7 @@ def _form() -> Any:
         dmc.TextInput(id="sweep-y-values", label="Its values", value="", **plain),
         dmc.Button("Start", id="sweep-start", size="xs"),
         dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
+        dmc.Button("Resume", id="sweep-resume", size="xs", variant="default", disabled=True),
     ]  # fmt: skip
     return dmc.Paper(dmc.Group(fields, align="end", gap="sm"), withBorder=True, p="sm", radius="md")
 
@@ -207,9 +229,40 @@ def _progress(sweep: Sweep) -> str:
     not_run = f", {failed} cannot run" if failed else ""
     if sweep.state == CANCELLED:
         return f"Cancelled after {done} of {whole} points{not_run}."
+    if sweep.state == PAUSED:
+        return (
+            f"Paused after {done} of {whole} points{not_run}: nobody was looking, or it took too long. Resume goes on."
+        )
     if sweep.reason:
         return f"Stopped after {done} of {whole} points: {sweep.reason}"
     return f"{done} of {whole} points{not_run}" + ("." if sweep.state == DONE else " …")
+
+
+def _files(number: int) -> Any:
+    links = [html.A(kind.upper(), href=f"sweep/{number}.{kind}", className="nav-link") for kind in ("csv", "parquet")]
+    return dmc.Group(["Table:", *links], gap=8)
+
+
+def _add_files(app: Dash, sweeps: Sweeps) -> None:
+    server: Flask = app.server
+
+    @server.get("/sweep/<int:number>.<kind>")
+    def table(number: int, kind: str) -> Response:
+        sweep = sweeps.get(number)
+        writers = {"csv": (write_csv, "text/csv"), "parquet": (write_parquet, "application/vnd.apache.parquet")}
+        if sweep is None or kind not in writers:
+            abort(404, f"there is no table sweep/{number}.{kind} (any more)")
+        write, media = writers[kind]
+        names = dict.fromkeys(name for row in list(sweep.rows) for name in row)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"sweep.{kind}"
+            try:
+                write([{name: row.get(name) for name in names} for row in list(sweep.rows)], path)
+            except ShardscopeError as error:
+                abort(501, str(error))
+            content = path.read_bytes()
+        disposition = f'attachment; filename="sweep-{number}.{kind}"'
+        return Response(content, mimetype=media, headers={"Content-Disposition": disposition})
 
 
 def _table_rows(sweep: Sweep) -> list[dict[str, Any]]:

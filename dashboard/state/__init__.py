@@ -12,11 +12,24 @@ measures       numbers that figures need beyond the report: where device time go
                which shard
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
 store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
+sweep_engine   the processes of one sweep, which can be ended at once
 sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
                No Dash here
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash
                here
 validations    stored validations: where they come from, and their runs in groups. No Dash here
+alternatives   the strategies beside each other: what the menu makes of each
+candidates     the plans that a search tried, each in a few figures
+columns        the columns of the partition figure: stretches of the network with a plan's splits
+device_groups  devices in groups where there are too many to be drawn each
+desk           who waits for what: a tab's latest request wins
+flows          where the bytes of a run go: inside nodes and between them
+folding        a network folded into chains, lanes and stretches
+hardware       whether the profile's device is the cluster's, MFU, tokens
+simulating     from a configuration to its outcome; every cap is checked before planning
+sizes          which batches and micro-batches a strategy can run
+splits         how a layer is split, without what makes no difference
+workers        worker processes that simulate, and can be ended
 """
 
 from dashboard.state.advice import Advice, SimulatedMove, advise
@@ -38,8 +51,9 @@ from dashboard.state.measures import (
     transfer_seconds,
 )
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario, shipped_scenarios
-from dashboard.state.store import Outcome, Store, bundled
-from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.store import Store, bundled
+from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.state.uploads import MOST_UPLOAD_BYTES
 from dashboard.state.validations import GROUPINGS, SHIPPED, Group, Stored, at_hand, grouped
 
@@ -59,12 +73,14 @@ __all__ = [
     "OVERLAPPED",
     "OWN",
     "PARAMETERS",
+    "PAUSED",
     "RUNNING",
     "SHIPPED",
     "AccuracyCurve",
     "Advice",
     "Block",
     "Configuration",
+    "Glance",
     "Group",
     "Outcome",
     "ScenarioResults",

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import MOST_MICROBATCHES, TIERS, Configuration
+from dashboard.state.configuration import MOST_MICROBATCHES, OWN, TIERS, Configuration
 from dashboard.state.measures import Share, shares
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome, searches
+from dashboard.state.store import Store
 from simulator import collectives
 from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 
-MOST_TASKS = 20_000
+MOST_TASKS = 60_000
 """A step with more tasks than this is not re-simulated a dozen times for advice."""
 
 
@@ -38,7 +39,10 @@ class SimulatedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The largest loss of the step, and the moves that make it shorter (or make it fit), best first."""
+    """The largest loss of the step, and the moves that make it shorter (or make it fit), best first.
+
+    settings: how many changes of settings alone were tried. note: why none was.
+    """
 
     loss: Share | None
     helpful: tuple[SimulatedMove, ...]
@@ -60,6 +64,9 @@ class Advice:
 def moves(outcome: Outcome) -> Iterator[Move]:
     """Every single change worth a try, whatever the loss."""
     now = outcome.configuration
+    if now.plan:
+        yield from _other_strategies(now)
+        return
     pieces = outcome.run.plan.microbatches if outcome.run else now.microbatches or 1
     for count in (pieces * 2, pieces // 2):
         if 1 <= count <= MOST_MICROBATCHES and "microbatches" in partitioners.options(now.strategy):
@@ -68,9 +75,7 @@ def moves(outcome: Outcome) -> Iterator[Move]:
     for name in SCHEDULES:
         if name != schedule and now.strategy == "pipeline":
             yield Move(words=f"schedule {schedule} → {name}", configuration=replace(now, schedule=name))
-    for name in partitioners.strategies():
-        if name != now.strategy and not searches(name):
-            yield Move(words=f"strategy {now.strategy} → {name}", configuration=_switched(now, name))
+    yield from _other_strategies(now)
     if not now.overlap:
         yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
     if now.collective != "ring":
@@ -85,15 +90,21 @@ def moves(outcome: Outcome) -> Iterator[Move]:
         yield Move(words=f"{tier} links twice as fast", configuration=faster, hardware=True)
 
 
-def searches(strategy: str) -> bool:
-    """Whether a strategy takes its time: it says so by an option of effort."""
-    return "effort" in partitioners.options(strategy)
+def _other_strategies(now: Configuration) -> Iterator[Move]:
+    """Every strategy that does not search, with the same controls, and with its own micro-batches."""
+    for name in partitioners.strategies():
+        if (now.plan or name != now.strategy) and not searches(name):
+            words, other = f"strategy {now.strategy} → {name}", replace(now, strategy=name, plan="")
+            yield Move(words=words, configuration=other)
+            if now.microbatches is not None or now.schedule != OWN:
+                free = replace(other, microbatches=None, schedule=OWN)
+                yield Move(words=f"{words}, its own micro-batches", configuration=free)
 
 
 def advise(store: Store, outcome: Outcome) -> Advice:
     """Simulate every move of a feasible or infeasible outcome and keep those that help."""
     loss = largest_loss(outcome)
-    if outcome.run is not None and outcome.run.report.tasks > MOST_TASKS:
+    if too_large(outcome):
         note = f"steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
         return Advice(loss=loss, helpful=(), settings=0, note=note)
     helpful, settings = [], 0
@@ -106,6 +117,11 @@ def advise(store: Store, outcome: Outcome) -> Advice:
     return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
 
+def too_large(outcome: Outcome) -> bool:
+    """Whether the step is too large to be simulated a dozen times for advice."""
+    return outcome.run is not None and outcome.run.report.tasks > MOST_TASKS
+
+
 def largest_loss(outcome: Outcome) -> Share | None:
     """The largest share of device time that is not compute, None without a run or a loss."""
     if outcome.run is None or outcome.cluster is None:
@@ -114,20 +130,12 @@ def largest_loss(outcome: Outcome) -> Share | None:
     return max(lost, key=lambda share: share.ratio, default=None)
 
 
-def _switched(now: Configuration, strategy: str) -> Configuration:
-    """Another strategy with its own schedule, and one micro-batch where it does not pipeline them."""
-    pipelines = "schedule" in partitioners.options(strategy)
-    return replace(now, strategy=strategy, schedule="own", microbatches=None if not pipelines else now.microbatches)
-
-
 def _simulate(store: Store, move: Move) -> SimulatedMove | None:
     try:
-        run = store.outcome(move.configuration).run
+        seen = store.glance(move.configuration)
     except InputError:
         return None
-    if run is None:
-        return None
-    return SimulatedMove(move=move, step_s=run.report.step_s, fits=run.report.fits)
+    return SimulatedMove(move=move, step_s=seen.step_s, fits=seen.fits) if seen.ran else None
 
 
 def _helps(simulated: SimulatedMove, outcome: Outcome) -> bool:

@@ -13,7 +13,7 @@ from simulator.network.catalogue import presets
 from simulator.plan import OPTIMIZERS
 
 VERSION = "1"
-MOST_DEVICES = 64
+MOST_DEVICES = 1024
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
 TIERS = ("inter", "intra")
@@ -26,9 +26,10 @@ OWN = "own"
 class Configuration:
     """Everything that the controls hold; two equal ones give the same step.
 
-    profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is the profile's, microbatches None
-    the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's preset
-    says of its tiers; 1 leaves its measured curves in place.
+    profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is what suits the profile and the devices,
+    microbatches None the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's
+    preset says of its tiers; 1 leaves its measured curves in place. plan: the identity of an uploaded plan, which then
+    says everything that the strategy would, and the batch; empty without.
     """
 
     profile: str
@@ -49,6 +50,7 @@ class Configuration:
     imbalance: float | None = None
     effort: float = 0.1
     seed: int = 0
+    plan: str = ""
 
     def link_factors(self, tier: str) -> tuple[float, float]:
         """(factor on the bandwidth, factor on the latency) of a tier's links; 1 for a tier without controls."""
@@ -155,6 +157,7 @@ _READERS: Mapping[str, Reader] = {
     "imbalance": _number("imbalance", 0.005, 1.0, optional=True),
     "effort": _number("effort", 0.02, 1.0),
     "seed": _number("seed", 0, 10**6, whole=True),
+    "plan": _identity,
 }  # fmt: skip
 
 

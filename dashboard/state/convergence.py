@@ -9,7 +9,8 @@ from math import isfinite
 
 import partitioners
 from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.store import Outcome, Store
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
 from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Curves
 from simulator.convergence.time_to_accuracy import CostToAccuracy, plan_cost_to_accuracy, regime_of

@@ -34,24 +34,29 @@ class Shares:
 
 # "overlapped" is compute, too: with transfers from or to the device in flight beside it.
 COMPUTE, OVERLAPPED = "compute", "overlapped"
-EXPOSED = {
-    "forward": "wait: activations",
-    "backward": "wait: gradients",
-    "synchronisation": "wait: all-reduce",
-}
-BUBBLE, IDLE = "bubble", "no work"
-NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), BUBBLE, IDLE)
-_LOST = frozenset((*EXPOSED.values(), BUBBLE, IDLE))
+_AWAITED = {"forward": "activations", "backward": "gradients", "synchronisation": "all-reduce"}
+EXPOSED = {phase: f"wait: {_AWAITED.get(phase, phase)}" for phase in PHASES}
+"""What a device that does not compute waits for, by the phase of the transfers in flight."""
+WAITING, BUBBLE, IDLE = "wait: transfers", "bubble", "no work"
+NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), WAITING, BUBBLE, IDLE)
+_LOST = frozenset((*EXPOSED.values(), WAITING, BUBBLE, IDLE))
+_MOST_BY_PHASE = 64
+"""Workers up to which waiting is told apart by phase, which looks at every task for each of them."""
 
 
 def shares(run: Run, cluster: Cluster) -> Shares:
     """Split every worker's step by what it did or waited for; the parts add up to the step.
 
     A moment without compute but with transfers from or to the device counts for the phase of those, for
-    synchronisation last where several are in flight.
+    synchronisation last where several are in flight; of many workers all of these are "wait: transfers".
     """
     step_s = run.report.step_s
-    rows = [_device_seconds(run, device) for device in range(cluster.workers)]
+    if cluster.workers > _MOST_BY_PHASE:
+        used = run.report.devices[: cluster.workers]
+        none = (0.0,) * (1 + len(EXPOSED))
+        rows = [np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s, d.idle_s]) for d in used]
+    else:
+        rows = [_device_seconds(run, device) for device in range(cluster.workers)]
     parts = tuple(_as_shares(row, step_s) for row in rows)
     return Shares(total=_as_shares(np.sum(rows, axis=0), step_s * cluster.workers), devices=parts)
 
@@ -94,7 +99,7 @@ def _device_seconds(run: Run, device: int) -> Floats:
     waiting = step_s - covered
     works = bool(length(busy) > 0)
     rest = [waiting if works else 0.0, 0.0 if works else waiting]
-    return np.maximum([length(busy) - beside, beside, *exposed, *rest], 0.0)
+    return np.maximum([length(busy) - beside, beside, *exposed, 0.0, *rest], 0.0)
 
 
 def _as_shares(seconds: Floats, whole_s: float) -> tuple[Share, ...]:

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import partitioners
-from dashboard.state.configuration import OWN, Configuration, from_query
+from dashboard.state.configuration import Configuration, from_query
+from dashboard.state.desk import Desk
 from dashboard.state.inventory import Inventory
+from dashboard.state.simulating import Glance, Outcome, Request, glance_of, usual_cluster
 from dashboard.state.validations import Stored
-from simulator import collectives, files
+from dashboard.state.workers import Workers
+from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
-from simulator.errors import InputError, ShardscopeError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.network import catalogue, topologies
+from simulator.network import catalogue
 from simulator.network.catalogue import ClusterFile
-from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
+from simulator.plan import Plan
 from simulator.report.metrics import measure
-from simulator.run import Run, run
+from simulator.run import Run
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 from traces.results.executions import Execution
 from traces.results.timeline_comparison import Comparison, compare
 
-MOST_TASKS = 300_000
-_OUTCOMES = 64
-_REMEMBERED_TASKS = 2_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The simulation of a configuration: a run, or the reason why there is none.
-
-    usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of the simulation.
-    """
-
-    configuration: Configuration
-    profile: Profile
-    usual: Cluster | None = None
-    cluster: Cluster | None = None
-    run: Run | None = None
-    reason: str = ""
-    took_s: float = 0.0
+_CLUSTERS = {"V100": "azure-v100-10g", "A100": "dgx-a100", "H100": "dgx-h100"}
+"""The preset that the first screen shows a profile on, by what the name of its device holds."""
+FIRST = "resnet50_v100"
+"""The profile of the library that is shown first."""
 
 
 class Store:
@@ -65,17 +48,19 @@ class Store:
         self.profiles = Inventory("profile", profiles)
         self.validations = Inventory("validation", validations or {})
         self.scenarios = Inventory("scenario", scenarios or {})
+        self.plans: Inventory[Plan] = Inventory("plan", {})
         self.clusters: Inventory[ClusterFile] = Inventory("cluster", {})
         self.executions: Inventory[Execution] = Inventory(
             "execution", {}, lambda execution: execution.timeline.end_s.tobytes()
         )
-        self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
-        self._running: dict[Configuration, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self.desk = Desk(self._request)
 
     def default(self) -> Configuration:
-        """What the first screen shows: a pipeline of the first profile."""
-        first = next(iter(self.profiles.everything()))
+        """What the first screen shows: the hypergraph's plan on GPUs like the first profile's, else a pipeline."""
+        first, profile = next(iter(self.profiles.everything().items()))
+        for kind, cluster in _CLUSTERS.items():
+            if kind in profile.device:
+                return Configuration(profile=first, cluster=cluster, strategy="hypergraph", devices=8)
         return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
     def read(self, query: str) -> tuple[Configuration, list[str]]:
@@ -90,41 +75,56 @@ class Store:
         if configuration.cluster not in catalogue.presets() and configuration.cluster not in self.clusters.everything():
             problems.append(f"the cluster {configuration.cluster} is not kept here: drop its file again")
             configuration = replace(configuration, cluster=self.default().cluster)
+        if configuration.plan and configuration.plan not in self.plans.everything():
+            problems.append(f"the plan {configuration.plan[:60]} is not kept here: drop its file again")
+            configuration = replace(configuration, plan="")
         return replace(configuration, profile=profile), problems
+
+    def employ(self, workers: Workers | None) -> None:
+        """Let `workers` simulate from now on."""
+        self.desk.workers = workers
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""
-        configuration = replace(configuration, profile=self.profiles.resolve(configuration.profile))
-        with self._lock:
-            running = self._running.setdefault(configuration, threading.Lock())
-        with running:
-            with self._lock:
-                if configuration in self._outcomes:
-                    self._outcomes.move_to_end(configuration)
-                    return self._outcomes[configuration]
-            outcome = _compute(
-                configuration, self.profiles.get(configuration.profile), self.usual_cluster, self.runtime(configuration)
-            )
-            with self._lock:
-                self._outcomes[configuration] = outcome
-                self._forget()
-                self._running.pop(configuration, None)
-        return outcome
+        return self.desk.outcome(self.resolved(configuration))
+
+    def at_hand(self, configuration: Configuration) -> Outcome:
+        """The outcome of what was simulated before; of anything else an outcome without a run, and nothing begins."""
+        resolved = self.resolved(configuration)
+        if self.desk.workers is None or self.desk.known(resolved) or self.desk.glance(resolved):
+            return self.desk.outcome(resolved)
+        profile = self.profiles.get(resolved.profile)
+        return Outcome(configuration=resolved, profile=profile, reason="this was not simulated")
+
+    def resolved(self, configuration: Configuration) -> Configuration:
+        """The configuration with the profile's whole identity. Raises UnknownNameError."""
+        return replace(configuration, profile=self.profiles.resolve(configuration.profile))
+
+    def glance(self, configuration: Configuration) -> Glance:
+        """The outcome in figures; waits for it. Raises UnknownNameError."""
+        resolved = self.resolved(configuration)
+        return self.desk.glance(resolved) or glance_of(self.desk.outcome(resolved))
 
     def usual_cluster(self, configuration: Configuration) -> Cluster:
         """As many devices as asked of the preset, or the uploaded file, that the configuration names.
 
         Raises InputError where there are not so many, UnknownNameError.
         """
-        if configuration.cluster in catalogue.presets():
-            needed = collectives.load(configuration.collective).needs_server
-            return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
-        return topologies.take(self.clusters.get(configuration.cluster).cluster, configuration.devices)
+        return usual_cluster(configuration, self._uploaded(configuration))
 
     def runtime(self, configuration: Configuration) -> Runtime:
         """The runtime in the uploaded file that the configuration names, the ideal one for a preset."""
-        known = self.clusters.everything()
-        return known[configuration.cluster].runtime if configuration.cluster in known else IDEAL
+        uploaded = self._uploaded(configuration)
+        return uploaded.runtime if uploaded else IDEAL
+
+    def _uploaded(self, configuration: Configuration) -> ClusterFile | None:
+        preset = configuration.cluster in catalogue.presets()
+        return None if preset else self.clusters.get(configuration.cluster)
+
+    def _request(self, configuration: Configuration) -> Request:
+        profile = self.profiles.get(configuration.profile)
+        plan = self.plans.get(configuration.plan) if configuration.plan else None
+        return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
         """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.
@@ -143,94 +143,9 @@ class Store:
         report = measure(ShardedModel(predicted.profile, plan), predicted.cluster, graph, timeline)
         return replace(predicted, run=Run(plan=plan, graph=graph, timeline=timeline, report=report)), compared
 
-    def _forget(self) -> None:
-        """Drop the outcomes that were not asked for the longest until the rest is small enough."""
-        sizes = [outcome.run.report.tasks if outcome.run else 0 for outcome in self._outcomes.values()]
-        while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
-            self._outcomes.popitem(last=False)
-            sizes.pop(0)
-
 
 def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
-    """Profiles to open a store with: those in the files `paths`, then the library's, vgg16 before the others."""
+    """Profiles to open a store with: those in the files `paths`, then the library's, FIRST before the others."""
     opened = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
-    library = sorted(files.library(), key=lambda name: (name != "vgg16", name))
+    library = sorted(files.library(), key=lambda name: (name != FIRST, name))
     return opened | {name: files.read_profile(name) for name in library if name not in opened}
-
-
-def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
-    """`usual` with its links and speed changed as the configuration says."""
-    cluster = usual
-    for tier in usual.tiers:
-        bandwidth, latency = configuration.link_factors(tier)
-        link = next(link for link in usual.links if link.tier == tier)
-        if bandwidth != 1 or latency != 1:
-            cluster = cluster.with_tier(
-                tier,
-                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
-                latency_s=link.latency_s * latency,
-            )
-    return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
-
-
-def build_plan(configuration: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime = IDEAL) -> Plan:
-    """The strategy's plan; controls that are of no use to it are left alone."""
-    used = partitioners.applicable(
-        configuration.strategy,
-        microbatches=configuration.microbatches,
-        seed=configuration.seed,
-        effort=configuration.effort,
-        imbalance=configuration.imbalance,
-    )
-    step = StepSettings(
-        batch_size=configuration.batch_size or profile.batch_size,
-        microbatches=used.pop("microbatches", None),
-        schedule=None if configuration.schedule == OWN else configuration.schedule,
-        synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
-        optimizer_state=OPTIMIZERS[configuration.optimizer],
-        runtime=runtime,
-    )
-    return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
-
-
-def _compute(
-    configuration: Configuration, profile: Profile, build: Callable[[Configuration], Cluster], runtime: Runtime
-) -> Outcome:
-    """build: makes the configuration's cluster as it usually is."""
-    started, usual, cluster = time.perf_counter(), None, None
-    try:
-        usual = build(configuration)
-        cluster = changed_cluster(usual, configuration)
-        plan = build_plan(configuration, profile, cluster, runtime)
-        plan.check(profile, cluster)
-        require_size(profile, plan)
-        result = run(profile, cluster, plan, runtime=runtime)
-    except ShardscopeError as error:
-        return Outcome(
-            configuration=configuration, profile=profile, usual=usual, cluster=cluster, reason=str(error),
-            took_s=time.perf_counter() - started,
-        )  # fmt: skip
-    took_s = time.perf_counter() - started
-    return Outcome(
-        configuration=configuration, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s
-    )
-
-
-def require_size(profile: Profile, plan: Plan) -> None:
-    """Raise InputError when lowering `plan` could make more tasks than a page should wait for.
-
-    Counts every shard's two passes and, where producer and consumer are placed unlike each other, a message each
-    way from every shard to every device of the consumer: an upper bound but for the gradients.
-    """
-    tasks = 0
-    for position, layer in enumerate(profile.layers):
-        placement = plan.placements[layer.name]
-        shards = prod(placement.degrees)
-        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {placement}
-        reached = len({device for target in targets for device in target.devices})
-        tasks += 2 * shards * (1 + reached) * plan.microbatches
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"the step may have {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
-            "devices, or run it with the command under Export"
-        )

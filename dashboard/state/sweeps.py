@@ -1,6 +1,7 @@
 """Sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner. No Dash here.
 
-A sweep belongs to the server, not to a page: a reload finds it again under its number.
+A sweep belongs to the server, not to a page: a reload finds it again under its number. One that no page asks for is
+paused, and goes on when a page resumes it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.store import Store, changed_cluster
+from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
+from dashboard.state.simulating import batch_of, changed_cluster
+from dashboard.state.store import Store
+from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
 from simulator.plan import OPTIMIZERS
-from simulator.sweep.engines import Processes
+from simulator.sweep.axes import read_values
 from simulator.sweep.evaluate import PointResult
 from simulator.sweep.points import Points, expand
 from simulator.sweep.runner import run_points
@@ -29,6 +32,8 @@ from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of
 
 MOST_POINTS = 400
+MOST_VALUES = {"devices": MOST_DEVICES, "microbatches": MOST_MICROBATCHES, "batch_size": MOST_SAMPLES}
+"""The largest values of swept parameters, as on Explore."""
 KEPT = 8
 JOBS = 2
 PARAMETERS: Mapping[str, str] = {
@@ -46,12 +51,20 @@ PARAMETERS: Mapping[str, str] = {
 """What can be swept, and an example of its values."""
 OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
-RUNNING, DONE, CANCELLED, FAILED = "running", "done", "cancelled", "failed"
+RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
+WIDTH = 2
+GONE_S = 20.0
+"""A sweep that no page has asked for so long is paused: its tab is closed."""
+BUDGET_S = 900.0
+"""So is one that has run for so long."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Sweep:
-    """One sweep and its rows so far; rows carry the point's values, "status", "error" and the report's metrics."""
+    """One sweep and its rows so far; rows carry the point's values, "status", "error" and the report's metrics.
+
+    seen_s: when a page last asked for it. left: the state that its end leads to, once that is wanted.
+    """
 
     number: int
     profile: str
@@ -61,18 +74,19 @@ class Sweep:
     state: str = RUNNING
     reason: str = ""
     began_s: float = field(default_factory=time.monotonic)
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    seen_s: float = field(default_factory=time.monotonic)
+    left: str = ""
 
 
 class Sweeps:
-    """The latest sweeps by number. Safe to use from several threads; one runs at a time."""
+    """The latest sweeps by number. Safe to use from several threads; WIDTH of them run at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[int, Sweep] = {}
         self._last = 0
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._turn = threading.Semaphore(WIDTH)
 
     def start(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> int:
         """Begin a sweep of `values` (parameter -> text such as "1..8 by x2"); its number. Raises InputError."""
@@ -86,25 +100,44 @@ class Sweeps:
                 : max(0, len(self._known) - KEPT)
             ]:
                 del self._known[old]
-        threading.Thread(target=self._run, args=(sweep,), daemon=True).start()
+        self._begin(sweep)
         return sweep.number
 
     def get(self, number: int | None) -> Sweep | None:
-        """The sweep of that number, None when it is gone."""
+        """The sweep of that number, None when it is gone; one that nobody asks for any more is paused."""
         with self._lock:
-            return self._known.get(number) if number is not None else None
+            sweep = self._known.get(number) if number is not None else None
+            if sweep is not None:
+                sweep.seen_s = time.monotonic()
+            return sweep
+
+    def everything(self) -> list[Sweep]:
+        """All that are kept, the latest first."""
+        with self._lock:
+            return list(self._known.values())[::-1]
 
     def cancel(self, number: int) -> None:
-        """Start no further points of a sweep."""
+        """End a sweep at once; it can be resumed."""
         sweep = self.get(number)
         if sweep is not None:
-            sweep.cancelled.set()
+            sweep.left = CANCELLED
+
+    def resume(self, number: int) -> None:
+        """Go on with the points that a cancelled or paused sweep has not run."""
+        sweep = self.get(number)
+        if sweep is not None and sweep.state in (CANCELLED, PAUSED):
+            sweep.state, sweep.left, sweep.reason = RUNNING, "", ""
+            self._begin(sweep)
+
+    def _begin(self, sweep: Sweep) -> None:
+        threading.Thread(target=self._run, args=(sweep,), daemon=True).start()
 
     def _points(self, base: Configuration, strategies: list[str], values: Mapping[str, str]) -> Points:
         require(len(strategies) > 0, "strategies", "[]", "a sweep names at least one")
         for name in values:
             if name not in PARAMETERS:
                 raise UnknownNameError.of("parameter", name, PARAMETERS)
+        _require_small(strategies, values)
         profile = self._store.profiles.get(base.profile)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "profile.json"
@@ -112,7 +145,7 @@ class Sweeps:
             taken = {name for strategy in strategies for name in partitioners.options(strategy)}
             if len(strategies) > 1:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
-            held = fixed(base, profile.batch_size, self._store.usual_cluster(base))
+            held = fixed(base, batch_of(base, profile), self._store.usual_cluster(base))
             still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
             parameters = {**still, "profile": str(path), "strategy": strategies}
             if "@" in base.cluster:
@@ -129,27 +162,74 @@ class Sweeps:
         return points
 
     def _run(self, sweep: Sweep) -> None:
-        def record(results: list[PointResult]) -> None:
-            sweep.rows.extend(_row(sweep.points, result) for result in results)
-            if sweep.cancelled.is_set():
-                raise _Cancelled
-
-        with self._turn:
-            try:
-                engine = Processes(context_of(sweep.points, partitioners.make_plan), JOBS)
-                try:
-                    run_points(sweep.points.points, engine, record)
-                finally:
-                    engine.close()
+        engine: EndableProcesses | None = None
+        over = threading.Event()
+        try:
+            with self._turn:
+                if sweep.left:
+                    raise SweepStopped
+                done = {row["number"] for row in sweep.rows}
+                waiting = [point for point in sweep.points.points if point.number not in done]
+                engine = EndableProcesses(context_of(sweep.points, partitioners.make_plan), JOBS)
+                threading.Thread(target=_watch, args=(sweep, engine, over), daemon=True).start()
+                run_points(waiting, engine, lambda results: _record(sweep, results))
                 sweep.state = DONE
-            except _Cancelled:
-                sweep.state = CANCELLED
-            except (InputError, OSError) as error:
-                sweep.state, sweep.reason = FAILED, str(error)
+        except SweepStopped:
+            sweep.state = sweep.left or CANCELLED
+        except (InputError, OSError) as error:
+            sweep.state, sweep.reason = FAILED, str(error)
+        finally:
+            over.set()
+            if engine is not None:
+                engine.close()
 
 
-class _Cancelled(Exception):
-    """The user has seen enough."""
+def _record(sweep: Sweep, results: list[PointResult]) -> None:
+    if sweep.left:
+        raise SweepStopped
+    sweep.rows.extend(_row(sweep.points, result) for result in results)
+
+
+def _watch(sweep: Sweep, engine: EndableProcesses, over: threading.Event) -> None:
+    """End the processes of a sweep that was cancelled, that no page asks for, or that takes too long."""
+    began_s = time.monotonic()
+    while not over.wait(0.1):
+        now_s = time.monotonic()
+        if now_s - sweep.seen_s > GONE_S or now_s - began_s > BUDGET_S:
+            sweep.left = sweep.left or PAUSED
+        if sweep.left:
+            engine.end()
+            return
+
+
+def _require_small(strategies: list[str], values: Mapping[str, str]) -> None:
+    """Raise InputError where a sweep has too many points, or a value beyond what the page takes, before any is made."""
+    count = len(strategies)
+    for name, text in values.items():
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        for part in parts:
+            _require_short(name, part)
+        swept = read_values(name, parts)
+        count *= len(swept)
+        most = MOST_VALUES.get(name)
+        for value in swept:
+            if most is not None and isinstance(value, (int, float)):
+                require(value <= most, name, f"{value:,.0f}", f"at most {most:,} here")
+    require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
+
+
+def _require_short(name: str, text: str) -> None:
+    """Raise InputError for a range whose values alone are too many to be listed."""
+    first, dots, rest = text.partition("..")
+    last, by, step = rest.partition(" by ")
+    if not dots or step.strip().startswith("x"):
+        return
+    try:
+        values = (float(last) - float(first)) / (float(step) if by else 1.0)
+    except (ValueError, ZeroDivisionError):
+        return  # with units, or no range: whoever reads it says so
+    rule = f"at most {MOST_POINTS} here; `shardscope sweep` takes more"
+    require(values <= MOST_POINTS, "points", f"{values + 1:,.0f} of {name}", rule)
 
 
 def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from simulator import files
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
 from simulator.network.catalogue import ClusterFile, read_cluster_file
+from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.results.executions import Execution, read_execution
 from traces.results.validations import Validation
@@ -24,10 +25,12 @@ from traces.results.validations import Validation
 MOST_UPLOAD_BYTES = 20 * 10**6
 MOST_LAYERS = 2000
 MOST_SCALING_POINTS = 64
+MOST_LAYER_S, MOST_LAYER_BYTES = 1e5, 10**15
+MOST_SHARDS = 2_000_000
 MOST_OUTCOMES = 2000
 MOST_UNPACKED_BYTES = 40 * 10**6
-MOST_CLUSTER_DEVICES = 72
-MOST_LINKS = 5000
+MOST_CLUSTER_DEVICES = 1024
+MOST_LINKS = 20_000
 MOST_YAML_BYTES = 200_000
 MOST_YAML_NODES = 50_000
 T = TypeVar("T")
@@ -47,7 +50,35 @@ def profile(text: bytes, filename: str) -> Profile:
     require(len(profile.layers) <= MOST_LAYERS, "layers", len(profile.layers), f"at most {MOST_LAYERS} here")
     points = max(len(layer.scaling) for layer in profile.layers)
     require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
+    _require_real(profile)
     return profile
+
+
+def plan(text: bytes, filename: str) -> Plan:
+    """The plan in `text`, as Export and `simulate --plan-out` write it. Raises InputError as `profile` does."""
+    plan = _read(text, filename, files.read_plan)
+    require(len(plan.placements) <= MOST_LAYERS, "placements", len(plan.placements), f"at most {MOST_LAYERS} here")
+    shards = sum(len(placement.devices) for placement in plan.placements.values())
+    require(shards <= MOST_SHARDS, "shards", f"{shards:,}", f"at most {MOST_SHARDS:,} here")
+    devices = max((max(placement.devices) for placement in plan.placements.values()), default=0)
+    require(devices < MOST_CLUSTER_DEVICES, "devices", devices + 1, f"at most {MOST_CLUSTER_DEVICES} here")
+    return plan
+
+
+def _require_real(profile: Profile) -> None:
+    """Raise InputError for times and sizes that no layer has, and that figures could not hold."""
+    for layer in profile.layers:
+        where = f"layer {layer.name!r}: "
+        for name in ("forward_s", "backward_s", "update_s"):
+            rule = f"a layer takes at most {MOST_LAYER_S:g} s here"
+            require(getattr(layer, name) <= MOST_LAYER_S, where + name, getattr(layer, name), rule)
+        for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
+            size = getattr(layer, name)
+            shown = (
+                size if size < 10**20 else f"a number of {len(str(size)) if size < 10**4000 else 'thousands of'} digits"
+            )
+            require(size <= MOST_LAYER_BYTES, where + name, shown, f"at most {MOST_LAYER_BYTES:g} bytes here")
+        require(layer.flops <= 1e21, where + "flops", layer.flops, "at most 1e21 here")
 
 
 def validation(text: bytes, filename: str) -> Validation:

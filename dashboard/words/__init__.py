@@ -1,7 +1,9 @@
-"""Numbers in words: the row of key figures, two runs compared.
+"""Numbers in words: the row of key figures, two runs compared, a partition.
 
 comparison  two runs side by side as rows of a table, with the difference and whether it is an improvement
 kpis        the six numbers on top, each with its difference to the baseline
+partition   the partition figure in words: its head, its heaviest nets, and the figures of each strategy
+sweep       where which strategy wins
 """
 
 from dashboard.words.comparison import ComparedQuantity, measured, results, settings

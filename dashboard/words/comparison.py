@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
-from dashboard.state.store import Outcome
+from dashboard.state.simulating import Outcome
 from dashboard.words.kpis import SAME, difference
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report

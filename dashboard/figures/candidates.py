@@ -1,0 +1,77 @@
+"""A search's history: the plans it tried, and the other strategies, bytes against the step, twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, message
+from dashboard.state.candidates import Candidate
+from dashboard.state.simulating import Glance
+from simulator.units import format_bytes, format_time
+
+_UNEVEN = 1.10
+_MIB = 2**20
+
+
+def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], shown: str) -> Figure:
+    """Left all bytes, right those between nodes; hollow: max / mean above 1.10; grey: tried by the search.
+
+    Plans that move nothing stand at the left edge of the logarithmic axis, as their hover says.
+    """
+    if not strategies:
+        return message("no plans yet")
+    data: list[dict[str, Any]] = []
+    for number, what in enumerate(("total_bytes", "between_bytes")):
+        amounts = [getattr(plan, what) / _MIB for plan in (*tried, *strategies.values())]
+        floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
+        axis = {"xaxis": "x2", "yaxis": "y"} if number else {}
+        if tried:
+            data.append(_dots(
+                [max(getattr(plan, what) / _MIB, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
+                [_words(plan.label, getattr(plan, what), plan.step_s, plan.load_balance_ratio) for plan in tried],
+                [plan.load_balance_ratio > _UNEVEN for plan in tried], OUTLINE, 7,
+            ) | axis)  # fmt: skip
+        names = list(strategies)
+        seen = list(strategies.values())
+        dots = _dots(
+            [max(getattr(plan, what) / _MIB, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
+            [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio)
+             for name, plan in zip(names, seen, strict=True)],
+            [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
+        )  # fmt: skip
+        named = {"mode": "markers+text", "text": names, "textposition": _sides(seen, what), "textfont": {"size": 11}}
+        data.append(dots | named | axis)
+    log = {"type": "log", "dtick": "D2", "tickfont": {"size": 10}}
+    return figure(
+        data,
+        xaxis={**log, "title": {"text": "MiB moved"}, "domain": [0, 0.46]},
+        xaxis2={**log, "title": {"text": "MiB between nodes"}, "domain": [0.54, 1], "anchor": "y", "automargin": True,
+                "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
+        yaxis={"type": "log", "ticksuffix": " ms", "dtick": "D2"},
+        annotations=[{"text": "hollow: max / mean above 1.10 · grey: tried by the search", "showarrow": False,
+                      "xref": "paper", "yref": "paper", "x": 1, "y": 1.12, "font": {"size": 11}}],
+        margin={"l": 52, "r": 28, "t": 26, "b": 40},
+    )  # fmt: skip
+
+
+def _dots(
+    x: list[float], y: list[float], hover: list[str], hollow: list[bool], colour: Any, size: int
+) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "x": x, "y": y, "customdata": hover, "cliponaxis": False,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"size": size, "color": colour, "symbol": ["circle-open" if open_ else "circle" for open_ in hollow],
+                   "line": {"width": 1.5}},
+    }  # fmt: skip
+
+
+def _sides(seen: Sequence[Glance], what: str) -> list[str]:
+    """Names of plans at the right stand to the left of their dots."""
+    amounts = [getattr(plan, what) for plan in seen]
+    middle = (max(amounts) * max(min(amounts), 1.0)) ** 0.5
+    return ["middle left" if amount > middle else "middle right" for amount in amounts]
+
+
+def _words(name: str, size: float, step_s: float, ratio: float) -> str:
+    return f"{name}: {format_bytes(size)}, {format_time(step_s)}, max / mean {ratio:.2f}"

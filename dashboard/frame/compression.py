@@ -1,0 +1,49 @@
+"""Answers compressed on their way out: scripts and styles once, the rest as it comes."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from typing import Any
+
+from flask import Flask, Response, request
+
+_TYPES = ("text/", "application/json", "application/javascript", "image/svg+xml", "application/octet-stream")
+_FIXED = ("/_dash-component-suites/", "/assets/")
+_LEAST_BYTES, _MOST_KEPT = 1024, 200
+
+
+def compress(server: Flask) -> None:
+    """Send gzip to browsers that take it; files that do not change are compressed once and kept."""
+    kept: dict[str, bytes] = {}
+    lock = threading.Lock()
+
+    @server.after_request
+    def smaller(response: Response) -> Response:
+        fixed = request.path.startswith(_FIXED)
+        if (
+            response.status_code != 200
+            or "gzip" not in request.headers.get("Accept-Encoding", "")
+            or response.headers.get("Content-Encoding")
+            or not (response.mimetype or "").startswith(_TYPES)
+        ):
+            return response
+        response.direct_passthrough = False
+        file: Any = response.response
+        key = request.full_path
+        with lock:
+            packed = kept.get(key) if fixed else None
+        if packed is None:
+            plain = response.get_data()
+            if len(plain) < _LEAST_BYTES:
+                return response
+            packed = gzip.compress(plain, 6 if fixed else 3)
+            if fixed and len(kept) < _MOST_KEPT:
+                with lock:
+                    kept[key] = packed
+        if hasattr(file, "close"):
+            file.close()
+        response.set_data(packed)
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers.add("Vary", "Accept-Encoding")
+        return response

@@ -1,0 +1,70 @@
+"""The plans that a search tried, each in a few figures: what it moved, how long its step was, how balanced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from partitioners import _judge
+from simulator.cluster import Cluster
+from simulator.plan import Plan
+from simulator.taskgraph import TaskGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One simulated plan: what made it, the bytes of its step, those between nodes, its step, its balance."""
+
+    label: str
+    total_bytes: float
+    between_bytes: float
+    step_s: float
+    load_balance_ratio: float
+    best: bool
+
+
+_recording = threading.Lock()
+
+
+@contextmanager
+def recorded_candidates(kept: list[Candidate], cluster: Cluster) -> Iterator[None]:
+    """Append every plan that a search simulates meanwhile to `kept`.
+
+    The judge of the searches keeps its best plan alone, so its simulation is wrapped. One thread at a time records;
+    others go on without.
+    """
+    if not _recording.acquire(blocking=False):
+        yield
+        return
+    judged = _judge.Judge._simulated
+
+    def recorded(self: _judge.Judge, plan: Plan, graph: TaskGraph, label: str) -> _judge.Verdict:
+        verdict = judged(self, plan, graph, label)
+        kept.append(_candidate(graph, cluster, label, verdict.step_s, verdict is self.best))
+        return verdict
+
+    _judge.Judge._simulated = recorded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _judge.Judge._simulated = judged  # type: ignore[method-assign]
+        _recording.release()
+
+
+def _candidate(graph: TaskGraph, cluster: Cluster, label: str, step_s: float, best: bool) -> Candidate:
+    hosts = [device.host for device in cluster.devices]
+    crossing = [sum(hosts[a] != hosts[b] for a, b in route.pairs) for route in graph.routes]
+    pairs = np.array([[len(route.pairs), n] for route, n in zip(graph.routes, crossing, strict=True)] + [[0, 0]])
+    total, between = (graph.bytes[:, None] * pairs[graph.route]).sum(axis=0).tolist()
+    computes = ~graph.is_transfer
+    loads = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=cluster.workers)
+    mean = float(loads[: cluster.workers].mean())
+    ratio = float(loads[: cluster.workers].max()) / mean if mean else 1.0
+    return Candidate(
+        label=label or "a change of the best", total_bytes=total, between_bytes=between, step_s=step_s,
+        load_balance_ratio=ratio, best=best,
+    )  # fmt: skip

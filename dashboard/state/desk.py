@@ -1,0 +1,206 @@
+"""Who waits for what: a tab's latest request wins, and work that nobody waits for any more is ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dashboard.state.configuration import Configuration
+from dashboard.state.simulating import Glance, Outcome, Request, compute, glance_of, searches, stopped
+from dashboard.state.workers import BACKGROUND, CLICKS, SEARCHES, Simulation, Workers
+
+GONE_S = 12.0
+"""A tab that has not asked for so long is taken to be closed."""
+_OUTCOMES, _GLANCES = 128, 4000
+_REMEMBERED_TASKS = 3_000_000
+Describe = Callable[[Configuration], Request]
+
+
+class Desk:
+    """Outcomes and glances that are known, and jobs for those that are not. Safe to use from several threads.
+
+    Without workers everything is computed by whoever asks, while they wait.
+    """
+
+    def __init__(self, describe: Describe, workers: Workers | None = None) -> None:
+        """describe: makes a configuration's request."""
+        self.workers = workers
+        self._describe = describe
+        self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()
+        self._glances: OrderedDict[Configuration, Glance] = OrderedDict()
+        self._jobs: dict[tuple[Configuration, bool], Simulation] = {}
+        self._seen: dict[str, float] = {}
+        self._cancelled: dict[str, Outcome] = {}
+        self._running: dict[Configuration, threading.Lock] = {}
+        self._lock = threading.RLock()
+
+    def known(self, configuration: Configuration) -> Outcome | None:
+        """The outcome, if it is at hand."""
+        with self._lock:
+            outcome = self._outcomes.get(configuration)
+            if outcome is not None:
+                self._outcomes.move_to_end(configuration)
+            return outcome
+
+    def glance(self, configuration: Configuration) -> Glance | None:
+        """The outcome in figures, if it is at hand."""
+        with self._lock:
+            return self._glances.get(configuration)
+
+    def outcome(self, configuration: Configuration) -> Outcome:
+        """The outcome, waited for as long as it takes; computed once however many ask."""
+        known = self.known(configuration)
+        if known is not None:
+            return known
+        if self.workers is None:
+            return self._computed(configuration)
+        waiter = f"thread {threading.get_ident()}"
+        job = self._job(configuration, waiter, light=False)
+        if job is None:
+            return self.outcome(configuration)
+        while not job.over.wait(1.0):
+            self._touch(waiter)
+        return self._taken(job)
+
+    def ask(
+        self, configuration: Configuration, tab: str, patience_s: float, beside: Configuration | None = None
+    ) -> Outcome | Simulation:
+        """The outcome for a tab, or after `patience_s` the job that makes it.
+
+        What the tab asked before is dropped, but for `beside`. What it has cancelled stays so until it asks for else.
+        """
+        known = self.known(configuration)
+        if known is None and self.workers is None:
+            known = self._computed(configuration)
+        self._touch(tab)
+        self._drop(tab, keep=(configuration, beside), background=False)
+        ended = self._cancelled.get(tab)
+        if ended is not None and ended.configuration not in (configuration, beside):
+            self._cancelled.pop(tab, None)
+        elif ended is not None and ended.configuration == configuration:
+            return known or ended
+        if known is not None:
+            return known
+        job = self._job(configuration, tab, light=False)
+        if job is None or job.over.wait(patience_s):
+            return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))
+        return job
+
+    def want(self, configurations: Sequence[Configuration], tab: str) -> list[Configuration]:
+        """Let these be computed behind a tab, in order and in place of what it wanted before; those still unknown."""
+        self._touch(tab)
+        self._drop(tab, keep=configurations, background=True)
+        unknown = [wanted for wanted in dict.fromkeys(configurations) if self.glance(wanted) is None]
+        for configuration in unknown:
+            if self.workers is None:
+                self.outcome(configuration)
+            else:
+                self._job(configuration, tab, light=True)
+        return [configuration for configuration in unknown if self.glance(configuration) is None]
+
+    def leave(self, tab: str) -> None:
+        """A tab is closed: end what only it waits for."""
+        self._drop(tab, keep=(), background=False)
+        self._drop(tab, keep=(), background=True)
+        with self._lock:
+            self._seen.pop(tab, None)
+            self._cancelled.pop(tab, None)
+
+    def cancel(self, tab: str) -> None:
+        """The user of a tab does not want to wait."""
+        with self._lock:
+            waited = [job for job in self._jobs.values() if tab in job.tabs and not job.request.light]
+            if waited:
+                ended = stopped(waited[0].request, "cancelled", time.monotonic() - waited[0].asked_s)
+                self._cancelled[tab] = ended
+        self._drop(tab, keep=(), background=False)
+
+    def jobs(self) -> list[Simulation]:
+        """What is waiting or running."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def _touch(self, tab: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._seen[tab] = now
+            gone = [name for name, seen in self._seen.items() if now - seen > GONE_S]
+        for name in gone:
+            self.leave(name)
+
+    def _drop(self, tab: str, keep: Sequence[Configuration | None], background: bool) -> None:
+        with self._lock:
+            for (configuration, light), job in list(self._jobs.items()):
+                if light == background and tab in job.tabs and configuration not in keep:
+                    job.tabs.discard(tab)
+                    if not job.tabs:
+                        job.cancelled.set()
+                        del self._jobs[configuration, light]
+
+    def _job(self, configuration: Configuration, tab: str, light: bool) -> Simulation | None:
+        """The job that makes an outcome, which `tab` now waits for; None where the outcome is there by now."""
+        assert self.workers is not None
+        with self._lock:
+            if configuration in (self._glances if light else self._outcomes):
+                return None
+            job = self._jobs.get((configuration, light))
+            if job is None:
+                glance = self._glances.get(configuration)
+                request = self._describe(configuration)
+                lane = BACKGROUND if light else SEARCHES if searches(configuration.strategy) else CLICKS
+                plan = request.plan or (glance.plan if glance else None)
+                job = Simulation(replace(request, light=light, plan=plan), CLICKS if plan is not None else lane)
+                self._jobs[configuration, light] = job
+                threading.Thread(target=self._follow, args=(job,), daemon=True).start()
+                self.workers.submit(job)
+            job.tabs.add(tab)
+            return job
+
+    def _follow(self, job: Simulation) -> None:
+        """Keep what a job brings."""
+        while not job.over.wait(2.0):
+            with self._lock:
+                now = time.monotonic()
+                gone = [tab for tab in job.tabs if now - self._seen.get(tab, now) > GONE_S]
+            for tab in gone:
+                self.leave(tab)
+        self._taken(job)
+
+    def _taken(self, job: Simulation) -> Outcome:
+        with self._lock:
+            key = job.request.configuration, job.request.light
+            if self._jobs.get(key) is job:
+                del self._jobs[key]
+            if not job.cancelled.is_set() or (job.outcome is not None and job.outcome.run is not None):
+                self.keep(job.request.configuration, job.outcome, job.glance)
+        return job.outcome or self.outcome(job.request.configuration)
+
+    def _computed(self, configuration: Configuration) -> Outcome:
+        with self._lock:
+            running = self._running.setdefault(configuration, threading.Lock())
+        with running:
+            known = self.known(configuration)
+            if known is None:
+                known = compute(self._describe(configuration))
+                self.keep(configuration, known, glance_of(known))
+        with self._lock:
+            self._running.pop(configuration, None)
+        return known
+
+    def keep(self, configuration: Configuration, outcome: Outcome | None, glance: Glance | None) -> None:
+        """Remember an outcome, and forget those that were not asked for the longest."""
+        with self._lock:
+            if glance is not None:
+                self._glances[configuration] = glance
+                while len(self._glances) > _GLANCES:
+                    self._glances.popitem(last=False)
+            if outcome is not None:
+                self._outcomes[configuration] = outcome
+                self._outcomes.move_to_end(configuration)
+            sizes = [kept.run.report.tasks if kept.run else 0 for kept in self._outcomes.values()]
+            while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
+                self._outcomes.popitem(last=False)
+                sizes.pop(0)

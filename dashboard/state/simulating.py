@@ -1,0 +1,265 @@
+"""From a configuration to its outcome: cluster, caps, plan, run. Plain functions, which worker processes call.
+
+Every cap is checked before anything is planned, from the numbers of the configuration alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+import partitioners
+from dashboard.state.candidates import Candidate, recorded_candidates
+from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.flows import Flows, flows_of
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.errors import InputError, ShardscopeError
+from simulator.network import catalogue, topologies
+from simulator.network.catalogue import ClusterFile
+from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
+from simulator.run import Run, run
+from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Floats
+from simulator.units import format_time
+from simulator.workload import Profile
+
+MOST_TASKS = 2_000_000
+MOST_SHIPPED_TASKS = 60_000
+"""A step with more tasks than this comes back from the background as its Glance alone."""
+WHOLE = frozenset({"pipeline", "model", "greedy"})
+"""Strategies that keep every layer on one device."""
+MOST_SEARCHED = {"layerwise": 32, "hypergraph": 256, "metis": 256, "spatial": 256, "shuffle": 256}
+"""Devices up to which a strategy's search ends within this page's time budget."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a simulation needs. uploaded: the cluster's file where it is no preset. plan: known from before.
+
+    light: the outcome may stay behind where it is large.
+    """
+
+    configuration: Configuration
+    profile: Profile
+    uploaded: ClusterFile | None = None
+    plan: Plan | None = None
+    light: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The simulation of a configuration: a run, or the reason why there is none.
+
+    usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of plan and simulation.
+    flows: where the run's bytes go. candidates: the plans that a search tried, in order.
+    """
+
+    configuration: Configuration
+    profile: Profile
+    usual: Cluster | None = None
+    cluster: Cluster | None = None
+    run: Run | None = None
+    reason: str = ""
+    took_s: float = 0.0
+    flows: Flows | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Glance:
+    """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
+
+    by_layer: bytes of activations and of gradients, shape (layers, 2), None without a run.
+    """
+
+    configuration: Configuration
+    step_s: float = 0.0
+    total_bytes: float = 0.0
+    between_bytes: float = 0.0
+    load_balance_ratio: float = 0.0
+    peak_memory_bytes: float = 0.0
+    memory_bytes: float | None = None
+    computing: int = 0
+    step_band_s: tuple[float, float] | None = None
+    bottleneck: str = ""
+    fits: bool = False
+    reason: str = ""
+    microbatches: int = 1
+    by_layer: Floats | None = None
+    plan: Plan | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a run."""
+        return self.by_layer is not None
+
+
+def glance_of(outcome: Outcome) -> Glance:
+    """The outcome in figures."""
+    if outcome.run is None or outcome.flows is None:
+        return Glance(configuration=outcome.configuration, reason=outcome.reason)
+    report, flows = outcome.run.report, outcome.flows
+    fullest = max(report.devices, key=lambda d: d.peak_memory_bytes / d.memory_bytes if d.memory_bytes else 0.0)
+    return Glance(
+        configuration=outcome.configuration,
+        step_s=report.step_s,
+        total_bytes=report.communication_bytes.total,
+        between_bytes=flows.between_bytes,
+        load_balance_ratio=report.load_balance_ratio,
+        peak_memory_bytes=fullest.peak_memory_bytes,
+        memory_bytes=fullest.memory_bytes,
+        computing=int((flows.seconds.sum(axis=0) > 0).sum()),
+        step_band_s=report.step_band_s,
+        bottleneck=str(report.bottleneck),
+        fits=report.fits,
+        reason=report.verdict,
+        microbatches=report.microbatches,
+        by_layer=np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1),
+        plan=outcome.run.plan,
+    )
+
+
+def simulated(request: Request, tell: Tell | None = None) -> tuple[Outcome | None, Glance]:
+    """The outcome of a request (None where it stays behind) and its figures; tell: is told how a search gets on."""
+    outcome = compute(request, tell)
+    large = outcome.run is not None and outcome.run.report.tasks > MOST_SHIPPED_TASKS
+    return (None if request.light and large else outcome), glance_of(outcome)
+
+
+def compute(request: Request, tell: Tell | None = None) -> Outcome:
+    """Plan, check and simulate; what cannot be is an outcome with the reason."""
+    now, profile = request.configuration, request.profile
+    started, usual, cluster = time.perf_counter(), None, None
+    runtime = request.uploaded.runtime if request.uploaded else IDEAL
+    candidates: list[Candidate] = []
+    try:
+        if request.plan is None:
+            require_small(now, profile)
+        usual = usual_cluster(now, request.uploaded)
+        cluster = changed_cluster(usual, now)
+        if request.plan is not None:
+            plan = request.plan
+        else:
+            with recorded_candidates(candidates, cluster):
+                plan = build_plan(now, profile, cluster, runtime, tell)
+        plan.check(profile, cluster)
+        require_size(profile, plan)
+        result = run(profile, cluster, plan, runtime=runtime)
+    except ShardscopeError as error:
+        return Outcome(
+            configuration=now, profile=profile, usual=usual, cluster=cluster, reason=str(error),
+            took_s=time.perf_counter() - started,
+        )  # fmt: skip
+    took_s = time.perf_counter() - started
+    return Outcome(
+        configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s,
+        flows=flows_of(result, profile, cluster), candidates=tuple(candidates),
+    )  # fmt: skip
+
+
+def searches(strategy: str) -> bool:
+    """Whether a strategy takes its time: it says so by an option of effort."""
+    return "effort" in partitioners.options(strategy)
+
+
+def batch_of(configuration: Configuration, profile: Profile) -> int:
+    """Samples of a step: as set, else what suits the profile and the number of devices."""
+    return configuration.batch_size or profile.batch_for(configuration.devices)
+
+
+def usual_cluster(configuration: Configuration, uploaded: ClusterFile | None) -> Cluster:
+    """As many devices as asked of the preset, or of the uploaded file. Raises InputError, UnknownNameError."""
+    if uploaded is not None:
+        return topologies.take(uploaded.cluster, configuration.devices)
+    needed = collectives.load(configuration.collective).needs_server
+    return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
+
+
+def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
+    """`usual` with its links and speed changed as the configuration says."""
+    cluster = usual
+    for tier in usual.tiers:
+        bandwidth, latency = configuration.link_factors(tier)
+        link = next(link for link in usual.links if link.tier == tier)
+        if bandwidth != 1 or latency != 1:
+            cluster = cluster.with_tier(
+                tier,
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+                latency_s=link.latency_s * latency,
+            )
+    return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
+
+
+def build_plan(
+    configuration: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime = IDEAL, tell: Tell | None = None
+) -> Plan:
+    """The strategy's plan; controls that are of no use to it are left alone."""
+    used = partitioners.applicable(
+        configuration.strategy,
+        microbatches=configuration.microbatches,
+        seed=configuration.seed,
+        effort=configuration.effort,
+        imbalance=configuration.imbalance,
+        progress=tell,
+    )
+    step = StepSettings(
+        batch_size=batch_of(configuration, profile),
+        microbatches=used.pop("microbatches", None),
+        schedule=None if configuration.schedule == OWN else configuration.schedule,
+        synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
+        optimizer_state=OPTIMIZERS[configuration.optimizer],
+        runtime=runtime,
+    )
+    return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
+
+
+def require_small(configuration: Configuration, profile: Profile) -> None:
+    """Raise InputError, before anything is planned, where planning or simulating would take this page too long."""
+    now, most = configuration, MOST_SEARCHED.get(configuration.strategy)
+    if most is not None and now.devices > most:
+        raise InputError(
+            f"devices is {now.devices}: this page plans {now.strategy} for up to {most} devices; use fewer, or run it "
+            "with the command under Export"
+        )
+    if searches(now.strategy):
+        return
+    each = 1 if now.strategy in WHOLE else now.devices
+    tasks = 2 * len(profile.layers) * each * (now.microbatches or 1)
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"the step has at least {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches "
+            "or devices, or run it with the command under Export"
+        )
+
+
+def require_size(profile: Profile, plan: Plan) -> None:
+    """Raise InputError when lowering `plan` could make more tasks than a page should wait for.
+
+    Counts every shard's two passes and, where producer and consumer are placed unlike each other, a message each
+    way from every shard to every device of the consumer: an upper bound but for the gradients.
+    """
+    tasks = 0
+    for position, layer in enumerate(profile.layers):
+        placement = plan.placements[layer.name]
+        shards = len(placement.devices)
+        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {placement}
+        reached = len({device for target in targets for device in target.devices})
+        tasks += 2 * shards * (1 + reached) * plan.microbatches
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"the step may have {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
+            "devices, or run it with the command under Export"
+        )
+
+
+def stopped(request: Request, why: str, took_s: float) -> Outcome:
+    """The outcome of a simulation that was ended."""
+    strategy = request.configuration.strategy
+    doing = "searching" if searches(strategy) else "simulating"
+    reason = f"{doing} {strategy} was {why} after {format_time(took_s)}"
+    return Outcome(configuration=request.configuration, profile=request.profile, reason=reason, took_s=took_s)

@@ -1,0 +1,216 @@
+"""Worker processes that simulate: work of several lanes, each piece of which can be ended at any moment.
+
+A piece of work that is cancelled, or over its time, takes its process with it; another process is forked for the next.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
+from simulator.units import format_time
+
+BUDGET_S = 90.0
+"""Seconds after which a simulation is given up."""
+SPARED_S = 1.0
+"""A cancelled simulation that has run for less is left to end: that costs less than a new process."""
+CLICKS, SEARCHES, BACKGROUND = "clicks", "searches", "background"
+_POLL_S = 0.02
+_NICENESS = {CLICKS: 0, SEARCHES: 4, BACKGROUND: 7}
+WAITING, RUNNING, OVER = "waiting", "running", "over"
+
+
+@dataclass(slots=True, eq=False)
+class Simulation:
+    """A request on its way to an outcome. tabs: who waits for it; progress: what its search last said."""
+
+    request: Request
+    lane: str
+    tabs: set[str] = field(default_factory=set)
+    state: str = WAITING
+    progress: str = ""
+    asked_s: float = field(default_factory=time.monotonic)
+    began_s: float | None = None
+    outcome: Outcome | None = None
+    glance: Glance | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def words(self) -> str:
+        """What goes on, e.g. "searching a hypergraph plan, 12 s, best so far 9.4 s"."""
+        strategy = self.request.configuration.strategy
+        what = f"searching a {strategy} plan" if searches(strategy) else "simulating"
+        if self.state == WAITING:
+            return f"{what}: waiting for its turn"
+        seconds = time.monotonic() - (self.began_s or self.asked_s)
+        best = self.progress.partition(", best ")[2].partition(",")[0]
+        return f"{what}, {seconds:.0f} s" + (f", best so far {best}" if best else "")
+
+
+class Workers:
+    """Lanes of processes. Safe to use from several threads."""
+
+    def __init__(self, widths: dict[str, int] | None = None, budget_s: float = BUDGET_S) -> None:
+        """widths: processes of each lane, by default two for clicks and one for each other lane.
+
+        Clicks come before searches, and these before what runs in the background, by the processes' niceness.
+        """
+        self.budget_s = budget_s
+        self._context = _context()
+        self._waiting: dict[str, list[Simulation]] = {lane: [] for lane in _NICENESS}
+        self._changed = threading.Condition()
+        self._closed = False
+        widths = widths or {CLICKS: 2, SEARCHES: 1, BACKGROUND: 1}
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), daemon=True, name=f"{lane}-{i}")
+            for lane, width in widths.items() for i in range(width)
+        ]  # fmt: skip
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Simulation) -> None:
+        """Queue a job."""
+        with self._changed:
+            self._waiting[job.lane].append(job)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End every process."""
+        with self._changed:
+            self._closed = True
+            for job in [job for jobs in self._waiting.values() for job in jobs]:
+                job.cancelled.set()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _serve(self, lane: str) -> None:
+        process: _Process | None = None
+        while (job := self._next(lane)) is not None:
+            if job.cancelled.is_set():
+                _end(job, "cancelled", final=False)
+                continue
+            process = process or _Process(self._context, _NICENESS[lane])
+            job.state, job.began_s = RUNNING, time.monotonic()
+            if not self._run(job, process):
+                process.kill()
+                process = None
+        if process is not None:
+            process.kill()
+
+    def _next(self, lane: str) -> Simulation | None:
+        with self._changed:
+            while not self._waiting[lane] and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._waiting[lane].pop(0)
+
+    def _run(self, job: Simulation, process: _Process) -> bool:
+        """Whether the process can be used again."""
+        assert job.began_s is not None
+        try:
+            process.pipe.send(job.request)
+            while self._patient(job, process):
+                kind, content = process.pipe.recv()
+                if kind == "progress":
+                    job.progress = content
+                    continue
+                if kind == "failed":
+                    raise EOFError(content)
+                job.outcome, job.glance = content
+                job.state = OVER
+                job.over.set()
+                return True
+        except (EOFError, OSError) as error:
+            why = f"ended by the machine{f' ({error})' if str(error) else ''}"
+            _end(job, why, final=True)
+        return False
+
+    def _patient(self, job: Simulation, process: _Process) -> bool:
+        """Wait for the next word of a worker; False where the job's time is over or nobody waits for it any more."""
+        assert job.began_s is not None
+        while not process.pipe.poll(_POLL_S):
+            ran_s = time.monotonic() - job.began_s
+            if ran_s > self.budget_s:
+                rule = f"this page gives a search {format_time(self.budget_s)}"
+                _end(job, f"given up ({rule}: take fewer devices or less effort, or the command)", final=True)
+                return False
+            if self._closed or (job.cancelled.is_set() and ran_s > SPARED_S):
+                _end(job, "cancelled", final=False)
+                return False
+            if not process.alive:
+                raise EOFError
+        return True
+
+
+class _Process:
+    """A worker process and the pipe to it."""
+
+    def __init__(self, context: Any, niceness: int) -> None:
+        self.pipe, other = context.Pipe()
+        self._process = context.Process(target=_work, args=(other, niceness), daemon=True)
+        self._process.start()
+        other.close()
+
+    @property
+    def alive(self) -> bool:
+        alive: bool = self._process.is_alive()
+        return alive
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def _end(job: Simulation, why: str, *, final: bool) -> None:
+    """End a job without a run. final: asking again would end in the same way, so the answer is kept."""
+    outcome = stopped(job.request, why, time.monotonic() - (job.began_s or job.asked_s))
+    job.outcome, job.glance = outcome, Glance(configuration=outcome.configuration, reason=outcome.reason)
+    if final:
+        job.cancelled.clear()
+    else:
+        job.cancelled.set()
+    job.state = OVER
+    job.over.set()
+
+
+def _context() -> Any:
+    """A context in which processes start quickly: forked from one that has everything loaded, where there is that."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dashboard.state.simulating", "simulator.engine", "partitioners.hypergraph"])
+    return context
+
+
+def _work(pipe: Connection, niceness: int) -> None:
+    """The life of a worker process: requests in, outcomes out, until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(niceness)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer: tuple[str, Any] = "done", simulated(request, lambda words: pipe.send(("progress", words)))
+        except Exception as error:  # whatever a plan that nobody foresaw does
+            answer = "failed", f"{type(error).__name__}: {error}"
+        pipe.send(answer)
+
+
+def _end_after(parent_ended: Callable[[], None]) -> None:
+    parent_ended()
+    os._exit(1)

@@ -1,0 +1,113 @@
+"""The partition figure in words: its head, its heaviest nets, and the figures of each strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dashboard.state.columns import Column, by_column
+from dashboard.state.flows import Flows
+from dashboard.state.simulating import Glance
+from simulator.taskgraph import Floats
+from simulator.units import format_bytes, format_time
+from simulator.workload import Profile
+
+_HEAVIEST = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetLine:
+    """Nets of one producer with the same readers: how many, the connectivity - 1 of the widest, bytes, their share.
+
+    layers: the producer, then its readers. gradients: whether they hold a parameter together.
+    """
+
+    producer: str
+    readers: str
+    nets: int
+    connectivity: int
+    bytes: float
+    share: float
+    layers: tuple[int, ...]
+    gradients: bool
+
+
+def heaviest_nets(profile: Profile, flows: Flows) -> list[NetLine]:
+    """The ten lines with the most bytes; activations count there and back, as the plan's communication volume does."""
+    names, total = [layer.name for layer in profile.layers], flows.total_bytes or 1.0
+    lines = []
+    for layer, size in enumerate(flows.activation_bytes.sum(axis=1).tolist()):
+        readers = [r for p, r in zip(flows.producer.tolist(), flows.reader.tolist(), strict=True) if p == layer]
+        if size > 0:
+            more = f" and {len(readers) - 2} more" if len(readers) > 2 else ""
+            lines.append(NetLine(
+                producer=names[layer], readers="→ " + ", ".join(names[r] for r in readers[:2]) + more,
+                nets=int(flows.crossing_shards[layer]), connectivity=int(flows.crossing_targets[layer]), bytes=size,
+                share=size / total, layers=(layer, *readers), gradients=False,
+            ))  # fmt: skip
+    for layer, size in enumerate(flows.gradient_bytes.sum(axis=1).tolist()):
+        if size > 0:
+            lines.append(NetLine(
+                producer=names[layer], readers="gradients of its copies", nets=int(flows.replica_pieces[layer]),
+                connectivity=int(flows.replica_devices[layer]) - 1, bytes=size, share=size / total, layers=(layer,),
+                gradients=True,
+            ))  # fmt: skip
+    return sorted(lines, key=lambda line: -line.bytes)[:_HEAVIEST]
+
+
+def head_sentence(columns: Sequence[Column], now: Glance, data: Glance | None, workers: int) -> str:
+    """What the plan saves against data parallelism and what it pays for that, in one or two sentences."""
+    if now.by_layer is None:
+        return ""
+    own = by_column(columns, now.by_layer)
+    idle = f"Only {now.computing} of {workers} devices compute. " if now.computing < workers else ""
+    if data is None or data.by_layer is None or data is now:
+        at = int(own.sum(axis=1).argmax())
+        most = float(own[at].sum())
+        most_words = f"{columns[at].title} moves the most, {format_bytes(most)} a step."
+        return idle + (most_words if most else "Nothing crosses between devices.")
+    other = by_column(columns, data.by_layer)
+    return idle + _saving(columns, own, other) + _price(columns, own, other)
+
+
+def _saving(columns: Sequence[Column], own: Floats, other: Floats) -> str:
+    saved = other.sum(axis=1) - own.sum(axis=1)
+    at = int(np.argmax(saved))
+    if saved[at] <= 0.01 * other.sum():
+        return "No block moves notably fewer bytes than under data parallelism. "
+    before, after = float(other[at].sum()), float(own[at].sum())
+    return f"{columns[at].title}: {format_bytes(before)} under data parallelism, {format_bytes(after)} here. "
+
+
+def _price(columns: Sequence[Column], own: Floats, other: Floats) -> str:
+    paid = own[:, 0] - other[:, 0]
+    at = int(np.argmax(paid))
+    if paid[at] <= 0:
+        return ""
+    return f"The price: {format_bytes(float(own[at, 0]))} of activations cross after {columns[at].title}."
+
+
+def against(now: float, other: float, *, time: bool = False) -> str:
+    """e.g. "10.4× less than data parallelism", "+20 % against data parallelism"."""
+    if not other or not now:
+        return "" if now == other else "data parallelism: none" if not other else "none here"
+    ratio = other / now
+    if ratio >= 1.1:
+        return f"{ratio:.1f}× {'faster than' if time else 'less than'} data parallelism"
+    return f"{now / other - 1:+.0%} against data parallelism"
+
+
+def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]:
+    """(name, value, against data parallelism) of bytes, bytes between nodes, step and balance."""
+    if not now.ran:
+        return []
+    other = data if data is not None and data.ran and data.configuration != now.configuration else None
+    return [
+        ("moved per step", format_bytes(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
+        ("of it between nodes", format_bytes(now.between_bytes),
+         against(now.between_bytes, other.between_bytes) if other else ""),
+        ("step", format_time(now.step_s), against(now.step_s, other.step_s, time=True) if other else ""),
+        ("max / mean load", f"{now.load_balance_ratio:.2f}", f"{now.computing} devices compute"),
+    ]  # fmt: skip

@@ -1,0 +1,123 @@
+"""Who waits for what: worker processes that can be ended, the latest request of a tab, closed tabs, time budgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from small_networks import branches
+
+from dashboard.state import desk as desk_module
+from dashboard.state.alternatives import alternatives
+from dashboard.state.configuration import Configuration
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
+from dashboard.state.workers import RUNNING, Simulation, Workers
+from simulator.files import library, read_profile
+
+pytestmark = pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    store = Store({"vgg16_v100": read_profile("vgg16_v100"), "small": branches()})
+    workers = Workers()
+    store.employ(workers)
+    yield store
+    store.employ(None)
+    workers.close()
+
+
+def quick(store: Store, **changes: object) -> Configuration:
+    changed = replace(store.default(), profile="small", strategy="data", devices=2, **changes)  # type: ignore[arg-type]
+    return store.resolved(changed)
+
+
+def slow(store: Store, seed: int) -> Configuration:
+    """A search of half a minute and more."""
+    return store.resolved(replace(store.default(), strategy="hypergraph", effort=1.0, batch_size=512, seed=seed))
+
+
+def soon(condition: Callable[[], bool], within_s: float = 30.0) -> bool:
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def running(store: Store) -> list[Configuration]:
+    return [job.request.configuration for job in store.desk.jobs()]
+
+
+def test_what_is_quick_is_answered_at_once_and_equals_what_is_computed_here(store: Store) -> None:
+    outcome = store.desk.ask(quick(store), "a", 30.0)
+    assert isinstance(outcome, Outcome) and outcome.run is not None
+    here = Store({"small": branches()}).outcome(outcome.configuration)
+    assert here.run is not None and here.run.report.step_s == outcome.run.report.step_s
+    assert store.desk.ask(quick(store), "b", 0.0) is outcome
+
+
+def test_a_search_says_how_it_gets_on_and_blocks_nobody(store: Store) -> None:
+    job = store.desk.ask(slow(store, 1), "a", 0.1)
+    assert isinstance(job, Simulation) and job.words.startswith("searching a hypergraph plan")
+    assert soon(lambda: "best so far" in job.words)
+    assert isinstance(store.desk.ask(quick(store, seed=7), "b", 20.0), Outcome)
+    assert job.state == RUNNING
+    store.desk.leave("a")
+    assert soon(lambda: job.over.is_set(), 5.0)
+
+
+def test_the_latest_request_of_a_tab_wins(store: Store) -> None:
+    first = store.desk.ask(slow(store, 2), "a", 0.0)
+    second = store.desk.ask(slow(store, 3), "a", 0.0)
+    assert isinstance(first, Simulation) and isinstance(second, Simulation)
+    assert soon(lambda: first.over.is_set(), 5.0) and slow(store, 2) not in running(store)
+    shared = store.desk.ask(slow(store, 3), "b", 0.0)
+    assert shared is second  # one search serves both
+    store.desk.leave("a")
+    assert not second.cancelled.is_set()
+    store.desk.leave("b")
+    assert second.cancelled.is_set()
+
+
+def test_cancelling_is_an_answer_until_something_else_is_asked(store: Store) -> None:
+    assert isinstance(store.desk.ask(slow(store, 4), "a", 0.2), Simulation)
+    store.desk.cancel("a")
+    answer = store.desk.ask(slow(store, 4), "a", 0.0)
+    assert isinstance(answer, Outcome) and answer.run is None and "cancelled" in answer.reason
+    assert isinstance(store.desk.ask(quick(store), "a", 20.0), Outcome)
+    again = store.desk.ask(slow(store, 4), "a", 0.0)
+    assert isinstance(again, Simulation)
+    store.desk.leave("a")
+
+
+def test_a_tab_that_is_not_heard_of_is_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "GONE_S", 0.5)
+    job = store.desk.ask(slow(store, 5), "a", 0.0)
+    assert isinstance(job, Simulation) and soon(lambda: job.over.is_set(), 10.0)
+
+
+def test_strategies_are_simulated_behind_the_page(store: Store) -> None:
+    options = alternatives(quick(store, effort=0.02))
+    assert [option.strategy for option in options][:2] == ["data", "owt"]
+    assert soon(lambda: not store.desk.want(options, "a"), 90.0)
+    glances = [store.desk.glance(option) for option in options]
+    assert all(glance is not None and glance.ran for glance in glances)
+    for option, glance in zip(options, glances, strict=True):
+        run = store.outcome(option).run
+        assert run is not None and glance is not None and run.report.step_s == glance.step_s
+
+
+def test_a_search_over_its_time_is_given_up_and_stays_so(store: Store) -> None:
+    workers, hurried = Workers(budget_s=0.4), Store({"vgg16_v100": read_profile("vgg16_v100")})
+    hurried.employ(workers)
+    try:
+        outcome = hurried.outcome(slow(hurried, 6))
+        assert outcome.run is None and "given up" in outcome.reason
+        assert hurried.desk.ask(slow(hurried, 6), "a", 0.0) is outcome
+    finally:
+        workers.close()

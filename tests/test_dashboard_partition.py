@@ -1,0 +1,258 @@
+"""The partition figure: where bytes go, how the network folds, and what is drawn at 4, 64 and 1,024 devices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from small_networks import branches, chain
+
+from dashboard.figures.partition import partition, strategies
+from dashboard.figures.partition_rows import Strip, balance
+from dashboard.figures.shades import shades_of
+from dashboard.state.columns import MOST_COLUMNS, by_column, columns_of
+from dashboard.state.configuration import Configuration
+from dashboard.state.device_groups import device_groups, group_of
+from dashboard.state.flows import BETWEEN, flows_of
+from dashboard.state.folding import stretches
+from dashboard.state.simulating import Outcome
+from dashboard.state.splits import effective_split
+from dashboard.state.store import Store
+from dashboard.words.partition import against, heaviest_nets
+from simulator.files import library, read_profile
+from simulator.network.catalogue import read_preset
+from simulator.plan import Placement
+from simulator.workload import Layer, Profile
+
+V100 = "azure-v100-10g"
+needs_library = pytest.mark.skipif("gpt_1_3b_v100" not in library(), reason="the library has no profile gpt_1_3b_v100")
+
+
+def deeper(profile: Profile, first: str, last: str, times: int) -> Profile:
+    """`profile` with its layers from `first` to `last` standing `times` times behind each other."""
+    index = profile.index
+    head, block = profile.layers[: index[first]], profile.layers[index[first] : index[last] + 1]
+    tail = profile.layers[index[last] + 1 :]
+    layers: list[Layer] = list(head)
+    before = head[-1].name
+    for number in range(times):
+        names = {head[-1].name: before} | {layer.name: f"{layer.name}.{number}" for layer in block}
+        layers += [
+            replace(part, name=names[part.name], inputs=tuple(names.get(i, i) for i in part.inputs)) for part in block
+        ]
+        before = names[last]
+    names = {last: before}
+    layers += [replace(part, inputs=tuple(names.get(i, i) for i in part.inputs)) for part in tail]
+    return replace(profile, layers=tuple(layers))
+
+
+def transformer(blocks: int) -> Profile:
+    """GPT 1.3B with as many blocks."""
+    profile = read_profile("gpt_1_3b_v100")
+    adds = [layer.name for layer in profile.layers if layer.kind == "add"]
+    first = profile.layers[profile.index[adds[1]] + 1].name  # after the first block
+    return deeper(profile, first, adds[3], blocks - 23)
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    profiles: dict[str, Profile] = {"branches": branches(), "chain": chain([3.0, 2.0, 1.0, 2.0])}
+    if "gpt_1_3b_v100" in library():
+        profiles |= {name: read_profile(name) for name in ("inception_v3", "resnet50_v100", "vgg16_v100")}
+        profiles["gpt80"] = transformer(80)
+    return Store(profiles)
+
+
+def outcome_of(store: Store, profile: str, strategy: str, devices: int, **more: Any) -> Outcome:
+    outcome = store.outcome(Configuration(profile=profile, cluster=V100, strategy=strategy, devices=devices, **more))
+    assert outcome.run is not None, outcome.reason
+    return outcome
+
+
+@pytest.mark.parametrize("strategy", ["data", "pipeline", "owt", "model", "spatial", "layerwise", "hypergraph"])
+def test_the_flows_are_the_communication_volume(store: Store, strategy: str) -> None:
+    outcome = outcome_of(store, "branches", strategy, 8, batch_size=16, effort=0.02)
+    assert outcome.run is not None and outcome.cluster is not None and outcome.flows is not None
+    flows, volume = outcome.flows, outcome.run.report.communication_bytes
+    assert flows.edge_bytes.sum() == pytest.approx(volume.forward + volume.backward)
+    assert flows.gradient_bytes.sum() == pytest.approx(volume.synchronisation)
+    hosts = [device.host for device in outcome.cluster.devices]
+    between = sum(
+        size for a, b, size in zip(volume.source, volume.target, volume.size_bytes, strict=True) if hosts[a] != hosts[b]
+    )
+    assert flows.between_bytes == pytest.approx(between)
+    consumers = outcome.profile.consumers
+    assert all(r in consumers[p] for p, r in zip(flows.producer.tolist(), flows.reader.tolist(), strict=True))
+    assert flows.seconds.sum() == pytest.approx(sum(use.compute_s for use in outcome.run.report.layers))
+
+
+def test_replicas_hold_what_data_parallelism_repeats(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 4)
+    assert outcome.flows is not None and outcome.run is not None
+    state = 2 + outcome.run.plan.optimizer_state
+    assert outcome.flows.replicated_bytes.sum() == 3 * state * outcome.profile.parameter_bytes
+
+
+def test_columns_and_nets_add_up(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "hypergraph", 8, batch_size=16, effort=0.02)
+    assert outcome.run is not None and outcome.flows is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    sums = (
+        by_column(columns, outcome.flows.activation_bytes).sum()
+        + by_column(columns, outcome.flows.gradient_bytes).sum()
+    )
+    assert sums == pytest.approx(outcome.flows.total_bytes)
+    nets = heaviest_nets(outcome.profile, outcome.flows)
+    assert sum(net.bytes for net in nets) <= outcome.flows.total_bytes * (1 + 1e-9)
+    assert [net.bytes for net in nets] == sorted((net.bytes for net in nets), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("placement", "words", "cells"),
+    [
+        (Placement(devices=(3,)), "1 device", ((3,),)),
+        (Placement(degrees=(4, 1, 1, 1), devices=(0, 1, 0, 1)), "2 n", ((0,), (1,))),
+        (Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 0, 1)), "2 c", ((0, 1),)),
+        (Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)), "2n × 2c", ((0, 1), (2, 3))),
+        (Placement(degrees=(1, 1, 4, 1), devices=(0, 1, 2, 3)), "4 s", ((0, 1, 2, 3),)),
+    ],
+)
+def test_equal_shards_are_one_cell(placement: Placement, words: str, cells: tuple[tuple[int, ...], ...]) -> None:
+    split = effective_split(placement)
+    assert (split.words, split.devices) == (words, cells)
+    assert sum(split.rows) == pytest.approx(1) and sum(split.columns) == pytest.approx(1)
+
+
+def test_unequal_parts_by_sample_keep_their_shares() -> None:
+    split = effective_split(Placement(degrees=(3, 1, 1, 1), devices=(0, 1, 0), samples=(5, 2, 1)))
+    assert split.rows == pytest.approx((6 / 8, 2 / 8))
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "count", "first", "last"),
+    [
+        ("vgg16_v100", 16, "conv1", "fc3"),
+        ("resnet50_v100", 18, "conv1", "fc1"),
+        ("inception_v3", 17, "conv1", "fc1"),
+        ("gpt_1_3b_v100", 49, "emb1", "mlp24"),
+    ],
+)
+def test_networks_fold_into_what_people_draw(name: str, count: int, first: str, last: str) -> None:
+    profile = read_profile(name)
+    folded = stretches(profile)
+    assert (len(folded), folded[0].title, folded[-1].title) == (count, first, last)
+    assert sorted(layer for stretch in folded for layer in stretch.layers) == list(range(len(profile.layers)))
+
+
+@needs_library
+def test_a_branch_is_a_lane_and_a_shortcut_an_arch(store: Store) -> None:
+    folded = {stretch.title: stretch for stretch in stretches(store.profiles.get("inception_v3"))}
+    assert len(folded["mix1"].lanes) == 4 and not folded["mix1"].skips
+    resnet = {stretch.title: stretch for stretch in stretches(store.profiles.get("resnet50_v100"))}
+    assert len(resnet["res1"].lanes) == 2 and resnet["res2"].skips
+
+
+CASES = [
+    ("inception_v3", "data", 4), ("inception_v3", "owt", 64), ("inception_v3", "data", 1024),
+    ("resnet101", "pipeline", 4), ("resnet101", "owt", 64), ("resnet101", "data", 1024),
+    ("gpt80", "pipeline", 4), ("gpt80", "data", 64), ("gpt80", "data", 1024),
+]  # fmt: skip
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "strategy", "devices"), CASES)
+def test_large_networks_on_many_devices_stay_readable(store: Store, name: str, strategy: str, devices: int) -> None:
+    if name == "resnet101" and all(not key.startswith(name) for key in store.profiles.everything()):
+        resnet = store.profiles.get("resnet50_v100")
+        store.profiles.put(name, deeper(resnet, *_third_stage(resnet), 18))
+    layers = len(store.profiles.get(name).layers)
+    outcome = outcome_of(store, name, strategy, devices, batch_size=max(devices, 64))
+    assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    assert len(columns) <= MOST_COLUMNS
+    assert sorted(layer for column in columns for layer in column.layers) == list(range(layers))
+    drawing = partition(columns, outcome.flows, outcome.cluster, device=devices - 1)
+    tree = ElementTree.fromstring(drawing)
+    marks = list(tree.iter())
+    assert len(marks) < 4000 and len(drawing) < 400_000
+    width = float(tree.attrib["viewBox"].split()[2])
+    for mark in marks:
+        if mark.tag.endswith("rect"):
+            assert float(mark.attrib["x"]) >= 0
+            assert float(mark.attrib["x"]) + float(mark.attrib["width"]) <= width + 0.1
+    titles = [mark for mark in marks if mark.tag.endswith("text") and "name" in mark.attrib.get("class", "").split()]
+    assert not _smeared(titles)
+    assert not re.search(r"nan|inf", drawing.replace("inception", ""))
+
+
+def _third_stage(profile: Profile) -> tuple[str, str]:
+    """The first and the last layer of one block of the third stage."""
+    adds = [layer.name for layer in profile.layers if layer.kind == "add"]
+    relu = profile.layers[profile.index[adds[8]] + 1].name
+    return profile.layers[profile.index[relu] + 1].name, profile.layers[profile.index[adds[9]] + 1].name
+
+
+def _smeared(titles: list[ElementTree.Element]) -> list[str]:
+    """Texts of one line that overlap, with 6.6 px a letter."""
+    lines: dict[str, list[tuple[float, float, str]]] = {}
+    for title in titles:
+        x, half = float(title.attrib["x"]), 3.2 * len(title.text or "")
+        lines.setdefault(title.attrib["y"], []).append((x - half, x + half, title.text or ""))
+    pairs = [pair for line in lines.values() for pair in zip(sorted(line), sorted(line)[1:], strict=False)]
+    return [f"{a[2]} {b[2]}" for a, b in pairs if a[1] > b[0] + 2]
+
+
+def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 4)
+    assert outcome.run is not None and outcome.flows is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.gradient_bytes.sum(axis=1)], axis=1)
+    drawn = strategies(columns, [Strip(name="data", bytes=sizes), Strip(name="owt", note="<later>")], sizes)
+    assert "&lt;later&gt;" in drawn and ElementTree.fromstring(drawn) is not None
+
+
+def test_balance_is_per_block(store: Store) -> None:
+    outcome = outcome_of(store, "chain", "pipeline", 4, microbatches=2)
+    assert outcome.run is not None and outcome.flows is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    assert balance(columns, outcome.flows) == pytest.approx([4.0] * len(columns))
+
+
+def test_devices_are_grouped_by_node_and_opened() -> None:
+    alone = device_groups(read_preset(V100).build(16))
+    assert [len(group.devices) for group in alone] == [1] * 16
+    cluster = read_preset(V100).build(64)
+    nodes = device_groups(cluster)
+    assert [group.name for group in nodes[:2]] == ["node0", "node1"] and len(nodes) == 16
+    assert [group.devices for group in device_groups(cluster, opened=3)] == [(12,), (13,), (14,), (15,)]
+    assert group_of(nodes, 13) == 3
+    many = device_groups(read_preset(V100).build(1024))
+    assert len(many) == 32 and many[1].name == "node8–15" and sum(len(group.devices) for group in many) == 1024
+    shades = shades_of(read_preset(V100).build(1024))
+    assert shades.by_node and len(shades.bars) == 16
+
+
+def test_differences_in_words() -> None:
+    assert against(10.0, 104.0) == "10.4× less than data parallelism"
+    assert against(2.0, 1.0) == "+100% against data parallelism"
+    assert against(1.0, 2.0, time=True) == "2.0× faster than data parallelism"
+
+
+def test_inside_and_between_nodes_are_told_apart(store: Store) -> None:
+    alone = outcome_of(store, "branches", "data", 4, batch_size=16).flows
+    two_nodes = outcome_of(store, "branches", "data", 8, batch_size=16).flows
+    assert alone is not None and two_nodes is not None
+    assert alone.between_bytes == 0 < two_nodes.between_bytes < two_nodes.total_bytes
+    assert two_nodes.gradient_bytes[:, BETWEEN].sum() == two_nodes.between_bytes
+
+
+def test_flows_are_made_of_any_run(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "pipeline", 4)
+    assert outcome.run is not None and outcome.cluster is not None and outcome.flows is not None
+    again = flows_of(outcome.run, outcome.profile, outcome.cluster)
+    assert again.total_bytes == outcome.flows.total_bytes

@@ -1,0 +1,210 @@
+"""The dashboard in a real browser: results that belong to the controls, the partition figure, many devices, a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from benchmarks.browser import chromium, needs_browser, served, shot, until
+from dashboard.state.configuration import Configuration
+from dashboard.state.store import Store, bundled
+from dashboard.state.validations import at_hand
+from simulator.files import library
+
+pytestmark = [
+    needs_browser,
+    pytest.mark.skipif("resnet50_v100" not in library(), reason="the library has no profile resnet50_v100"),
+    pytest.mark.filterwarnings("default"),  # of the browser's driver
+]
+QUICK = "profile=vgg_small&cluster=azure-v100-10g&strategy=data&devices=4&microbatches=&base="
+SLOW = "profile=vgg16_v100&strategy=hypergraph&effort=1&devices=8&batch_size=512&base="
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store(bundled(), validations=at_hand())
+
+
+@pytest.fixture(scope="module")
+def site(store: Store) -> Iterator[str]:
+    with served(store) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A fresh page; whatever it complains about on its console fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    yield page
+    context.close()
+    assert page.complaints == []
+
+
+def opened(page: Any, site: str, query: str) -> None:
+    page.goto(f"{site}/?{query}")
+    ready(page)
+
+
+def ready(page: Any) -> None:
+    """Results are shown and the partition is drawn."""
+    until(page, "() => !!document.querySelector('#timeline[data-spans]')")
+    until(page, "() => !!document.querySelector('#partition-drawing svg')")
+    until(page, "() => !document.querySelector('#results.stale')")
+
+
+def stale(page: Any) -> bool:
+    answer: bool = page.evaluate("() => document.querySelector('#results').classList.contains('stale')")
+    return answer
+
+
+def asked(page: Any) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query, keep_blank_values=True).items()}
+
+
+def searching(store: Store) -> list[Configuration]:
+    return [job.request.configuration for job in store.desk.jobs() if not job.request.light]
+
+
+def choose(page: Any, control: str, option: str) -> None:
+    page.click(f"#{control}")
+    page.locator("[role=option]:visible", has_text=option).first.click()
+
+
+def test_what_is_shown_greys_at_once_and_a_search_can_be_cancelled(page: Any, site: str, store: Store) -> None:
+    opened(page, site, f"{QUICK}&effort=1".replace("vgg_small", "vgg16_v100"))
+    before = page.inner_text("#kpis")
+    choose(page, "c-strategy", "hypergraph")
+    until(page, "() => document.querySelector('#results').classList.contains('stale')", timeout_s=2)
+    page.wait_for_selector("#badge >> text=/searching a hypergraph plan/i")
+    assert asked(page)["strategy"] == "hypergraph"  # what Copy link takes
+    assert "strategy=hypergraph" in page.locator("a[href^='export/plan.json']").get_attribute("href")
+    assert page.inner_text("#kpis") == before and stale(page)
+    assert len(searching(store)) == 1
+    page.click("#cancel")
+    until(page, "() => !document.querySelector('#results.stale')")
+    assert page.input_value("#c-strategy") == "data" and page.inner_text("#kpis") == before
+    assert asked(page)["strategy"] == "data"
+    until(page, "() => document.querySelector('#cancel').style.display === 'none'")
+    assert searching(store) == []
+
+
+def test_a_first_search_that_is_cancelled_says_so(page: Any, site: str, store: Store) -> None:
+    page.goto(f"{site}/?{SLOW}&seed=3")
+    page.wait_for_selector("#badge >> text=/searching a hypergraph plan/i")
+    page.click("#cancel")
+    page.wait_for_selector("#verdict >> text=cancelled")
+    assert searching(store) == []
+
+
+def test_a_closed_tab_ends_its_search(browser: Any, site: str, store: Store) -> None:
+    page = browser.new_page()
+    page.goto(f"{site}/?{SLOW}&seed=4")
+    page.wait_for_selector("#badge >> text=/searching a hypergraph plan/i")
+    assert len(searching(store)) == 1
+    page.close(run_before_unload=True)
+    for _ in range(100):
+        if not searching(store):
+            return
+        browser.contexts[0].pages or browser.new_page().wait_for_timeout(100)
+    raise AssertionError("the search goes on")
+
+
+def test_a_net_and_a_device_light_up_everywhere(page: Any, site: str) -> None:
+    opened(page, site, QUICK)
+    page.locator("#nets .pick").first.click()
+    until(
+        page, "() => !!document.querySelector('#partition-drawing .has-layers .lit, #partition-drawing svg.has-layers')"
+    )
+    assert page.locator("#nets tr.lit").count() == 1
+    page.locator("#partition-drawing [data-device='2']").first.click()
+    until(page, "() => document.querySelector('#partition-drawing').dataset.drawn.includes('device=2')")
+    until(page, "() => !!document.querySelector('#partition-drawing svg.has-device')")
+    page.wait_for_selector("#detail >> text=computes")
+    page.click("[aria-label^='Export Partition']")
+    with page.expect_download() as download:
+        page.click("text=Save as SVG >> visible=true")
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert download.value.suggested_filename == "partition.svg" and "split" in text and ".drawn" in text
+
+
+def test_strategies_fill_in_and_a_click_switches(page: Any, site: str, store: Store) -> None:
+    opened(page, site, f"{QUICK}&effort=0.02")
+    until(page, "() => !document.querySelector('#strategies').innerText.includes('in the background')", timeout_s=120)
+    row = page.locator("#strategies tr", has_text="owt")
+    promised = row.locator("td").first.inner_text().split(" ")[0]
+    until(page, "() => document.querySelectorAll('#strategies-drawing svg .strong').length > 0")
+    until(page, "() => !!document.querySelector('#candidates-graph .point')")
+    row.locator("button").click()
+    until(page, "() => new URLSearchParams(location.search).get('strategy') === 'owt'")
+    ready(page)
+    assert promised in page.locator("#kpis > div", has_text="Step time").inner_text()
+
+
+def test_offers_of_the_micro_batch_field_run(page: Any, site: str) -> None:
+    opened(page, site, QUICK)
+    offers = page.locator(".offer[data-set='c-microbatches']")
+    assert offers.count() >= 3
+    offers.nth(2).click()
+    until(page, "v => new URLSearchParams(location.search).get('microbatches') === v", offers.nth(2).inner_text())
+    ready(page)
+    assert "fits" in page.inner_text("#badge").lower()
+
+
+@pytest.mark.parametrize("devices", [4, 64, 1024])
+def test_every_figure_at_many_devices(page: Any, site: str, devices: int) -> None:
+    query = f"profile=resnet50_v100&cluster=azure-v100-10g&strategy=data&devices={devices}&base="
+    opened(page, site, query)
+    until(page, "() => document.querySelectorAll('#links-graph .main-svg').length > 0")
+    until(page, "() => document.querySelectorAll('#topology-graph .main-svg').length > 0")
+    page.wait_for_timeout(600)
+    shot(page, f"explore-{devices}")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    lanes = int(page.evaluate("() => shardscope.timeline('timeline').run.devices.length"))
+    assert lanes == {4: 4, 64: 16, 1024: 32}[devices]
+    if devices > 16:  # a click on a group opens it
+        page.evaluate("() => shardscope.select({ group: 1 })")
+        inside = {64: 4, 1024: 8}[devices]
+        until(page, "n => shardscope.timeline('timeline').run.devices.length === n", inside)
+        until(page, "n => document.querySelectorAll('#balance-graph .point').length === n", inside)
+
+
+def test_on_a_phone_results_come_first(browser: Any, site: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    opened(page, site, QUICK)
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    tops = [page.locator(where).bounding_box()["y"] for where in ("#kpis", "#timeline", ".rail")]
+    assert tops == sorted(tops)
+    shot(page, "explore-phone")
+    page.close()
+
+
+def test_the_page_does_not_jump_while_it_fills(page: Any, site: str, store: Store) -> None:
+    page.add_init_script(
+        "window.shift = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) "
+        "if (!e.hadRecentInput) window.shift += e.value; }).observe({ type: 'layout-shift', buffered: true });"
+    )
+    opened(page, site, replace(store.default(), strategy="data").query())
+    page.wait_for_timeout(1500)
+    assert page.evaluate("() => window.shift") < 0.1
+
+
+def test_what_is_sent_first_is_small(page: Any, site: str) -> None:
+    sizes: list[int] = []
+    page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))
+    opened(page, site, QUICK)
+    assert sum(sizes) < 3.2e6
