@@ -1,8 +1,8 @@
 """A collective message by message: when each member ends if they begin at unequal times, over unequal links.
 
 A member passes a piece on once it has it and once the piece before has arrived where this one goes. Both are maxima and
-sums, so the ends follow from the beginnings in a few numpy calls, without an event per message. This holds where the
-collective has its links for itself; messages of one round that cross the same link share it evenly (a measured curve says
+sums, so the ends follow from the beginnings in a few numpy calls, without an event per message. It holds where the
+collective has its links for itself; messages of one round that cross a link share it evenly (a measured curve says
 what it says, however many cross).
 """
 
