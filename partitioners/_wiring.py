@@ -12,6 +12,7 @@ from math import isqrt
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
 from simulator.taskgraph import Floats
 
 
@@ -25,6 +26,19 @@ class Traffic:
 
     busiest_bytes: Floats
     moving: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """What tasks of collectives that start together ask of a wiring.
+
+    busiest_bytes: over the busiest link of each kind; rounds: the most over a pair of each kind. alone_s: of what does
+    not share links, transfers measured as a whole and what each device computes.
+    """
+
+    busiest_bytes: tuple[float, ...]
+    rounds: tuple[int, ...]
+    alone_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +64,41 @@ class Wiring:
         return Traffic(
             busiest_bytes=_most(carried, self.link_kinds), moving=_most((rows > 0).astype(np.float64), self.pair_kinds)
         )
+
+    def waves(self, groups: Sequence[Sequence[CollectiveTask]]) -> tuple[Wave, ...]:
+        """Of several collectives that start together.
+
+        The tasks that wait for equally many others, one after the other, run at the same time.
+        """
+        waves: dict[int, list[CollectiveTask]] = {}
+        for tasks in groups:
+            depth: list[int] = []
+            for task in tasks:
+                depth.append(1 + max((depth[i] for i in task.after), default=-1))
+                waves.setdefault(depth[-1], []).append(task)
+        return tuple(self._wave(waves[depth]) for depth in sorted(waves))
+
+    def _wave(self, tasks: Sequence[CollectiveTask]) -> Wave:
+        """Of tasks that start together: transfers share links, a device computes one after the other."""
+        devices = isqrt(len(self.routes))
+        carried, computing_s = [0.0] * len(self.link_kinds), [0.0] * devices
+        rounds, alone_s = [0] * (1 + max(self.pair_kinds)), 0.0
+        for task in tasks:
+            if task.route is None:
+                computing_s[task.device] += task.seconds
+            elif task.seconds > 0:
+                alone_s = max(alone_s, task.seconds)
+            else:
+                for i, j in task.route.pairs:
+                    row = i * devices + j
+                    kind = self.pair_kinds[row]
+                    rounds[kind] = max(rounds[kind], task.route.rounds)
+                    for link in self.routes[row]:
+                        carried[link] += self.unmeasured_bytes(row, task.bytes, task.route.rounds)
+        busiest = [0.0] * (1 + max(self.link_kinds, default=-1))
+        for link, kind in enumerate(self.link_kinds):
+            busiest[kind] = max(busiest[kind], carried[link])
+        return Wave(busiest_bytes=tuple(busiest), rounds=tuple(rounds), alone_s=max(alone_s, *computing_s))
 
     def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
         """Bytes that at nominal bandwidth take as long as the row's measured curve says, in so many equal rounds."""

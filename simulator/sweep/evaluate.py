@@ -14,9 +14,9 @@ from simulator.engine import simulate
 from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.metrics import Report, measure
+from simulator.run import lowered
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
@@ -135,13 +135,12 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("partition")
     if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
         return {}, reason
-    model = ShardedModel(profile, plan)
     runtime = context.inputs.runtime(values)
-    graph = lower(model, cluster, runtime)
+    known = lowered(profile, cluster, plan, runtime)
     clock.end("lower")
-    timeline = simulate(graph, cluster, runtime)
+    timeline = simulate(known.graph, cluster, runtime)
     clock.end("simulate")
-    report = measure(model, cluster, graph, timeline)
+    report = measure(known.model, cluster, known.graph, timeline)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict
