@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +28,9 @@ DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "f
 STAGES = ("partition", "lower", "simulate", "measure")
 WORTH_KEEPING_S = 0.05
 """A plan that took less than this to make is made again rather than read from disk."""
+
+SLICE_S = 0.2
+"""How long a worker goes on with the points that it got before it gives their results."""
 
 METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
     "plan_microbatches": lambda plan, report: plan.microbatches,
@@ -100,6 +103,14 @@ def evaluate(context: SweepContext, point: Point) -> PointResult:
     except Exception as error:
         status, reason = FAILED, f"{type(error).__name__}: {error}"
     return PointResult(number=point.number, status=status, error=" ".join(reason.split()), seconds=clock.seconds)
+
+
+def evaluate_some(context: SweepContext, points: Sequence[Point]) -> list[PointResult]:
+    """The results of the first of `points`: at least one, and more until SLICE_S have gone by."""
+    until, results = perf_counter() + SLICE_S, [evaluate(context, points[0])]
+    while len(results) < len(points) and perf_counter() < until:
+        results.append(evaluate(context, points[len(results)]))
+    return results
 
 
 def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:

@@ -17,6 +17,9 @@ from simulator.sweep.results_table import ResultsTable
 from simulator.sweep.runner import run_points
 from simulator.sweep.version import version
 
+LOT = 32
+"""Points that go to a worker together at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -77,16 +80,19 @@ def run_sweep(
             watch(results, pace())
 
         try:
-            run_points(grouped(point for point in points.points if point.number in pending), engine, record)
+            run_points(lots(point for point in points.points if point.number in pending), engine, record)
         finally:
             engine.close()
         return pace()
 
 
-def grouped(points: Iterable[Point]) -> list[Point]:
-    """The points in their order, but those that differ only in their links one after the other: they share work."""
+def lots(points: Iterable[Point]) -> list[list[Point]]:
+    """The points in their order, but those that differ only in their links together: they share work.
+
+    None has more than LOT points, so that several workers have something to do.
+    """
     groups: dict[tuple[Value, ...], list[Point]] = {}
     for point in points:
         alike = tuple(value for name, value in point.values.items() if not tier_of(name))
         groups.setdefault(alike, []).append(point)
-    return [point for group in groups.values() for point in group]
+    return [group[first : first + LOT] for group in groups.values() for first in range(0, len(group), LOT)]
