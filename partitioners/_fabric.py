@@ -48,15 +48,14 @@ class Fabric:
         return Fabric(devices=devices, wiring=wiring, bandwidths_bytes_per_s=bandwidths, latencies_s=latencies_s)
 
     def seconds(self, traffic: Traffic) -> Floats:
-        """Seconds of messages there and back, shape (...,) of the traffic's (..., 2, kinds)."""
-        # kind by kind: numpy takes its time for the largest along an axis of two or three
-        links_s, waits_s = (np.zeros(traffic.moving.shape[:-1]) for _ in range(2))  # (..., 2)
-        for kind, bandwidth in enumerate(self.bandwidths_bytes_per_s):
-            np.maximum(links_s, traffic.busiest_bytes[..., kind] / bandwidth, out=links_s)
-        for kind, latency_s in enumerate(self.latencies_s):
-            np.maximum(waits_s, traffic.moving[..., kind] * latency_s, out=waits_s)
+        """Seconds of messages there and back, shape (...,) of the traffic's (kinds, 2, ...)."""
+        links_s, waits_s = (np.zeros(traffic.moving.shape[1:]) for _ in range(2))  # (2, ...)
+        for busiest_bytes, bandwidth in zip(traffic.busiest_bytes, self.bandwidths_bytes_per_s, strict=True):
+            np.maximum(links_s, busiest_bytes / bandwidth, out=links_s)
+        for moving, latency_s in zip(traffic.moving, self.latencies_s, strict=True):
+            np.maximum(waits_s, moving * latency_s, out=waits_s)
         links_s += waits_s
-        return np.asarray(links_s[..., 0] + links_s[..., 1])
+        return np.asarray(links_s[0] + links_s[1])
 
     def waves_s(self, waves: Sequence[Wave]) -> float:
         """Seconds of waves one after the other."""
