@@ -17,10 +17,13 @@ from itertools import chain, pairwise
 from pathlib import Path
 from time import process_time
 
-from benchmarks.engine import chains, everyone, incast, ring
+import numpy as np
+
+from benchmarks.engine import chains, direct_ring, everyone, incast
 from partitioners import make_plan
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.collectives.ring import ring_ends
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -114,9 +117,11 @@ def work_rows() -> Iterator[Row]:
     yield engine_row("engine, nothing contends", chains, 60_000, "10 M tasks/s")
     yield engine_row("engine, 3 senders to a receiver", incast, 40_000, "3 M tasks/s")
     yield engine_row("engine, 240 messages at a time on a switch", everyone, 100, "3 M tasks/s")
-    graph, cluster = ring(256)
-    taken = seconds(lambda: simulate(graph, cluster), repeats=1)
-    yield "ring all-reduce of 256 ranks, message by message", "", "0.01 s", f"{taken:.2f} s", ""
+    for late, links in ((0.0, "equal links"), (1e-3, "unequal links and stragglers")):
+        begin_s = late * np.random.default_rng(1).random(1024)
+        cluster = direct_ring(1024, unequal=late > 0)
+        taken = seconds(partial(ring_ends, cluster, range(1024), 1e8, begin_s))
+        yield f"ring all-reduce of 1,024 ranks, message by message, {links}", "10.8 s", "0.01 s", f"{taken:.4f} s", ""
     for count, before, goal in ((1024, "12.4 s", "0.5 s"), (16_384, "not possible", "1 s collapsed")):
         taken = seconds(partial(run_whole, data_parallel(count)), repeats=1)
         yield f"ResNet-50, all-reduce per layer, {count:,} devices", before, goal, f"{taken:.2f} s", ""

@@ -156,10 +156,8 @@ def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, mic
 
     @cache
     def shared_s(device: int, ways: int) -> Floats:
-        here, there = device - 1, device
-        return np.array(
-            [cluster.transfer_s(here, there, b) + cluster.transfer_s(there, here, b) for b in crossing / ways]
-        )
+        sizes = crossing / ways
+        return _messages_s(cluster, device - 1, device, sizes) + _messages_s(cluster, device, device - 1, sizes)
 
     return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r)))
 
@@ -172,6 +170,13 @@ def crossing_bytes(profile: Profile) -> Floats:
             change[i + 1] += layer.output_bytes
             change[max(readers) + 1] -= layer.output_bytes
     return np.cumsum(change)
+
+
+def _messages_s(cluster: Cluster, source: int, target: int, sizes_bytes: Floats) -> Floats:
+    """`Cluster.transfer_s` of each of several sizes."""
+    if source == target or any(cluster.links[link].curve for link in cluster.route(source, target)):
+        return np.array([cluster.transfer_s(source, target, size) for size in sizes_bytes.tolist()])
+    return cluster.latency_s(source, target) + sizes_bytes / cluster.bandwidth_bytes_per_s(source, target)
 
 
 def _ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partitioners._wiring import Traffic, Wiring, kinds
+from partitioners._wiring import Traffic, Wave, Wiring, kinds
 from simulator.cluster import Cluster
-from simulator.collectives import CollectiveTask
 from simulator.taskgraph import Floats
 
 
@@ -49,40 +48,21 @@ class Fabric:
         return Fabric(devices=devices, wiring=wiring, bandwidths_bytes_per_s=bandwidths, latencies_s=latencies_s)
 
     def seconds(self, traffic: Traffic) -> Floats:
-        """Seconds of messages there and back, shape (...,) of the traffic's (..., 2, kinds)."""
-        links_s = (traffic.busiest_bytes / self.bandwidths_bytes_per_s).max(axis=-1, initial=0.0)
-        waits_s = (traffic.moving * self.latencies_s).max(axis=-1, initial=0.0)
-        return np.asarray((links_s + waits_s).sum(axis=-1))
+        """Seconds of messages there and back, shape (...,) of the traffic's (kinds, 2, ...)."""
+        links_s, waits_s = (np.zeros(traffic.moving.shape[1:]) for _ in range(2))  # (2, ...)
+        for busiest_bytes, bandwidth in zip(traffic.busiest_bytes, self.bandwidths_bytes_per_s, strict=True):
+            np.maximum(links_s, busiest_bytes / bandwidth, out=links_s)
+        for moving, latency_s in zip(traffic.moving, self.latencies_s, strict=True):
+            np.maximum(waits_s, moving * latency_s, out=waits_s)
+        links_s += waits_s
+        return np.asarray(links_s[0] + links_s[1])
 
-    def collectives_s(self, groups: Sequence[Sequence[CollectiveTask]]) -> float:
-        """Seconds of several collectives that start together.
+    def waves_s(self, waves: Sequence[Wave]) -> float:
+        """Seconds of waves one after the other."""
+        return sum(self._wave_s(wave) for wave in waves)
 
-        The tasks that wait for equally many others, one after the other, run at the same time.
-        """
-        waves: dict[int, list[CollectiveTask]] = {}
-        for tasks in groups:
-            depth: list[int] = []
-            for task in tasks:
-                depth.append(1 + max((depth[i] for i in task.after), default=-1))
-                waves.setdefault(depth[-1], []).append(task)
-        return sum(self._wave_s(waves[depth]) for depth in sorted(waves))
-
-    def _wave_s(self, tasks: Sequence[CollectiveTask]) -> float:
-        """Seconds of tasks that start together: transfers share links, a device computes one after the other."""
-        wiring = self.wiring
-        carried, computing_s = [0.0] * len(wiring.link_kinds), [0.0] * self.devices
-        latency_s, alone_s = 0.0, 0.0
-        for task in tasks:
-            if task.route is None:
-                computing_s[task.device] += task.seconds
-            elif task.seconds > 0:
-                alone_s = max(alone_s, task.seconds)
-            else:
-                rounds = task.route.rounds
-                for i, j in task.route.pairs:
-                    row = i * self.devices + j
-                    latency_s = max(latency_s, rounds * self.latencies_s[wiring.pair_kinds[row]])
-                    for link in wiring.routes[row]:
-                        carried[link] += wiring.unmeasured_bytes(row, task.bytes, rounds)
-        rates = self.bandwidths_bytes_per_s[list(wiring.link_kinds)]
-        return float(max((carried / rates).max(initial=0.0) + latency_s, alone_s, *computing_s))
+    def _wave_s(self, wave: Wave) -> float:
+        bandwidths, latencies_s = self.bandwidths_bytes_per_s.tolist(), self.latencies_s.tolist()
+        links_s = max((size / rate for size, rate in zip(wave.busiest_bytes, bandwidths, strict=True)), default=0.0)
+        waits_s = max((rounds * wait for rounds, wait in zip(wave.rounds, latencies_s, strict=True)), default=0.0)
+        return max(links_s + waits_s, wave.alone_s)

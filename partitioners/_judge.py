@@ -11,10 +11,10 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.volume import communication_volume
+from simulator.run import lowered
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
@@ -64,11 +64,11 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
-        return self._simulated(plan, lower(ShardedModel(self.profile, plan), self.cluster, self.runtime), label)
+        return self._simulated(plan, lowered(self.profile, self.cluster, plan, self.runtime).graph, label)
 
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
-        graph = lower(ShardedModel(self.profile, plan), self.cluster, self.runtime)
+        graph = lowered(self.profile, self.cluster, plan, self.runtime).graph
         most = most_bytes(graph, len(self.cluster.devices))
         return (
             bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes

@@ -9,7 +9,7 @@ layers read on one device is counted for each, which a simulated step does not d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
 from math import prod
@@ -17,9 +17,9 @@ from math import prod
 import numpy as np
 
 from partitioners._fabric import Fabric
-from partitioners._wiring import Traffic, Wiring, joined
+from partitioners._wiring import Traffic, Wave, Wiring, joined
 from simulator import collectives
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Curve, Device
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
@@ -87,7 +87,7 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     return CostTables(
         configurations=choices,
         compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
-        synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, choices),
+        synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, samples, dimensions),
         held_bytes=held,
         transfer_s={edge: seconds[id(edge_traffic)] for edge, edge_traffic in traffic.items()},
     )
@@ -149,15 +149,42 @@ def _held_bytes(
     return tuple(np.array([held(layer, degrees) for degrees in options]) for layer, options in layers)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinklessCluster:
+    """What of a cluster makes a difference to which tasks a collective has: all but bandwidths and latencies."""
+
+    devices: tuple[Device, ...]
+    wiring: Wiring
+    measured: tuple[tuple[str, tuple[tuple[int, Curve], ...]], ...]
+    cluster: Cluster = field(compare=False)
+
+    @staticmethod
+    def of(cluster: Cluster, wiring: Wiring) -> LinklessCluster:
+        measured = tuple((name, tuple(curves.items())) for name, curves in cluster.collectives.items())
+        return LinklessCluster(devices=cluster.devices, wiring=wiring, measured=measured, cluster=cluster)
+
+
 def _synchronise_s(
-    profile: Profile, cluster: Cluster, synchronisation: Synchronisation, choices: tuple[tuple[Degrees, ...], ...]
+    profile: Profile, cluster: Cluster, synchronisation: Synchronisation, samples: int, dimensions: str
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
-    fabric, speeds = Fabric.of(cluster, len(cluster.devices)), np.array(cluster.speeds)
+    fabric = Fabric.of(cluster, len(cluster.devices))
+    asked = _collectives(profile, LinklessCluster.of(cluster, fabric.wiring), synchronisation, samples, dimensions)
+    seconds = {waves: fabric.waves_s(waves) for waves, _ in set().union(*asked)}
+    return tuple(np.array([seconds[waves] + local_s for waves, local_s in layer]) for layer in asked)
+
+
+@lru_cache(maxsize=_KEPT)
+def _collectives(
+    profile: Profile, machine: LinklessCluster, synchronisation: Synchronisation, samples: int, dimensions: str
+) -> tuple[tuple[tuple[tuple[Wave, ...], float], ...], ...]:
+    """For every layer and configuration the waves of its collectives, and seconds of the optimizer on a device."""
+    cluster, speeds = machine.cluster, np.array(machine.cluster.speeds)
+    choices = _choices(profile, samples, cluster.workers, dimensions)
     collective = collectives.load(synchronisation.collective)
 
     @cache
-    def seconds(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> float:
+    def asked(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> tuple[tuple[Wave, ...], float]:
         devices, groups, local_s = placement_of(degrees).array, [], 0.0
         for slot, interval in enumerate(split(channels, degrees[1])):
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
@@ -168,17 +195,17 @@ def _synchronise_s(
                     collective.tasks(cluster, group.tolist(), sent_bytes, slot_s, synchronisation.serving_workers)
                 )
             if not (len(group) > 1 and collective.updates_on_server):
-                local_s = max(local_s, slot_s / speeds[group].min())
-        return fabric.collectives_s(groups) + local_s
+                local_s = max(local_s, slot_s / float(speeds[group].min()))
+        return machine.wiring.waves(groups), local_s
 
-    def table(layer: Layer, options: tuple[Degrees, ...]) -> Floats:
+    def of(layer: Layer, options: tuple[Degrees, ...]) -> tuple[tuple[tuple[Wave, ...], float], ...]:
         if not layer.parameter_bytes:
-            return np.zeros(len(options))
+            return (((), 0.0),) * len(options)
         # the devices of a channel slot are the same however its plane is cut
         whole = ((n, c, h * w, 1) for n, c, h, w in options)
-        return np.array([seconds(layer.channels, layer.parameter_bytes, layer.update_s, degrees) for degrees in whole])
+        return tuple(asked(layer.channels, layer.parameter_bytes, layer.update_s, degrees) for degrees in whole)
 
-    return tuple(table(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
+    return tuple(of(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
 
 @lru_cache(maxsize=_KEPT)

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from math import isqrt
 
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
 from simulator.taskgraph import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What messages ask of a wiring; the axis before the last is the way there and the way back.
+    """What messages ask of a wiring, shape (kinds, 2, ...): the second axis is the way there and the way back.
 
     busiest_bytes: over the busiest link of each kind. moving: for each kind of pair 1 where one of them has something
     to send, else 0.
@@ -28,6 +31,19 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """What tasks of collectives that start together ask of a wiring.
+
+    busiest_bytes: over the busiest link of each kind; rounds: the most over a pair of each kind. alone_s: of what does
+    not share links, transfers measured as a whole and what each device computes.
+    """
+
+    busiest_bytes: tuple[float, ...]
+    rounds: tuple[int, ...]
+    alone_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Wiring:
     """The routes among D devices.
 
@@ -44,12 +60,51 @@ class Wiring:
 
     def traffic(self, sizes_bytes: Floats) -> Traffic:
         """Of messages of sizes_bytes[..., i, j] from i to j, all at once, then the same back."""
-        both = np.stack([sizes_bytes, sizes_bytes.swapaxes(-1, -2)], axis=-3)
-        rows = both.reshape(*both.shape[:-2], -1)
-        carried = self._unmeasured(rows) @ self._crossed()
+        ways = np.stack([sizes_bytes, sizes_bytes.swapaxes(-1, -2)])
+        rows = ways.reshape(-1, len(self.routes))  # (2 x ..., rows)
+        crossed, of_kind, links = self._columns
+        carried = crossed @ (self._unmeasured(rows) if self.measured else rows).T  # (links, 2 x ...)
+        busiest = np.stack([carried[kind].max(axis=0) for kind in links]) if links else carried[:0]
+        moving = (of_kind @ rows.T > 0).astype(np.float64)  # (kinds of pairs, 2 x ...)
         return Traffic(
-            busiest_bytes=_most(carried, self.link_kinds), moving=_most((rows > 0).astype(np.float64), self.pair_kinds)
+            busiest_bytes=busiest.reshape(-1, *ways.shape[:-2]),  # (kinds of links, 2, ...)
+            moving=moving.reshape(-1, *ways.shape[:-2]),  # (kinds of pairs, 2, ...)
         )
+
+    def waves(self, groups: Sequence[Sequence[CollectiveTask]]) -> tuple[Wave, ...]:
+        """Of several collectives that start together.
+
+        The tasks that wait for equally many others, one after the other, run at the same time.
+        """
+        waves: dict[int, list[CollectiveTask]] = {}
+        for tasks in groups:
+            depth: list[int] = []
+            for task in tasks:
+                depth.append(1 + max((depth[i] for i in task.after), default=-1))
+                waves.setdefault(depth[-1], []).append(task)
+        return tuple(self._wave(waves[depth]) for depth in sorted(waves))
+
+    def _wave(self, tasks: Sequence[CollectiveTask]) -> Wave:
+        """Of tasks that start together: transfers share links, a device computes one after the other."""
+        devices = isqrt(len(self.routes))
+        carried, computing_s = [0.0] * len(self.link_kinds), [0.0] * devices
+        rounds, alone_s = [0] * (1 + max(self.pair_kinds)), 0.0
+        for task in tasks:
+            if task.route is None:
+                computing_s[task.device] += task.seconds
+            elif task.seconds > 0:
+                alone_s = max(alone_s, task.seconds)
+            else:
+                for i, j in task.route.pairs:
+                    row = i * devices + j
+                    kind = self.pair_kinds[row]
+                    rounds[kind] = max(rounds[kind], task.route.rounds)
+                    for link in self.routes[row]:
+                        carried[link] += self.unmeasured_bytes(row, task.bytes, task.route.rounds)
+        busiest = [0.0] * (1 + max(self.link_kinds, default=-1))
+        for link, kind in enumerate(self.link_kinds):
+            busiest[kind] = max(busiest[kind], carried[link])
+        return Wave(busiest_bytes=tuple(busiest), rounds=tuple(rounds), alone_s=max(alone_s, *computing_s))
 
     def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
         """Bytes that at nominal bandwidth take as long as the row's measured curve says, in so many equal rounds."""
@@ -67,12 +122,22 @@ class Wiring:
             corrected[..., row] = unmeasured[inverse].reshape(rows.shape[:-1])  # (..., rows) less the last axis
         return corrected
 
-    def _crossed(self) -> Floats:
-        """Shape (rows, links): 1 where the route of the row has the link."""
-        crossed = np.zeros((len(self.routes), len(self.link_kinds)))
+    @cached_property
+    def _columns(self) -> tuple[Floats, Floats, list[slice]]:
+        """Which rows cross each link, shape (links, rows), which are of each kind of pair, and the links by kind.
+
+        Links stand kind by kind, so that the busiest of a kind is the largest of a slice.
+        """
+        order = np.argsort(self.link_kinds, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        crossed = np.zeros((len(order), len(self.routes)))
         for row, route in enumerate(self.routes):
-            crossed[row, list(route)] = 1.0
-        return crossed
+            crossed[place[list(route)], row] = 1.0
+        of_kind = np.zeros((1 + max(self.pair_kinds), len(self.routes)))
+        of_kind[list(self.pair_kinds), np.arange(len(self.routes))] = 1.0
+        ends = np.cumsum(np.bincount(np.array(self.link_kinds, dtype=np.int64))).tolist()
+        return crossed, of_kind, [slice(first, end) for first, end in pairwise([0, *ends])]
 
 
 def kinds(values: Iterable[float]) -> tuple[tuple[int, ...], Floats]:
@@ -83,16 +148,8 @@ def kinds(values: Iterable[float]) -> tuple[tuple[int, ...], Floats]:
 
 
 def joined(parts: Sequence[Traffic]) -> Traffic:
-    """Parts one after the other along the first axis."""
+    """Parts one after the other along the first axis of what the messages are for."""
     return Traffic(
-        busiest_bytes=np.concatenate([part.busiest_bytes for part in parts]),
-        moving=np.concatenate([part.moving for part in parts]),
+        busiest_bytes=np.concatenate([part.busiest_bytes for part in parts], axis=2),
+        moving=np.concatenate([part.moving for part in parts], axis=2),
     )
-
-
-def _most(values: Floats, numbers: Sequence[int]) -> Floats:
-    """The largest of `values` along the last axis for each kind."""
-    largest = np.zeros((*values.shape[:-1], max(numbers, default=-1) + 1))
-    for kind in range(largest.shape[-1]):
-        largest[..., kind] = values[..., np.array(numbers) == kind].max(axis=-1)
-    return largest

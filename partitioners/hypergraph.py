@@ -10,27 +10,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import inf
 from typing import Literal
 
+import numpy as np
+
 from partitioners import make_plan, options
 from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
-from partitioners._judge import Judge, Progress
+from partitioners._judge import Judge, Progress, Verdict
 from partitioners._kahypar import Run, cut, kahypar
+from partitioners._local_search import improve
 from partitioners._migrate import Cut, migrate
 from partitioners._mtkahypar import mtkahypar
+from partitioners._strongest import STRATEGIES, strongest
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-_OTHERS = ("data", "model", "pipeline", "owt", "layerwise")
 _TASKS = 500_000
 """Tasks that may be simulated at effort 1: about 10 s."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
+_LOCAL_PATIENCE = 20
+_LAYERWISE_EFFORT = 0.2
+_STARTS = ("data", "owt", "layerwise", "pipeline", "model")
+"""The strategies in the order in which their plans are simulated: stages last, for which there is a promise."""
+_PROMISES = 1.5
+"""Stages that promise a step longer than the best so far times this are not simulated."""
+_DISCOUNTS = (0.2, 0.05, 1.0)
+_NEAR = 1.2
+"""Cuts slower than the best plan by more than this are not searched on."""
 
 
 def partition(
@@ -72,13 +86,31 @@ def partition(
     )
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
-    if others:
+    free = others and bound is None
+    starts = _strongest_plans(judge, searched, effort) if free else []
+    if others and not free:
         _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
-    best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine)
-    if best_cut is not None and bound is None:
+    best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
+    if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
+    if free:
+        pool = starts + ([best_cut.verdict.plan] if best_cut is not None else [])
+        improve(judge, pool, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
     return _answer(judge)
+
+
+def _strongest_plans(judge: Judge, step: StepSettings, effort: float) -> list[Plan]:
+    """Simulate the strongest configurations of all other strategies; the best of each."""
+    verdicts = []
+    for name in _STARTS:
+        most_s = _PROMISES * judge.best.step_s if judge.best is not None and not judge.best.excess_bytes else inf
+        verdicts.append(strongest(judge, step, name, effort=_LAYERWISE_EFFORT * effort, most_s=most_s))
+    return [verdict.plan for verdict in verdicts if verdict is not None]
+
+
+def _is_near(judge: Judge, verdict: Verdict) -> bool:
+    return judge.best is None or verdict.cost <= _NEAR * judge.best.cost
 
 
 def shares(cluster: Cluster) -> list[float]:
@@ -91,7 +123,7 @@ def _consider_others(judge: Judge, step: StepSettings, bound: float | None) -> N
     """Simulate the plans of the other strategies that can be made (and are balanced, where a bound is given)."""
     several = step.microbatches is not None and step.microbatches > 1
     freely = step if several else replace(step, microbatches=None)
-    for name in _OTHERS:
+    for name in STRATEGIES:
         if several and "microbatches" not in options(name):
             continue
         try:
@@ -110,16 +142,31 @@ def plan_imbalance(profile: Profile, cluster: Cluster, plan: Plan) -> float:
 
 
 def _consider_cuts(
-    judge: Judge, step: StepSettings, grid: tuple[int, int] | None, bound: float | None, seed: int, engine: Run
+    judge: Judge,
+    step: StepSettings,
+    grid: tuple[int, int] | None,
+    bound: float | None,
+    seed: int,
+    engine: Run,
+    *,
+    only_near: bool,
 ) -> Cut | None:
-    """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them."""
+    """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them.
+
+    only_near: stop when neither the first two nor a round of all grids have a cut that is near the judge's best; rounds
+    take turns in how much parameters weigh, whose synchronisation may hide behind compute.
+    """
     reserve, share = judge.budget * 0.3, shares(judge.cluster)
     microbatches = step.microbatches or 1
     grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
     best: Cut | None = None
     nearest = inf
-    for shape, allowed, number in _variety(judge.cluster.workers, step.microbatch_size, grid, bound):
+    rounds = list(_variety(judge.cluster.workers, step.microbatch_size, grid, bound))
+    shapes = len({shape for shape, _, _ in rounds})
+    for trial, (shape, allowed, number) in enumerate(rounds):
         if judge.budget < reserve and best is not None:
+            break
+        if only_near and trial % shapes in (0, 2) and best is not None and not _is_near(judge, best.verdict):
             break
         if shape not in grids:
             made = grid_of(judge.profile, *shape, batch_size=step.batch_size, microbatches=microbatches)
@@ -127,7 +174,9 @@ def _consider_cuts(
         made, hypergraph = grids[shape]
         if grid is None and made.vertices < len(share):
             continue
-        parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number, run=engine)
+        discount = _DISCOUNTS[trial // shapes % len(_DISCOUNTS)] if only_near else 1.0
+        weighted = discounted(hypergraph, judge.profile, made, discount)
+        parts = cut(weighted, share, imbalance=allowed, seed=seed + number, run=engine)
         judge.budget -= _TASKS_PER_VERTEX * made.vertices
         cut_imbalance = hypergraph.imbalance(parts, share)
         nearest = min(nearest, cut_imbalance)
@@ -144,6 +193,22 @@ def _consider_cuts(
     return best
 
 
+def discounted(hypergraph: Hypergraph, profile: Profile, grid: Grid, factor: float) -> Hypergraph:
+    """The hypergraph with nets of parameters weighing `factor` of their bytes: the rest hides behind compute."""
+    if factor == 1:
+        return hypergraph
+    plan = Plan(
+        model=profile.model,
+        batch_size=grid.batch_size,
+        microbatches=grid.microbatches,
+        placements=grid.placements(profile, np.arange(grid.vertices)),
+    )
+    users = {piece.devices for piece in ShardedModel(profile, plan).replicas if len(piece.devices) > 1}
+    bounds, pins = hypergraph.net_start.tolist(), hypergraph.pins.tolist()
+    factors = [factor if tuple(pins[a:b]) in users else 1.0 for a, b in pairwise(bounds)]
+    return replace(hypergraph, net_weights=hypergraph.net_weights * np.array(factors))
+
+
 def _variety(
     workers: int, samples: int, grid: tuple[int, int] | None, bound: float | None
 ) -> Iterator[tuple[tuple[int, int], float, int]]:
@@ -157,7 +222,7 @@ def _variety(
 
 def _shapes(workers: int, samples: int) -> list[tuple[int, int]]:
     """Grids fine enough to balance, none with more sample slots than samples."""
-    wanted = [(8, 8), (4, 4), (8, 1)] if workers <= 8 else []
+    wanted = [(8, 8), (8, 1), (4, 4)] if workers <= 8 else []
     wanted += [(workers, 4), (workers, 1), (2 * workers, 2), (1, 2 * workers)]
     return list(dict.fromkeys((min(n, samples), c) for n, c in wanted))
 

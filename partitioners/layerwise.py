@@ -145,7 +145,7 @@ class Search:
 
     def plan_of(self, strategy: Strategy) -> Plan:
         """The plan of a strategy."""
-        return self.step.plan(self.judge.profile, self.partition_of(strategy))
+        return self.step.plan(self.judge.profile, self.partition_of(strategy), "layerwise")
 
     def partition_of(self, strategy: Strategy) -> Partition:
         """The placements of a strategy."""

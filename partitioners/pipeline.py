@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from partitioners._contiguous import contiguous_stages
+from partitioners._judge import Judge
+from partitioners._stage_cuts import judged_stages
 from simulator.cluster import Cluster
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
@@ -20,13 +22,16 @@ def partition(
     *,
     replicas: bool = False,
     chunks: int | None = None,
+    judged: bool = False,
     seed: int = 0,
 ) -> Partition:
     """The stages of the best pace over all workers, one worker each or, with `replicas`, as many as pay off.
 
     Unless the step says how many micro-batches, the divisor of the batch up to 4 x workers that promises the shortest
     step: many shrink the bubble, but small ones can run below a device's best rate, as the profile says.
-    chunks: stages per worker, in schedules that allow several; by default 2 in "interleaved", otherwise 1.
+    chunks: stages per worker, in schedules that allow several; by default 2 in "interleaved", otherwise 1. judged:
+    instead simulate the most promising cuts over all workers and over fewer, with replicas and without, and keep the
+    best; with more workers, or faster links, that is not slower.
     Raises InputError when there are more stages than layers or the batch does not divide.
     """
     schedule = step.schedule or SCHEDULE
@@ -37,6 +42,10 @@ def partition(
             f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
             f"replicas; here it is {schedule!r}"
         )
+    if judged:
+        require(chunks == 1, "chunks", chunks, "stages that are simulated are one per worker; leave judged out")
+        judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime)
+        return judged_stages(judge, step, replicas=True if replicas else None, pipelined=True)
     batch_size = step.batch_size
     counts = [step.microbatches] if step.microbatches else _divisors(batch_size, 4 * cluster.workers)
     stages = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -173,6 +174,10 @@ class Cluster:
     def _routes(self) -> Routes:
         return Routes([device.name for device in self.devices], list(self._link_number))
 
+    @cached_property
+    def _known_routes(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        return {}
+
     def route(self, source: int, target: int) -> tuple[int, ...]:
         """Indices of the links from device `source` to device `target`: the fewest hops, none on one device.
 
@@ -180,11 +185,26 @@ class Cluster:
         """
         if source == target:
             return ()
+        known = self._known_routes.get((source, target))
+        if known is not None:
+            return known
         names = self.devices[source].name, self.devices[target].name
         numbers = [self._link_number.get(hop) for hop in self._routes.hops(*names)]
         if not numbers or None in numbers:
             raise InputError(f"links: no route from device {names[0]!r} to {names[1]!r}; add the missing link")
-        return tuple(number for number in numbers if number is not None)
+        self._known_routes[source, target] = route = tuple(number for number in numbers if number is not None)
+        return route
+
+    @cached_property
+    def _known_weights(self) -> dict[tuple[tuple[int, int], ...], Mapping[int, float]]:
+        return {}
+
+    def link_weights(self, pairs: tuple[tuple[int, int], ...]) -> Mapping[int, float]:
+        """How many of several (source, target) devices' routes cross each link, by ascending link index."""
+        if pairs not in self._known_weights:
+            crossed = Counter(link for pair in pairs for link in self.route(*pair))
+            self._known_weights[pairs] = {link: float(times) for link, times in sorted(crossed.items())}
+        return self._known_weights[pairs]
 
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
@@ -227,7 +247,10 @@ class Cluster:
             return replace(link, curve=None, bandwidth_bytes_per_s=bandwidth, latency_s=latency, achieved=achieved)
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
-        return replace(self, links=links, collectives={})
+        alike = replace(self, links=links, collectives={})
+        for name in ("_link_number", "_routes", "_known_routes", "_known_weights"):  # the same links, so the same ways
+            alike.__dict__[name] = getattr(self, name)
+        return alike
 
     def with_efficiency(self, tier: str, efficiency: float, source: str) -> Cluster:
         """This cluster with links of `tier` that give training `efficiency` of their bandwidth, which `source` says.

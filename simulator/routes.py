@@ -30,6 +30,8 @@ class Routes:
 
     def hops(self, source: str, target: str) -> list[Hop]:
         """The fewest hops from one node to another; none where there is no way. In a tree a hop may lack its link."""
+        if (source, target) in self._direct:
+            return [(source, target)]
         return self._breadth_first(source, target) if self._forest is None else _hops_in(self._forest, source, target)
 
     @cached_property
@@ -41,6 +43,10 @@ class Routes:
         graph.add_nodes_from(self.nodes)
         graph.add_edges_from(self.links)
         return graph
+
+    @cached_property
+    def _direct(self) -> frozenset[Hop]:
+        return frozenset(self.links)
 
     @cached_property
     def _forest(self) -> _Forest | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
@@ -41,6 +42,46 @@ def run(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = ID
         timeline=timeline,
         report=measure(model, cluster, graph, timeline),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredPlan:
+    """A plan, cut and lowered for a cluster and all that differ from it in bandwidths and latencies alone."""
+
+    model: ShardedModel
+    cluster: Cluster
+    runtime: Runtime
+    graph: TaskGraph
+
+    def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> bool:
+        """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link."""
+        return (
+            self.model.profile is profile
+            and self.model.plan == plan
+            and self.runtime == runtime
+            and self.cluster.devices == cluster.devices
+            and self.cluster.collectives == cluster.collectives
+        )
+
+
+_MOST_TASKS_KEPT = 1_000_000
+_lowered: deque[LoweredPlan] = deque(maxlen=16)
+
+
+def lowered(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> LoweredPlan:
+    """A plan lowered, made once for as long as it is among the last few: for searches and sweeps over links.
+
+    Raises InputError when the plan fits neither profile nor cluster.
+    """
+    for known in _lowered:
+        if known.serves(profile, cluster, plan, runtime):
+            return known
+    model = ShardedModel(profile, plan)
+    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=lower(model, cluster, runtime))
+    _lowered.appendleft(made)
+    while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered) > _MOST_TASKS_KEPT:
+        _lowered.pop()
+    return made
 
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:

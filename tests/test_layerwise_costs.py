@@ -112,8 +112,9 @@ def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
     """3 workers, 1 server: its link carries 3 x 500 bytes in and out again, with the update between them."""
     cluster = switch(3, servers=1)
     steps = collectives.load("ps").tasks(cluster, (0, 1, 2), 500, 0.002)
-    assert Fabric.of(cluster, 4).collectives_s([steps]) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
-    assert Fabric.of(cluster, 4).collectives_s([steps, steps]) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
+    fabric = Fabric.of(cluster, 4)
+    assert fabric.waves_s(fabric.wiring.waves([steps])) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
+    assert fabric.waves_s(fabric.wiring.waves([steps, steps])) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
 
 
 def test_a_measured_curve_replaces_latency_and_bandwidth() -> None:
@@ -122,13 +123,14 @@ def test_a_measured_curve_replaces_latency_and_bandwidth() -> None:
     fabric = Fabric.of(switch(2, curve=curve), 2)
     sizes = np.array([[[0.0, 4000.0], [0.0, 0.0]], [[0.0, 2000.0], [4000.0, 0.0]]])
     assert fabric.seconds(fabric.wiring.traffic(sizes)) == pytest.approx([2 * 0.0025, 2 * 0.0025])
-    assert fabric.collectives_s([ring(switch(2), (0, 1), 4000)]) == pytest.approx(2 * 0.0015)
+    assert fabric.waves_s(fabric.wiring.waves([ring(switch(2), (0, 1), 4000)])) == pytest.approx(2 * 0.0015)
 
 
 def test_a_measured_collective_stands_as_it_is() -> None:
     curve = Curve(points=((1000, 0.001), (2000, 0.0015)))
     cluster = replace(switch(2), collectives={"all_reduce": {2: curve}})
-    assert Fabric.of(cluster, 2).collectives_s([ring(cluster, (0, 1), 2000)]) == pytest.approx(0.0015)
+    fabric = Fabric.of(cluster, 2)
+    assert fabric.waves_s(fabric.wiring.waves([ring(cluster, (0, 1), 2000)])) == pytest.approx(0.0015)
 
 
 @settings(max_examples=25, deadline=None)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
@@ -21,16 +22,20 @@ import sweep_strategies
 from conftest import ROOT
 from small_networks import chain, network
 
+import partitioners
+from partitioners import _optcnn, options, strategies
 from simulator import files
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
 from simulator.plan import StepSettings
-from simulator.run import run
+from simulator.run import _lowered, run
 from simulator.sweep.engines import Dask, Processes
 from simulator.sweep.evaluate import PointResult, SweepContext, evaluate, make_plan
-from simulator.sweep.points import Point, Points
+from simulator.sweep.inputs import load_inputs
+from simulator.sweep.points import Point, Points, expand
 from simulator.sweep.results_table import ResultsTable, read_only
-from simulator.sweep.sweeping import Pace, context_of, run_sweep
+from simulator.sweep.specification import Specification
+from simulator.sweep.sweeping import Pace, context_of, lots, run_sweep
 from simulator.sweep.version import version
 
 
@@ -86,6 +91,33 @@ def test_same_rows_whatever_the_number_of_workers(profile: Path, tmp_path: Path)
     one = sweep(points, tmp_path / "one", jobs=1)
     assert len(one) == 12
     assert sweep(points, tmp_path / "three", jobs=3) == one
+
+
+def test_sharing_between_points_changes_no_row(tmp_path: Path) -> None:
+    """Points that differ only in their links share lowered plans, routes and tables; rows are as alone."""
+    specification = Specification(
+        parameters={
+            "inter_bandwidth_bytes_per_s": ["1Gbps", "7Gbps", "90Gbps"],
+            "inter_latency_s": ["5us", "1ms"],
+            "profile": "vgg_small",
+            "cluster": "gcp-v100",
+            "strategy": ["data", "pipeline", "layerwise", "owt"],
+            "speed": [1, 30],
+            "devices": 4,
+        }
+    )
+    points = expand(specification, {name: tuple(options(name)) for name in strategies()})
+    assert [len(lot) for lot in lots(points.points)] == [6] * 8
+    run_sweep(points, partitioners.make_plan, tmp_path / "out", partial(Processes, jobs=2), ignore)
+    with closing(read_only(tmp_path / "out")) as connection:
+        rows = [dict(row) for row in connection.execute("SELECT * FROM points ORDER BY number")]
+    for point, row in list(zip(points.points, rows, strict=True))[::5]:
+        for cache in (_optcnn._choices, _optcnn._traffic, _optcnn._collectives, _optcnn._compute_s):
+            cache.cache_clear()
+        _lowered.clear()
+        alone = evaluate(context_of(replace(points, inputs=load_inputs([point.values])), partitioners.make_plan), point)
+        assert alone.status == row["status"] == "done"
+        assert dict(alone.metrics) == {name: row[name] for name in alone.metrics}
 
 
 def test_one_bad_point_never_ends_a_sweep(profile: Path, tmp_path: Path) -> None:
@@ -297,11 +329,11 @@ class Vanishing:
     def __init__(self, context: SweepContext, last_error: BaseException | None) -> None:
         self._context, self._error, self._left = context, last_error, 2
 
-    def submit(self, point: Point) -> Future[PointResult]:
-        future: Future[PointResult] = Future()
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
+        future: Future[list[PointResult]] = Future()
         if self._left:
             self._left -= 1
-            future.set_result(evaluate(self._context, point))
+            future.set_result([evaluate(self._context, points[0])])
         elif self._error is None:
             future.cancel()
             future.set_running_or_notify_cancel()

@@ -5,7 +5,7 @@ everywhere, and it exposes `COLLECTIVE`, a Collective (see `_collective.py`), wh
 seconds) into CollectiveTasks. Members that move in lockstep are one fluid transfer over all their links, not a message
 for each in each round: with nothing else on the links the two take the same time, and the simulator's work does not
 grow with N squared. Against other traffic the whole transfer goes at the pace of its slowest member, as it does for
-real, where each round waits for all.
+real, where each round waits for all. `ends`, where a collective has it, counts the messages (see `_messages.py`).
 
     ring               neighbours in a circle                            2(N-1)/N S/B, 2(N-1) latencies
     halving-doubling   exchanges at distance 1, 2, 4, ...                2(N-1)/N S/B, 2 log2 N latencies

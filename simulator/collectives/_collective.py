@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.taskgraph import Route
+from simulator.taskgraph import Floats, Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,9 @@ class CollectiveTask:
 
 AllReduce = Callable[[Cluster, Sequence[int], float], list[CollectiveTask]]
 """(cluster, group of at least 2 devices, bytes) -> tasks that leave the sum on every member."""
+Ends = Callable[[Cluster, Sequence[int], float, Floats, float], Floats]
+"""(cluster, group, bytes, when each member begins, seconds that an end takes for each message it begins or gets) ->
+when each member has the sum, shape (members,), message by message with nothing else on the links."""
 Serving = Callable[[Cluster, Sequence[int], int | None], tuple[int, ...]]
 """(cluster, group of at least 2 devices, how many workers are asked to serve, if they do) -> the devices that serve."""
 
@@ -40,10 +43,12 @@ class Collective:
 
     all_reduce: sums among the members, each of which then updates its own copy of the parameters. serving: which
     devices are parameter servers, to whom members push gradients and from whom they pull updated parameters.
-    needs_server: the servers are devices of the cluster with that role, so it needs one.
+    needs_server: the servers are devices of the cluster with that role, so it needs one. ends: where messages can be
+    counted.
     """
 
     all_reduce: AllReduce | None = None
+    ends: Ends | None = None
     serving: Serving | None = None
     needs_server: bool = False
 

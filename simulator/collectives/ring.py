@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from simulator.cluster import Cluster
 from simulator.collectives._collective import Collective, CollectiveTask
-from simulator.taskgraph import Route
+from simulator.collectives._messages import messages_s, ring_ends_s
+from simulator.taskgraph import Floats, Route
 
 
 def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
@@ -29,4 +32,12 @@ def around(members: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(members, members[1:] + members[:1], strict=True))
 
 
-COLLECTIVE = Collective(all_reduce=ring)
+def ring_ends(
+    cluster: Cluster, group: Sequence[int], size_bytes: float, begin_s: Floats, message_overhead_s: float = 0.0
+) -> Floats:
+    """When each member has the sum, shape (N,): 2(N-1) rounds of a message of S/N bytes from each to the next."""
+    into = np.roll(messages_s(cluster, around(tuple(group)), size_bytes / len(group)), 1)
+    return ring_ends_s(begin_s + message_overhead_s, into + message_overhead_s)
+
+
+COLLECTIVE = Collective(all_reduce=ring, ends=ring_ends)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.collectives._collective import Collective, CollectiveTask, both_ways
-from simulator.taskgraph import Route
+from simulator.collectives._messages import messages_s, tree_ends_s
+from simulator.taskgraph import Floats, Route
+
+PIECE_BYTES = 2**19
+"""What travels at a time where messages are counted: a slot of NCCL's buffers, of 4 MiB in 8 slots."""
 
 
 def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
@@ -17,12 +24,35 @@ def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float
     2 devices it is two of them and with 3 three, which gives S/B and 3/2 S/B. Chunks are counted as
     infinitely small, and going up and down the tree overlap, since links carry both directions at once.
     """
-    members, n = tuple(group), len(group)
+    members = tuple(group)
+    pairs = both_ways([(members[a], members[b]) for edges in _two_trees(len(group)) for a, b in edges])
+    route = Route(pairs, rounds=2 * (len(group) - 1).bit_length())
+    return [CollectiveTask(route=route, bytes=size_bytes / 2, needs=members, delivers=members)]
+
+
+def tree_ends(
+    cluster: Cluster, group: Sequence[int], size_bytes: float, begin_s: Floats, message_overhead_s: float = 0.0
+) -> Floats:
+    """When each member has both halves of the sum, shape (N,), in pieces of about PIECE_BYTES."""
+    trees = _two_trees(len(group))
+    pairs = both_ways([(group[a], group[b]) for edges in trees for a, b in edges])
+    pieces = max(1, ceil(size_bytes / 2 / PIECE_BYTES))
+    messages = messages_s(cluster, pairs, size_bytes / 2 / pieces) + message_overhead_s
+    by_tree = messages.reshape(2, -1, 2)  # (trees, edges, up and down)
+    ends = []
+    for edges, message_s in zip(trees, by_tree, strict=True):
+        child, above = np.array(edges).T
+        parent, up_s, down_s = np.full(len(group), -1), np.zeros(len(group)), np.zeros(len(group))
+        parent[child], up_s[child], down_s[child] = above, message_s[:, 0], message_s[:, 1]
+        ends.append(tree_ends_s(begin_s + message_overhead_s, parent, up_s, down_s, pieces))
+    return np.maximum(*ends)
+
+
+def _two_trees(n: int) -> list[list[tuple[int, int]]]:
+    """The edges (child, parent) of both trees: who is inner node of one is leaf of the other."""
     edges = _tree_edges(n)
     other = [(n - 1 - a, n - 1 - b) for a, b in edges] if n % 2 == 0 else [((a + 1) % n, (b + 1) % n) for a, b in edges]
-    pairs = both_ways([(members[a], members[b]) for a, b in edges + other])
-    route = Route(pairs, rounds=2 * (n - 1).bit_length())
-    return [CollectiveTask(route=route, bytes=size_bytes / 2, needs=members, delivers=members)]
+    return [edges, other]
 
 
 def _tree_edges(n: int) -> list[tuple[int, int]]:
@@ -43,4 +73,4 @@ def _tree_edges(n: int) -> list[tuple[int, int]]:
     return edges(1, n, 0)
 
 
-COLLECTIVE = Collective(all_reduce=double_binary_tree)
+COLLECTIVE = Collective(all_reduce=double_binary_tree, ends=tree_ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -86,10 +85,9 @@ def uncontended_s(graph: TaskGraph, cluster: Cluster) -> Floats:
     return alone_s(graph, over, demand(graph, cluster, over))
 
 
-def link_weights(route: Route, cluster: Cluster) -> dict[int, float]:
+def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
     """How many of a route's pairs cross each link, by link index."""
-    crossed = Counter(link for pair in route.pairs for link in cluster.route(*pair))
-    return {link: float(times) for link, times in sorted(crossed.items())}
+    return cluster.link_weights(route.pairs)
 
 
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -173,8 +174,13 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
 
 def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
     """The whole batch on the fastest worker alone, one layer after the other, with the update."""
+    return _one_device_s(profile, batch_size) / max(cluster.speeds[: cluster.workers])
+
+
+@lru_cache(maxsize=64)
+def _one_device_s(profile: Profile, batch_size: int) -> float:
     passes = sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
-    return (passes + sum(layer.update_s for layer in profile.layers)) / max(cluster.speeds[: cluster.workers])
+    return passes + sum(layer.update_s for layer in profile.layers)
 
 
 def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:

@@ -6,6 +6,7 @@ asynchronous    parameter servers that do not wait for everyone: several steps o
                 state throughput
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
+by_message      one all-reduce message by message, with late devices and unequal links
 explain         a plan in words: how layers are sharded, what they communicate, and what would make the step faster
 scaling         how data parallelism scales: the same network on more and more devices, by ways of synchronising
 scaling_figure  the pictures of a scaling study: a plain Plotly figure of four panels, and a chart of the throughput
@@ -16,20 +17,24 @@ what_if         sensitivity of a step: the same plan simulated again with one re
 from simulator.studies.accumulation import Choice, best, choices
 from simulator.studies.architectures import Architecture, architecture, device_counts
 from simulator.studies.asynchronous import run_asynchronously
+from simulator.studies.by_message import AllReduceByMessage, all_reduce_by_message, collectives_by_message
 from simulator.studies.explain import Explanation, crossing_words, describe, explain
 from simulator.studies.scaling import ScalingResult, ScalingStudy, replicated, scale, usage_at
 from simulator.studies.scaling_figure import COLOURS, figure, throughput
 
 __all__ = [
     "COLOURS",
+    "AllReduceByMessage",
     "Architecture",
     "Choice",
     "Explanation",
     "ScalingResult",
     "ScalingStudy",
+    "all_reduce_by_message",
     "architecture",
     "best",
     "choices",
+    "collectives_by_message",
     "crossing_words",
     "describe",
     "device_counts",

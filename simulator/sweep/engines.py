@@ -1,4 +1,4 @@
-"""Where points run: processes of this machine, or Dask workers. Both give futures of what `evaluate` returns."""
+"""Where points run: processes of this machine, or Dask workers. Both give futures of what `evaluate_some` returns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from simulator.errors import InputError, MissingExtraError
-from simulator.sweep.evaluate import PointResult, SweepContext, evaluate
+from simulator.sweep.evaluate import PointResult, SweepContext, evaluate_some
 from simulator.sweep.points import Point
 from simulator.sweep.version import version
 
@@ -20,7 +21,7 @@ CONNECT_S = 5.0
 
 
 class Engine(Protocol):
-    """Runs points, `width` of them in flight.
+    """Runs points, `width` lots of them in flight.
 
     A future that raises one of `lost` means that its worker died; `retries`: how often to try such a point again.
     """
@@ -29,8 +30,8 @@ class Engine(Protocol):
     retries: int
     lost: tuple[type[BaseException], ...]
 
-    def submit(self, point: Point) -> Future[PointResult]:
-        """Run `point` on one of the workers."""
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
+        """Run the first of `points`, one at least, on one of the workers."""
 
     def close(self) -> None:
         """End the workers; what has not started is cancelled."""
@@ -46,13 +47,13 @@ class Processes:
         self._context, self._jobs, self.width = context, jobs, 2 * jobs
         self._pool = self._start()
 
-    def submit(self, point: Point) -> Future[PointResult]:
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
         try:
-            return self._pool.submit(_evaluate_here, point)
+            return self._pool.submit(_evaluate_here, points)
         except BrokenProcessPool:  # one dead process breaks all of the pool
             self.close()
             self._pool = self._start()
-            return self._pool.submit(_evaluate_here, point)
+            return self._pool.submit(_evaluate_here, points)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -109,8 +110,8 @@ class Dask:
             if worker_version != wanted:
                 raise InputError(f"{worker} has Shardscope {worker_version}, here it is {wanted}; install the same")
 
-    def submit(self, point: Point) -> Future[PointResult]:
-        future: Future[PointResult] = self._executor.submit(evaluate, self._context, point)
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
+        future: Future[list[PointResult]] = self._executor.submit(evaluate_some, self._context, points)
         return future
 
     def close(self) -> None:
@@ -136,5 +137,5 @@ def _end_after(parent: Any) -> None:
     os._exit(1)
 
 
-def _evaluate_here(point: Point) -> PointResult:
-    return evaluate(_here[0], point)
+def _evaluate_here(points: Sequence[Point]) -> list[PointResult]:
+    return evaluate_some(_here[0], points)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -14,9 +14,9 @@ from simulator.engine import simulate
 from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.metrics import Report, measure
+from simulator.run import lowered
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
@@ -28,6 +28,9 @@ DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "f
 STAGES = ("partition", "lower", "simulate", "measure")
 WORTH_KEEPING_S = 0.05
 """A plan that took less than this to make is made again rather than read from disk."""
+
+SLICE_S = 0.2
+"""How long a worker goes on with the points that it got before it gives their results."""
 
 METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
     "plan_microbatches": lambda plan, report: plan.microbatches,
@@ -102,6 +105,14 @@ def evaluate(context: SweepContext, point: Point) -> PointResult:
     return PointResult(number=point.number, status=status, error=" ".join(reason.split()), seconds=clock.seconds)
 
 
+def evaluate_some(context: SweepContext, points: Sequence[Point]) -> list[PointResult]:
+    """The results of the first of `points`: at least one, and more until SLICE_S have gone by."""
+    until, results = perf_counter() + SLICE_S, [evaluate(context, points[0])]
+    while len(results) < len(points) and perf_counter() < until:
+        results.append(evaluate(context, points[len(results)]))
+    return results
+
+
 def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
     profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
@@ -135,13 +146,12 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("partition")
     if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
         return {}, reason
-    model = ShardedModel(profile, plan)
     runtime = context.inputs.runtime(values)
-    graph = lower(model, cluster, runtime)
+    known = lowered(profile, cluster, plan, runtime)
     clock.end("lower")
-    timeline = simulate(graph, cluster, runtime)
+    timeline = simulate(known.graph, cluster, runtime)
     clock.end("simulate")
-    report = measure(model, cluster, graph, timeline)
+    report = measure(known.model, cluster, known.graph, timeline)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from simulator.sweep.axes import Value
 from simulator.sweep.engines import Engine
 from simulator.sweep.evaluate import MakePlan, PointResult, SweepContext
+from simulator.sweep.inputs import tier_of
 from simulator.sweep.lock import locked
-from simulator.sweep.points import Points
+from simulator.sweep.points import Point, Points
 from simulator.sweep.results_table import ResultsTable
 from simulator.sweep.runner import run_points
 from simulator.sweep.version import version
+
+LOT = 32
+"""Points that go to a worker together at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,19 @@ def run_sweep(
             watch(results, pace())
 
         try:
-            run_points((point for point in points.points if point.number in pending), engine, record)
+            run_points(lots(point for point in points.points if point.number in pending), engine, record)
         finally:
             engine.close()
         return pace()
+
+
+def lots(points: Iterable[Point]) -> list[list[Point]]:
+    """The points in their order, but those that differ only in their links together: they share work.
+
+    None has more than LOT points, so that several workers have something to do.
+    """
+    groups: dict[tuple[Value, ...], list[Point]] = {}
+    for point in points:
+        alike = tuple(value for name, value in point.values.items() if not tier_of(name))
+        groups.setdefault(alike, []).append(point)
+    return [group[first : first + LOT] for group in groups.values() for first in range(0, len(group), LOT)]

@@ -1,0 +1,101 @@
+"""The strongest plans of every strategy: what a search starts from, and what its answer is compared with.
+
+Every strategy may choose micro-batches, and a schedule or none; `layerwise` may look for the step instead of its sum,
+stages may be fewer than devices and may have replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+from partitioners import make_plan
+from partitioners._judge import Judge, Verdict
+from partitioners._stage_cuts import SCHEDULES, stage_plans
+from simulator.errors import ShardscopeError
+from simulator.plan import Plan, StepSettings
+
+STRATEGIES = ("data", "model", "pipeline", "owt", "layerwise")
+_FEW_WORKERS = 8
+"""Up to here a search gives layer-wise parallelism all four dimensions; beyond, their tables take seconds."""
+
+
+def strongest(
+    judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0, most_s: float = inf
+) -> Verdict | None:
+    """The best of the plans of strategy `name` that the judge has budget for, None where it has none.
+
+    effort: of the simulations for layer-wise parallelism. most_s: stages that promise longer steps are not simulated.
+    What the step says holds; its schedule is for all.
+    """
+    best: Verdict | None = None
+    for plan in _starts(judge, step, name, effort, most_s):
+        verdict = _judged(judge, plan)
+        if verdict is not None and verdict.beats(best):
+            best = verdict
+    return None if best is None else _with_better_settings(judge, step, best)
+
+
+def _starts(judge: Judge, step: StepSettings, name: str, effort: float, most_s: float) -> Iterator[Plan]:
+    """The plans of a strategy by its own options, each under the strategy's name."""
+    profile, cluster = judge.profile, judge.cluster
+    try:
+        if name in ("model", "pipeline"):
+            replicas = False if name == "model" else None
+            pipelined = name == "pipeline"
+            for plan in stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined, most_s=most_s):
+                yield replace(plan, strategy=name)
+            return
+        if name != "layerwise":
+            yield make_plan(name, profile, cluster, step)
+            return
+        few = cluster.workers <= _FEW_WORKERS
+        for objective in ("sum", "step"):
+            own = {"objective": objective, "effort": effort} | ({} if few else {"dimensions": "nc"})
+            yield make_plan(name, profile, cluster, step, **own)
+    except ShardscopeError:
+        return
+
+
+def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Verdict:
+    """The same placements with more or fewer micro-batches and another schedule, as long as that gains."""
+    for factor in (2.0, 0.5) if step.microbatches is None else ():
+        while (plan := with_microbatches(best.plan, factor)) is not None:
+            verdict = _judged(judge, plan)
+            if verdict is None or not verdict.beats(best):
+                break
+            best = verdict
+    if step.schedule is None:
+        for schedule in SCHEDULES:
+            if schedule != best.plan.schedule and (plan_allows(best.plan) or schedule == "dataflow"):
+                verdict = _judged(judge, replace(best.plan, schedule=schedule))
+                best = verdict if verdict is not None and verdict.beats(best) else best
+    return best
+
+
+def plan_allows(plan: Plan) -> bool:
+    """Whether a plan may have stages: every layer whole or by sample alone, on more than one set of devices."""
+    placements = plan.placements.values()
+    return all(p.degrees[1:] == (1, 1, 1) for p in placements) and len({p.device_set for p in placements}) > 1
+
+
+def with_microbatches(plan: Plan, factor: float) -> Plan | None:
+    """The plan with that many times as many micro-batches, None where the batch or a layer's parts do not allow it."""
+    count = round(plan.microbatches * factor)
+    parts = max(placement.degrees[0] for placement in plan.placements.values())
+    if not count or plan.batch_size % count or plan.batch_size // count < parts:
+        return None
+    if any(placement.samples for placement in plan.placements.values()):
+        return None
+    return replace(plan, microbatches=count)
+
+
+def _judged(judge: Judge, plan: Plan) -> Verdict | None:
+    """The plan simulated, None where it cannot be lowered or the budget is spent (the first plan always counts)."""
+    if judge.budget <= 0 and judge.best is not None:
+        return None
+    try:
+        return judge.consider(plan, plan.strategy)
+    except ShardscopeError:
+        return None

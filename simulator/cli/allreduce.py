@@ -1,0 +1,74 @@
+"""One all-reduce, message by message: what late devices and unequal links do to it.
+
+    shardscope allreduce --cluster p3-8xlarge --devices 16 --size 100MB --late 3=5ms
+
+A device passes a piece on as soon as it has it. In a simulated step each round of a collective waits for its slowest
+pair; "in lockstep" says what that gives here, where the collective has its links for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from simulator import units
+from simulator.cli import _options
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.studies.by_message import AllReduceByMessage
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    machine = parser.add_argument_group("machine")
+    _options.add_cluster(machine, "--cluster", required=True)
+    _options.add_overrides(machine)
+    parser.add_argument("--size", metavar="SIZE", default="100MB", help="summed by all devices (default 100MB)")
+    parser.add_argument("--collective", metavar="NAME", help="ring or tree; by default both")
+    parser.add_argument(
+        "--late", metavar="DEVICE=TIME", type=_options.assignment, action="append", default=[],
+        help="a device that begins later than the others, by its number, e.g. 3=5ms; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--overhead", metavar="TIME", default="0", help="of a device for each message, e.g. 1us")
+    parser.add_argument("--json", action="store_true", help="print when every device begins and ends as JSON instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator.cli import _printing
+    from simulator.studies.by_message import all_reduce_by_message, collectives_by_message
+
+    cluster = _options.read_cluster(args, None)
+    names = [args.collective] if args.collective else collectives_by_message()
+    begin_s, size_bytes = _beginnings(args.late, cluster.workers), units.parse_bytes(args.size)
+    overhead_s = units.parse_time(args.overhead)
+    rows = [all_reduce_by_message(cluster, name, size_bytes, begin_s, overhead_s) for name in names]
+    if args.json:
+        plain = [
+            {"collective": row.collective, "begin_s": row.begin_s.tolist(), "end_s": row.end_s.tolist(),
+             "lockstep_s": row.lockstep_s} for row in rows
+        ]  # fmt: skip
+        _printing.print_json({"size_bytes": size_bytes, "collectives": plain}, "")
+        return 0
+    _print(rows, f"{units.format_bytes(size_bytes)} on {cluster.workers} devices of {cluster.name}")
+    return 0
+
+
+def _beginnings(late: list[tuple[str, str]], devices: int) -> list[float]:
+    begin_s = [0.0] * devices
+    for number, time in late:
+        if not number.isdecimal() or int(number) >= devices:
+            raise InputError(f"--late {number}={time}: devices have the numbers 0 to {devices - 1}")
+        begin_s[int(number)] = units.parse_time(time)
+    return begin_s
+
+
+def _print(rows: list[AllReduceByMessage], title: str) -> None:
+    from simulator.cli import _printing
+
+    console = _printing.new_console()
+    _printing.say(console, title)
+    table = _printing.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
+    for row in rows:
+        moments = (row.begin_s.max(), row.end_s.min(), row.end_s.max(), row.lockstep_s)
+        table.add_row(row.collective, *(units.format_time(float(moment)) for moment in moments))
+    console.print(table)
