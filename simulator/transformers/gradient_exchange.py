@@ -54,9 +54,12 @@ def tied_seconds(card: ModelCard, grid: TrainingGrid, constants: StackConstants)
     return size / (across if grid.devices > grid.node_devices else constants.tensor_bytes_per_s)
 
 
-def exposed_seconds(exchange_s: Any, hiding_s: Any, constants: StackConstants) -> Any:
-    """What is left of an exchange that runs beside the last backward pass."""
-    return np.maximum(0.0, exchange_s - constants.overlap * hiding_s)
+def exposed_seconds(exchange_s: Any, hiding_s: Any, grid: TrainingGrid, constants: StackConstants) -> Any:
+    """What is left of an exchange that runs beside the last backward pass.
+
+    The reduce-scatters of ZeRO-1 hide nothing in the runs at hand: at any micro-batch they add the same seconds.
+    """
+    return exchange_s if grid.zero_stage else np.maximum(0.0, exchange_s - constants.overlap * hiding_s)
 
 
 def _ring_seconds(parameters: float, element_bytes: int, grid: TrainingGrid, constants: StackConstants) -> Any:

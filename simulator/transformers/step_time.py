@@ -68,9 +68,10 @@ def step_seconds(
     forward = [each * (1 - BACKWARD_SHARE) for each in busy]
     hops = [hop_seconds(card, grid, constants)] * (grid.pipeline - 1)
     ends = pipeline_ends(forward, backward, hops, grid.accumulation)
+    exchanges = [exchange_seconds(stage.parameters(card, grid.tensor), grid, constants) for stage in stages]
     exposed = [
-        end + exposed_seconds(exchange_seconds(stage.parameters(card, grid.tensor), grid, constants), hiding, constants)
-        for stage, end, hiding in zip(stages, ends.stages, backward, strict=True)
+        end + exposed_seconds(exchange_s, hiding_s, grid, constants)
+        for end, exchange_s, hiding_s in zip(ends.stages, exchanges, backward, strict=True)
     ]
     passes_s = ends.latest
     exposed_s = np.maximum.reduce(exposed) - passes_s
