@@ -146,7 +146,7 @@ def build(profile: Profile, grid: Grid) -> Hypergraph:
     for piece in model.replicas:
         if len(piece.devices) > 1:
             nets[piece.devices] = nets.get(piece.devices, 0.0) + 2 * piece.parameter_bytes
-    return _csr(weights, nets)
+    return joined_nets(weights, nets)
 
 
 def _activation_nets(model: ShardedModel, grid: Grid, position: int) -> list[tuple[tuple[int, ...], float]]:
@@ -199,7 +199,8 @@ def _pieces(low: Ints, high: Ints, readers: Ints) -> list[tuple[list[int], int]]
     return [(list(key), size) for key, size in joined.items()]
 
 
-def _csr(weights: Floats, nets: Mapping[tuple[int, ...], float]) -> Hypergraph:
+def joined_nets(weights: Floats, nets: Mapping[tuple[int, ...], float]) -> Hypergraph:
+    """The hypergraph of vertices that weigh `weights` and of nets, pins with their weight."""
     start = np.concatenate([[0], np.cumsum([len(pins) for pins in nets])]).astype(np.int64)
     pins = np.array([pin for net in nets for pin in net], dtype=np.int64)
     return Hypergraph(vertex_weights=weights, net_weights=np.array(list(nets.values())), net_start=start, pins=pins)

@@ -22,7 +22,7 @@ from partitioners._kahypar import cut
 from simulator.cluster import Cluster
 from simulator.elastic.movement import Placed, movement
 from simulator.errors import require
-from simulator.lowering.crossings import replicas_of
+from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.plan import Plan
 from simulator.run import step_seconds

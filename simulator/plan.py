@@ -1,12 +1,13 @@
 """Who computes which shard: a Plan gives every layer a Placement, and the step a schedule.
 
 The notation is OptCNN's (Jia et al., ICML 2018, section 4: a layer's parallelization configuration by
-sample, channel, height, width) with an arbitrary map in place of "shard i on device i".
+sample, channel, height, width) with an arbitrary map in place of "shard i on device i", and two axes more: reduce
+(DTensor's Partial: shards hold terms of a sum) and copy (Replicate: shards compute the same).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf, prod
@@ -16,13 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, nearest, require, require_time
+from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.runtime import IDEAL, Runtime
-from simulator.workload import DTYPE_BYTES, Profile
+from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 Degrees = tuple[int, int, int, int]
+BOX_AXES = ("sample", "channel", "height", "width")
+"""What cuts a layer's output into disjoint boxes."""
+AXES = (*BOX_AXES, "reduce", "copy")
+"""All axes of a placement, in the order of its devices."""
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}
 """Bytes of state that an optimizer keeps per byte of parameters."""
+EXCHANGES: Mapping[str, str] = {
+    "messages": "each piece from each device to each that needs it",
+    "collectives": "the all-gather, reduce-scatter, all-reduce or all-to-all that two placements call for, if one does",
+}
+"""How activations and their gradients cross between devices."""
 FIRST_BUCKET_BYTES = 2**20
 """torch DDP's first bucket where its bucket_cap_mb is left out: small, so that the first all-reduce leaves early."""
 
@@ -31,30 +42,55 @@ FIRST_BUCKET_BYTES = 2**20
 class Placement:
     """How one layer is split and where its shards live.
 
-    degrees: parts by (sample, channel, height, width). devices: the device of each shard, flattened in
-    row-major order of the degrees. samples: how many of a micro-batch each part by sample has; empty: as equal as
+    degrees: parts by (sample, channel, height, width), disjoint boxes of the output; the height of a sequence is its
+    length. reduce: parts of the contraction, so that each shard holds a term of its box, a sum over its part of the
+    input channels. copy: how many devices compute the same shard. devices: the device of each shard, flattened in
+    row-major order of `shape`. samples: how many of a micro-batch each part by sample has; empty: as equal as
     integers allow.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     degrees: Degrees = (1, 1, 1, 1)
+    reduce: int = 1
+    copy: int = 1
     devices: tuple[int, ...]
     samples: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        require(min(self.degrees) >= 1, "degrees", self.degrees, "each is at least 1")
-        rule = f"degrees {self.degrees} make {prod(self.degrees)} shards, one device each"
-        require(len(self.devices) == prod(self.degrees), "devices", f"{len(self.devices)} long", rule)
+        for axis, degree in self.axes.items():
+            require(degree >= 1, "degrees" if axis in BOX_AXES else axis, degree, "each is at least 1")
+        rule = f"{self.described} make {prod(self.shape)} shards, one device each"
+        require(len(self.devices) == prod(self.shape), "devices", f"{len(self.devices)} long", rule)
         require(min(self.devices) >= 0, "devices", self.devices, "device numbers are at least 0")
+        if self.copy > 1:
+            copies = np.sort(self.array, axis=-1)
+            rule = "copies of a shard are on different devices"
+            require(bool((copies[..., 1:] != copies[..., :-1]).all()), "devices", self.devices, rule)
         if self.samples:
             rule = f"degrees {self.degrees} make {self.degrees[0]} parts by sample, each with at least 1"
             require(len(self.samples) == self.degrees[0] and min(self.samples) >= 1, "samples", self.samples, rule)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Degrees by (sample, channel, height, width, reduce, copy)."""
+        return (*self.degrees, self.reduce, self.copy)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The degree of each axis by its name."""
+        return dict(zip(AXES, self.shape, strict=True))
+
+    @property
+    def described(self) -> str:
+        """The degrees in words, those by reduce and copy only where there are any."""
+        more = "".join(f", {axis} {self.axes[axis]}" for axis in AXES[4:] if self.axes[axis] > 1)
+        return f"degrees {self.degrees}{more}"
+
+    @property
     def array(self) -> npt.NDArray[np.int64]:
-        """Devices as an array of shape `degrees`."""
-        return np.array(self.devices, dtype=np.int64).reshape(self.degrees)
+        """Devices as an array of shape `shape`."""
+        return np.array(self.devices, dtype=np.int64).reshape(self.shape)
 
     @property
     def device_set(self) -> tuple[int, ...]:
@@ -107,13 +143,15 @@ class Synchronisation:
 class Partition:
     """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
 
-    microbatches, schedule: None where the strategy leaves them to the step. strategy: the one whose placements these
-    are, where a strategy has taken over those of another.
+    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. strategy:
+    the one whose placements these are, where a strategy has taken over those of another.
     """
 
     placements: Mapping[str, Placement]
     microbatches: int | None = None
     schedule: str | None = None
+    recomputed: tuple[tuple[str, ...], ...] = ()
+    exchange: str = "messages"
     strategy: str = ""
 
 
@@ -130,6 +168,7 @@ class StepSettings:
     schedule: str | None = None
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
+    states: ParameterStates = REPLICATED
     runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
@@ -150,6 +189,9 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
+            states=self.states,
+            recomputed=partition.recomputed,
+            exchange=partition.exchange,
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
 
@@ -170,7 +212,10 @@ class Plan:
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
     `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
-    1 momentum, 2 Adam). `strategy` says who made the plan, `command` how.
+    1 momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments,
+    groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
+    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. `strategy` says who made
+    the plan, `command` how.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -182,10 +227,15 @@ class Plan:
     schedule: str = "dataflow"
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
+    states: ParameterStates = REPLICATED
+    recomputed: tuple[tuple[str, ...], ...] = ()
+    exchange: str = "messages"
     strategy: str = ""
     command: str = ""
 
     def __post_init__(self) -> None:
+        if self.exchange not in EXCHANGES:
+            raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
         _require_step(self.batch_size, self.microbatches, self.optimizer_state)
 
     @property
@@ -209,6 +259,7 @@ class Plan:
                 near = nearest(name, profile.index)
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
+        _require_segments(profile, self.recomputed)
         for layer in profile.layers:
             placement = self.placements.get(layer.name)
             if placement is None:
@@ -218,6 +269,7 @@ class Plan:
                     f"placements: layer {layer.name!r} is on device {max(placement.devices)}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
                 )
+            _require_reducible(profile, layer, placement)
             if placement.samples and sum(placement.samples) != self.microbatch_size:
                 raise InputError(
                     f"placements: layer {layer.name!r} has parts of {placement.samples} samples, "
@@ -225,15 +277,41 @@ class Plan:
                     f"anew for this batch"
                 )
             extents = (self.microbatch_size, *layer.output_shape)
-            for what, degree, extent in zip(
-                ("sample", "channel", "height", "width"), placement.degrees, extents, strict=True
-            ):
+            for what, degree, extent in zip(BOX_AXES, placement.degrees, extents, strict=True):
                 if degree > extent:
                     raise InputError(
                         f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "
                         f"only {extent} there; use a degree of at most {extent}"
                         + (" or a larger batch" if what == "sample" else "")
                     )
+
+
+def _require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
+    """Raise InputError unless recomputed segments name layers of the profile, each once."""
+    named = [name for segment in segments for name in segment]
+    for name in named:
+        if name not in profile.index:
+            raise UnknownNameError.of("recomputed layer", name, profile.index)
+    if len(named) > len(set(named)):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
+
+
+def _require_reducible(profile: Profile, layer: Layer, placement: Placement) -> None:
+    """Raise InputError where a layer is split by reduce and is no sum over that many input channels."""
+    if placement.reduce == 1:
+        return
+    if not layer.sums_inputs:
+        raise InputError(
+            f"placements: layer {layer.name!r} of kind {layer.kind!r} is split {placement.reduce} ways by reduce, but "
+            f"its output is no sum over input channels; split it by channel or height, or copy it"
+        )
+    fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=placement.reduce)
+    if placement.reduce > fewest:
+        raise InputError(
+            f"placements: layer {layer.name!r} is split {placement.reduce} ways by reduce, but reads only {fewest} "
+            f"channels; use a degree of at most {fewest}"
+        )
 
 
 def _require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:

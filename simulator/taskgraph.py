@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -13,10 +13,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(IntEnum):
-    """What a task does. Kinds from ACTIVATION on are transfers.
+    """What a task does.
 
     WEIGHT makes the gradient of parameters where a schedule splits it from BACKWARD, which then makes those of inputs.
-    READY is a receiver's word to a sender, of no bytes, where messages wait for their receivers.
+    READY is a receiver's word to a sender, of no bytes, where messages wait for their receivers. PARAMETERS gathers
+    parameters that several devices share out. RECOMPUTE is a forward pass done again because its activations were
+    dropped. Stored runs name kinds by number, so new ones come last.
     """
 
     FORWARD = 0
@@ -27,6 +29,8 @@ class Kind(IntEnum):
     GRADIENT = 5
     SYNCHRONISATION = 6
     READY = 7
+    PARAMETERS = 8
+    RECOMPUTE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class TaskGraph:
     `device` when the task starts; freed_bytes: given back when it ends. The predecessors of task i are
     dependencies[dependency_start[i] : dependency_start[i + 1]].
 
+    allocation_task, allocation_device, allocation_bytes, of one length: memory that a task takes when it starts or,
+    below 0, gives back when it ends on a device that need not be its own, such as every member of a collective.
     static_bytes: per device, what stays allocated: parameters, gradients, optimizer state.
     layer_names: names for the `layer` column.
     """
@@ -78,13 +84,16 @@ class TaskGraph:
     routes: tuple[Route, ...]
     static_bytes: Floats
     layer_names: tuple[str, ...]
+    allocation_task: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    allocation_device: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    allocation_bytes: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.kind)
 
     @property
     def is_transfer(self) -> npt.NDArray[np.bool_]:
-        return self.kind >= Kind.ACTIVATION
+        return self.route >= 0
 
     def predecessors(self, task: int) -> Ints:
         """Tasks that must end before `task` starts."""

@@ -19,6 +19,10 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Bytes of an element in memory, by the precision of a profile."""
 
+SUMMING_KINDS = ("linear", "conv", "embedding", "downsample", "cross_entropy")
+"""How the kinds of layers begin whose outputs are put together from parts of their input channels: linear layers, an
+embedding over its vocabulary, and the three numbers of each token that a cross entropy needs of all logits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
@@ -28,6 +32,8 @@ class Geometry:
     needs the whole input plane (attention, global pooling, a fully connected layer over an image).
     `mixes_channels` says whether an output channel needs all input channels of its group, as in a
     convolution or fully connected layer, or only its own, as in an activation, pooling or batch norm.
+    aligned_inputs names inputs of which an output needs its own position and channel alone although `kernel` is None
+    and channels mix: the queries of an attention, whose keys and values are needed whole.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -38,6 +44,7 @@ class Geometry:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     mixes_channels: bool = False
+    aligned_inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kernel is not None:
@@ -81,6 +88,10 @@ class Layer:
     (of the forward pass) are for the whole batch. `inputs` names the producers; empty means that the layer
     reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
     (channels, height and width become channels) carry meaning for a split; the rest is for people.
+
+    recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
+    accumulate_s: what adding the gradients of a later micro-batch to those of the earlier ones takes; None where it was
+    not measured. tied_to names earlier layers with which it shares parameters, whose bytes and update are theirs.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -94,9 +105,12 @@ class Layer:
     update_s: float = 0.0
     forward_spread_s: float = 0.0
     backward_spread_s: float = 0.0
+    recompute_s: float = 0.0
+    accumulate_s: float | None = None
     parameter_bytes: int = 0
     output_bytes: int
     saved_bytes: int = 0
+    tied_to: tuple[str, ...] = ()
     flops: float = 0.0
     geometry: Geometry = Geometry()
     scaling: tuple[ScalingPoint, ...] = ()
@@ -105,6 +119,11 @@ class Layer:
         where = f"layer {self.name!r}: "
         for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "flops"):
             require_time(where + name, getattr(self, name))
+        rule = f"it is at most backward_s, {self.backward_s}"
+        require_time(where + "recompute_s", self.recompute_s)
+        require(self.recompute_s <= self.backward_s, where + "recompute_s", self.recompute_s, rule)
+        if self.accumulate_s is not None:
+            require_time(where + "accumulate_s", self.accumulate_s)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
             require(getattr(self, name) >= 0, where + name, getattr(self, name), "it is at least 0")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
@@ -112,6 +131,12 @@ class Layer:
     @property
     def channels(self) -> int:
         return self.output_shape[0]
+
+    @property
+    def sums_inputs(self) -> bool:
+        """Whether an output is a sum over input channels, whose parts are terms that can be computed apart."""
+        linear = self.kind.lower().startswith(SUMMING_KINDS)
+        return linear and self.geometry.mixes_channels and self.geometry.groups == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +235,13 @@ def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         require(layer.name not in by_name, "layers", layer.name, "names are unique; rename one of the two")
         by_name[layer.name] = layer
     for layer in layers:
-        for name in layer.inputs:
-            if name not in by_name:
-                near = nearest(name, by_name)
-                hint = f" (nearest: {near!r})" if near else ""
-                raise InputError(f"layer {layer.name!r}: inputs names {name!r}, which is no layer{hint}")
+        require(layer.name not in layer.tied_to, f"layer {layer.name!r}: tied_to", layer.name, "it is another layer")
+        for field_name, names in (("inputs", layer.inputs), ("tied_to", layer.tied_to)):
+            for name in names:
+                if name not in by_name:
+                    near = nearest(name, by_name)
+                    hint = f" (nearest: {near!r})" if near else ""
+                    raise InputError(f"layer {layer.name!r}: {field_name} names {name!r}, which is no layer{hint}")
     position = {layer.name: i for i, layer in enumerate(layers)}
     if all(position[name] < i for i, layer in enumerate(layers) for name in layer.inputs):
         return layers

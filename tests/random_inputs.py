@@ -55,11 +55,17 @@ def clusters(
 
 @st.composite
 def plans(
-    draw: st.DrawFn, profile: Profile, cluster: Cluster, spatial: bool = True, every_collective: bool = False
+    draw: st.DrawFn,
+    profile: Profile,
+    cluster: Cluster,
+    spatial: bool = True,
+    every_collective: bool = False,
+    every_axis: bool = False,
 ) -> Plan:
     """Any degrees that the extents allow (at most 8 shards a layer) on any workers; micro-batches; "dataflow".
 
-    Without `spatial` layers are split by sample and channel only. The batch may differ from the profile's.
+    Without `spatial` layers are split by sample and channel only. With `every_axis` layers that are sums may be split
+    by reduce, and any may have copies. The batch may differ from the profile's.
     """
     microbatches = draw(st.integers(1, 3))
     batch_size = microbatches * draw(st.integers(1, 6))
@@ -67,9 +73,17 @@ def plans(
     for layer in profile.layers:
         extents = (batch_size // microbatches, *layer.output_shape)
         degrees = _degrees(draw, extents if spatial else (*extents[:2], 1, 1))
-        count = prod(degrees)
-        devices = draw(st.lists(st.integers(0, cluster.workers - 1), min_size=count, max_size=count))
-        placements[layer.name] = Placement(degrees=degrees, devices=tuple(devices))
+        count, reduce, copy = prod(degrees), 1, 1
+        if every_axis:
+            fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=3)
+            reduce = draw(st.integers(1, min(3, fewest))) if layer.sums_inputs else 1
+            copy = draw(st.integers(1, min(3, cluster.workers)))
+        workers = st.permutations(range(cluster.workers)).map(lambda order, copy=copy: order[:copy])
+        if copy == 1:
+            workers = st.integers(0, cluster.workers - 1).map(lambda worker: [worker])
+        terms = draw(st.lists(workers, min_size=count * reduce, max_size=count * reduce))
+        devices = tuple(device for copies in terms for device in copies)
+        placements[layer.name] = Placement(degrees=degrees, reduce=reduce, copy=copy, devices=devices)
     return Plan(
         model=profile.model,
         batch_size=batch_size,

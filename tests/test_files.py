@@ -135,7 +135,7 @@ def test_a_plan_file_has_one_placement_per_line(tmp_path: Path) -> None:
         ),
         (
             lambda p: p["layers"][0]["geometry"].update(kernels=3),
-            "unknown key 'kernels' in layers[0].geometry; did you mean 'kernel'? known: dilation, groups, ",
+            "unknown key 'kernels' in layers[0].geometry; did you mean 'kernel'? known: aligned_inputs, ",
         ),
         (lambda p: p["layers"][0]["scaling"][0].update(x=3), "unknown key 'x' in layers[0].scaling[0]; known: "),
         (
@@ -187,7 +187,7 @@ def test_the_known_keys_of_every_level_are_found() -> None:
     assert files._keys(Profile, ()) == sorted(field.name for field in fields(Profile))
     assert files._keys(Cluster, ("links", 0, "curve")) == ["points"]
     assert files._keys(Cluster, ("collectives", "all_reduce", "2")) == ["points"]
-    assert files._keys(Plan, ("placements", "conv")) == ["degrees", "devices", "samples"]
+    assert files._keys(Plan, ("placements", "conv")) == ["copy", "degrees", "devices", "reduce", "samples"]
 
 
 # Broken text.

@@ -15,10 +15,11 @@ from test_closed_forms import chain, star
 from partitioners._hmetis import from_hgr, to_hgr
 from partitioners._hypergraph import Hypergraph, build, exact_grid, grid_of
 from partitioners._kahypar import cut
+from partitioners._plan_hypergraph import plan_hypergraph
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Plan, Synchronisation
+from simulator.plan import EXCHANGES, Plan, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Geometry, Profile
@@ -42,6 +43,21 @@ def test_cut_is_plan_volume_is_simulated_bytes(case: tuple[Profile, Cluster, Pla
     volume = communication_volume(ShardedModel(profile, plan), cluster).total
     assert hypergraph.connectivity(parts) == pytest.approx(volume, rel=1e-9)
     assert run(profile, cluster, plan).report.communication_bytes.total == pytest.approx(volume, rel=1e-9)
+
+
+@given(st.data())
+def test_the_law_holds_over_all_axes(data: st.DataObject) -> None:
+    """Sums and copies too: the cut is the volume, is what messages carry, is what collectives carry."""
+    profile, cluster = data.draw(profiles(max_layers=4)), data.draw(clusters())
+    plan = data.draw(plans(profile, cluster, every_axis=True))
+    plan = replace(plan, synchronisation=Synchronisation(bucket_bytes=data.draw(st.sampled_from((0, 10**9)))))
+    hypergraph, parts = plan_hypergraph(ShardedModel(profile, plan))
+    cut_bytes = hypergraph.connectivity(parts)
+    for exchange in EXCHANGES:
+        crossing = replace(plan, exchange=exchange)
+        volume = communication_volume(ShardedModel(profile, crossing), cluster).total
+        assert volume == pytest.approx(cut_bytes, rel=1e-9)
+        assert run(profile, cluster, crossing).report.communication_bytes.total == pytest.approx(volume, rel=1e-9)
 
 
 @given(profiles(), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))

@@ -12,7 +12,7 @@ from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
 from simulator.elastic.movement import Placed, movement
-from simulator.lowering.crossings import replicas_of
+from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, split
 from simulator.network.topologies import take
 from simulator.plan import Placement, Plan

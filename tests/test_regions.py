@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from test_closed_forms import star
 
-from simulator.lowering.crossings import crossings_of, reads_of, replicas_of
+from simulator.lowering.crossings import crossings_of, reads_of
+from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Placement, Plan

@@ -15,6 +15,9 @@ real, where each round waits for all.
     all-to-all         every pair directly                               2(N-1)/N S/B, 2 latencies
     ps                 parameter servers on hosts of their own           2N/K S/B, 2 latencies
     ps-workers         parameter servers on workers                      2(N-1)/K S/B, 2 latencies
+
+`exchange` is what activations take beside: all-gather, reduce-scatter and all-to-all of one tensor. `scattered_sum`
+leaves each device a slice of the sum, `sum_and_give` serves groups that nothing else fits.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from __future__ import annotations
 from typing import cast
 
 from simulator.collectives._collective import Collective, CollectiveTask
+from simulator.collectives._exchanges import exchange, scattered_sum, sum_and_give
 from simulator.registry import entries, load_entry
 
-__all__ = ["Collective", "CollectiveTask", "load", "names"]
+__all__ = ["Collective", "CollectiveTask", "exchange", "load", "names", "scattered_sum", "sum_and_give"]
 
 
 def names() -> tuple[str, ...]:

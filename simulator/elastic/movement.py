@@ -20,8 +20,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.lowering.crossings import replicas_of
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.plan import Plan
 from simulator.taskgraph import Kind, TaskGraph

@@ -22,7 +22,7 @@ from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.movement import Placed, movement
 from simulator.errors import require, require_time
-from simulator.lowering.crossings import replicas_of
+from simulator.lowering.replicas import replicas_of
 from simulator.workload import Profile
 
 WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (

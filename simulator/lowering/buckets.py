@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.lowering.crossings import Replicas
+from simulator.lowering.replicas import Replicas
 from simulator.plan import Plan
 from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel."""
+    """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel.
+
+    group: the devices that hold terms of the sum or need it. holders, devices: see Replicas; mostly both are the group.
+    """
 
     group: tuple[int, ...]
+    holders: tuple[int, ...]
+    devices: tuple[int, ...]
     pieces: tuple[Replicas, ...]
     size_bytes: int
     sent_bytes: float
@@ -27,6 +32,10 @@ class Bucket:
     def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
         """The collective's steps for this bucket."""
         settings = plan.synchronisation
+        if self.holders != self.devices:
+            return collectives.sum_and_give(self.holders, self.devices, self.sent_bytes)
+        if plan.states.stage:
+            return collectives.scattered_sum(cluster, plan.states.shard_groups(self.devices), self.sent_bytes)
         return collectives.load(settings.collective).tasks(
             cluster, self.group, self.sent_bytes, self.update_s, settings.serving_workers
         )
@@ -37,27 +46,52 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
     first. The first bucket of each group of devices may hold less than the others."""
     limits = plan.synchronisation
     first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
-    limit: dict[tuple[int, ...], int] = defaultdict(lambda: first)
-    open_pieces: dict[tuple[int, ...], list[Replicas]] = defaultdict(list)
+    limit: dict[_Members, int] = defaultdict(lambda: first)
+    open_pieces: dict[_Members, list[Replicas]] = defaultdict(list)
     filled: list[Bucket] = []
 
-    def close(group: tuple[int, ...]) -> None:
-        joined = tuple(open_pieces.pop(group))
+    def close(members: _Members) -> None:
+        joined = tuple(open_pieces.pop(members))
         size = sum(piece.parameter_bytes for piece in joined)
-        sent = limits.sent_bytes(size, profile.dtype)
-        update_s = sum(update_seconds(profile, piece) for piece in joined)
-        filled.append(Bucket(group=group, pieces=joined, size_bytes=size, sent_bytes=sent, update_s=update_s))
+        holders, devices = members
+        bucket = Bucket(
+            group=devices if holders == devices else tuple(sorted({*holders, *devices})),
+            holders=holders,
+            devices=devices,
+            pieces=joined,
+            size_bytes=size,
+            sent_bytes=limits.sent_bytes(size, profile.dtype),
+            update_s=sum(update_seconds(profile, piece) for piece in joined),
+        )
+        filled.append(bucket)
 
     for piece in reversed(pieces):
-        if len(piece.devices) > 1 and piece.parameter_bytes:
-            open_pieces[piece.devices].append(piece)
-            held = sum(other.parameter_bytes for other in open_pieces[piece.devices])
-            if held >= limit[piece.devices]:
-                close(piece.devices)
-                limit[piece.devices] = limits.bucket_bytes
-    for group in list(open_pieces):
-        close(group)
+        if piece.is_summed and piece.parameter_bytes:
+            members = piece.holders, piece.devices
+            open_pieces[members].append(piece)
+            held = sum(other.parameter_bytes for other in open_pieces[members])
+            if held >= limit[members]:
+                close(members)
+                limit[members] = limits.bucket_bytes
+    for members in list(open_pieces):
+        close(members)
     return filled
+
+
+_Members = tuple[tuple[int, ...], tuple[int, ...]]
+"""The devices that hold terms of a sum, and those that need it."""
+
+
+def sums_per_step(plan: Plan) -> int:
+    """How often a step sums the gradient of a parameter."""
+    return plan.microbatches if plan.states.each_microbatch else 1
+
+
+def gathers_per_step(plan: Plan) -> int:
+    """How often a step gathers a parameter that is shared out."""
+    if plan.states.stage == 3:
+        return plan.microbatches * (1 if plan.states.keep_gathered else 2)
+    return 1 if plan.states.stage else 0
 
 
 def update_seconds(profile: Profile, piece: Replicas) -> float:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
+from simulator.lowering.shard_regions import Interval, reads, shards
 from simulator.plan import Placement
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
@@ -127,28 +127,3 @@ def _union(low: Ints, high: Ints) -> int:
     for e in edges:
         volume = np.multiply.outer(volume, np.diff(e))  # one axis more: (cells by sample, channel, row, column)
     return int(volume[covered].sum())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
-    """The devices that hold copies of one parameter piece of a layer (by position) and channel slot, and its bytes."""
-
-    layer: int
-    slot: int
-    parameter_bytes: int
-    devices: tuple[int, ...]
-
-
-def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:
-    """Every parameter piece (layer, channel slot) with the devices that use it."""
-    pieces = []
-    for position, layer in enumerate(profile.layers):
-        if not layer.parameter_bytes:
-            continue
-        placement = placements[layer.name]
-        devices = placement.array
-        for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
-            holders = tuple(np.unique(devices[:, slot]).tolist())
-            size = channel_bytes(layer.parameter_bytes, layer.channels, interval)
-            pieces.append(Replicas(layer=position, slot=slot, parameter_bytes=size, devices=holders))
-    return pieces

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.lowering.buckets import Bucket, update_seconds
-from simulator.lowering.crossings import Replicas
+from simulator.lowering.buckets import Bucket, sums_per_step, update_seconds
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
@@ -46,8 +48,8 @@ class TasksOnDevices:
         )
 
 
-Backwards = Callable[[Replicas], TasksOnDevices]
-"""Parameter piece -> every backward task, of all micro-batches, that adds to its gradient."""
+Backwards = Callable[[Replicas, slice], TasksOnDevices]
+"""(parameter piece, micro-batches) -> every backward task of these that adds to its gradient."""
 
 
 def add_synchronisation(
@@ -64,16 +66,54 @@ def add_synchronisation(
     plan = model.plan
     delivered: list[tuple[int, tuple[int, ...]]] = []
     previous: dict[tuple[int, ...], _Sent] = {}
-    for number, bucket in enumerate(model.buckets):
-        steps = bucket.steps(cluster, plan)
-        ready = _add_ready(builder, cluster, plan, bucket, number, backwards, whole)
-        tasks = _add_steps(builder, bucket, number, steps, ready)
-        delivered += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
-        if bucket.group in previous:
-            _follow(builder, plan, (steps, tasks), previous[bucket.group])
-        previous[bucket.group] = steps, tasks
+    sums = sums_per_step(plan)
+    for microbatch in range(sums):
+        summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
+        for number, bucket in enumerate(model.buckets):
+            steps = bucket.steps(cluster, plan)
+            ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
+            tasks = _add_steps(builder, bucket, number, steps, ready)
+            delivered += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
+            if bucket.group in previous:
+                _follow(builder, plan, (steps, tasks), previous[bucket.group])
+            previous[bucket.group] = steps, tasks
+            if plan.states.each_microbatch:
+                _hold_until_summed(builder, bucket, ready, tasks[-1])
     if not model.schedule.stashes_weights:
-        _add_updates_after(builder, model, cluster, whole, delivered)
+        updates = _add_updates_after(builder, model, cluster, whole, delivered)
+        if plan.states.stage in (1, 2):
+            _add_gathers_after(builder, model, cluster, updates)
+
+
+def _of(backwards: Backwards, microbatches: slice, piece: Replicas) -> TasksOnDevices:
+    return backwards(piece, microbatches)
+
+
+def _hold_until_summed(builder: GraphBuilder, bucket: Bucket, ready: TasksOnDevices, last: int) -> None:
+    """A gradient that is summed after each micro-batch is whole on every device only until then."""
+    first = np.searchsorted(ready.devices, bucket.group)
+    builder.allocate(ready.tasks[first], bucket.group, bucket.size_bytes)
+    builder.allocate(last, bucket.group, -bucket.size_bytes)
+
+
+def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
+    """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
+    for number, bucket in enumerate(model.buckets):
+        for members in model.plan.states.shard_groups(bucket.devices):
+            if len(members) > 1:
+                add_gather(builder, cluster, bucket, number, members, updates[list(members)])
+
+
+def add_gather(
+    builder: GraphBuilder, cluster: Cluster, bucket: Bucket, number: int, members: tuple[int, ...], after: npt.ArrayLike
+) -> int:
+    """Append the all-gather of a bucket's parameters in one shard group. Returns its task."""
+    route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
+    owner = {"layer": bucket.pieces[0].layer, "shard": number}
+    columns = {"route": builder.route(route), "bytes": sent_bytes, "seconds": seconds}
+    task = builder.add(Kind.PARAMETERS, 1, **columns, **owner)
+    builder.depend(task, after)
+    return int(task[0])
 
 
 def _add_updates_after(
@@ -82,8 +122,11 @@ def _add_updates_after(
     cluster: Cluster,
     whole: TasksOnDevices,
     delivered: Sequence[tuple[int, tuple[int, ...]]],
-) -> None:
-    """Append the optimizer's update of every device; delivered: (task, devices that hold its result)."""
+) -> Ints:
+    """Append the optimizer's update of every device; delivered: (task, devices that hold its result).
+
+    Returns the task of each device, -1 where it has none, shape (devices,).
+    """
     devices = np.array(list(model.local_update_s), dtype=np.int64)
     seconds = np.array(list(model.local_update_s.values())) / np.array(cluster.speeds)[devices]
     last = np.iinfo(np.int64).max
@@ -93,6 +136,7 @@ def _add_updates_after(
     for tasks, ends in [*before, (whole.tasks, whole.devices)]:
         counts = update[ends] >= 0
         builder.depend(update[ends[counts]], tasks[counts])
+    return update
 
 
 def _add_ready(
@@ -101,7 +145,7 @@ def _add_ready(
     plan: Plan,
     bucket: Bucket,
     number: int,
-    backwards: Backwards,
+    backwards: Callable[[Replicas], TasksOnDevices],
     whole: TasksOnDevices,
 ) -> TasksOnDevices:
     """The tasks that make the gradient of a bucket's devices ready to leave; compression is appended here."""
@@ -151,22 +195,26 @@ def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> No
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
     for step, task in zip(*sent, strict=True):
-        builder.depend(task, sorted({last[device] for device in step.needs}))
+        builder.depend(task, sorted({last[device] for device in step.needs if device in last}))
 
 
 def addition_s(model: ShardedModel, piece: Replicas) -> float:
-    """Seconds at speed 1 to add a gradient to another.
+    """Seconds at speed 1 to add a gradient to another, as measured for its layer.
 
-    It reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that size in all (the
-    buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory does.
+    Where it was not: it reads two tensors and writes one; SGD with momentum reads and writes eight tensors of that
+    size in all (the buffer scaled: 2, the gradient added: 3, the parameter moved: 3), and both take as long as memory
+    does.
     """
+    layer = model.layer(piece.layer)
+    if layer.accumulate_s is not None:
+        return layer.accumulate_s * piece.parameter_bytes / layer.parameter_bytes
     return 3 / 8 * update_seconds(model.profile, piece)
 
 
 def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     """Bytes of parameters, gradients and optimizer state, shape (devices,).
 
-    Servers hold them in place of the workers' state.
+    Servers hold them in place of the workers' state. Of what devices share out each of them holds a part.
     Raises InputError where parameters are to be updated on a server and the cluster has none.
     """
     held = np.zeros(len(cluster.devices))
@@ -174,7 +222,11 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     collective = collectives.load(synchronisation.collective)
     for piece in model.replicas:
         served = collective.updates_on_server and len(piece.devices) > 1
-        held[list(piece.devices)] += piece.parameter_bytes * (2 + (0 if served else state))
+        states = model.plan.states
+        parts = 1 / states.shares(piece.devices)
+        parameters = parts if states.stage == 3 else 1.0
+        gradient = parts if states.stage >= 2 else 1.0
+        held[list(piece.devices)] += piece.parameter_bytes * (parameters + gradient + (0 if served else state * parts))
         servers = collective.servers(cluster, piece.devices, synchronisation.serving_workers) if served else ()
         for server in servers:
             copies = 0 if server in piece.devices else 2

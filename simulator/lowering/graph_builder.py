@@ -31,6 +31,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self._blocks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DEFAULTS}
         self._edges: list[tuple[Ints, Ints]] = []
+        self._elsewhere: list[tuple[Ints, Ints, Floats]] = []
         self._routes: dict[Route, int] = {}
         self._count = 0
 
@@ -55,6 +56,15 @@ class GraphBuilder:
             later, earlier = np.broadcast_arrays(later, earlier)
         if later.size:
             self._edges.append((later.ravel(), earlier.ravel()))
+
+    def allocate(self, tasks: npt.ArrayLike, devices: npt.ArrayLike, sizes: npt.ArrayLike) -> None:
+        """Let `tasks`, when they start, take `sizes` bytes on `devices`, which need not be theirs: arrays (n,).
+
+        Sizes below 0 are given back when the tasks end.
+        """
+        on = np.asarray(devices, dtype=np.int64)
+        owner: Ints = np.broadcast_to(np.asarray(tasks, dtype=np.int64), on.shape)
+        self._elsewhere.append((owner, on, np.broadcast_to(np.asarray(sizes, dtype=np.float64), on.shape)))
 
     def route(self, route: Route) -> int:
         """The number of `route`, registered once."""
@@ -90,7 +100,16 @@ class GraphBuilder:
         self._blocks["priority"] = [self.column("priority") + microbatch * priority_step]
         offsets = np.repeat(np.arange(times) * count, len(later))
         self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
+        tasks, devices, sizes = self._allocations()
+        offsets = np.repeat(np.arange(times) * count, len(tasks))
+        self._elsewhere = [(np.tile(tasks, times) + offsets, np.tile(devices, times), np.tile(sizes, times))]
         self._count = count * times
+
+    def _allocations(self) -> tuple[Ints, Ints, Floats]:
+        none = np.zeros(0, dtype=np.int64)
+        blocks = [(none, none, np.zeros(0)), *self._elsewhere]
+        tasks, devices, sizes = zip(*blocks, strict=True)
+        return np.concatenate(tasks), np.concatenate(devices), np.concatenate(sizes)
 
     def edges(self) -> tuple[Ints, Ints]:
         """All dependencies so far as two arrays of shape (edges,): tasks, and what each waits for."""
@@ -105,7 +124,11 @@ class GraphBuilder:
         edges = np.sort(later * self._count + earlier)  # by task, then by what it waits for
         start = np.zeros(self._count + 1, dtype=np.int64)
         np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
+        tasks, devices, sizes = self._allocations()
         return TaskGraph(
+            allocation_task=tasks,
+            allocation_device=devices,
+            allocation_bytes=sizes,
             **{name: self.column(name) for name in _DEFAULTS},
             dependency_start=start,
             dependencies=edges % max(self._count, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,6 @@ from simulator.cluster import Cluster
 from simulator.lowering.gradients import addition_s
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Placement
 from simulator.taskgraph import Floats, Ints, Kind
 
 
@@ -47,7 +47,31 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> 
     )
     builder.depend(last[split], backward[split])
     builder.column("freed_bytes")[last] += saved + output
-    return Passes(first=first, device=device, last=last, total=len(device))
+    again = _add_recomputations(builder, model, layer, forward)
+    return Passes(first=first, device=device, last=last, recompute=again, segment=model.segment_of, total=len(device))
+
+
+def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints, forward: Ints) -> Ints:
+    """Append a forward pass again for every forward task of a recomputed layer; by forward task, its index or -1.
+
+    layer: of each forward task. What a forward task saves is dropped with the last of its segment on its device, and
+    saved again by the task that repeats it.
+    """
+    again = np.full(len(forward), -1)
+    ends = {number: segment[-1] for number, segment in enumerate(model.segments)}
+    for number, segment in enumerate(model.segments):
+        tasks = forward[np.isin(layer, segment)]
+        columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
+        saved = builder.column("allocated_bytes")[tasks]
+        priority = 2 * len(model.profile.layers) - 1 - ends[number]
+        again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved, **columns)
+        for device in np.unique(columns["device"]):
+            own = tasks[columns["device"] == device]
+            builder.column("freed_bytes")[own[-1]] += builder.column("allocated_bytes")[own].sum()
+            builder.depend(again[own[1:]], again[own[:-1]])
+            builder.depend(again[own[0]], own[-1])
+            builder.depend(own + len(forward), again[own[-1]])
+    return again
 
 
 def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:
@@ -61,9 +85,8 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
     speeds = np.array(cluster.speeds)
     for piece in model.replicas:
-        slots = flat_slots(model.placements[piece.layer], piece.slot)
-        last = passes.last[passes.forward(piece.layer)][slots]
-        device = model.devices[piece.layer][slots]
+        shards = np.array(piece.shards)
+        last, device = passes.last[shards], passes.device[shards]
         added_s = addition_s(model, piece) / speeds[device]
         seconds[np.add.outer(starts[1:], last)] += added_s
         further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
@@ -97,32 +120,47 @@ def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
     return np.concatenate(saved), np.concatenate(output)
 
 
-def flat_slots(placement: Placement, slot: int) -> Ints:
-    """Flat shard numbers of one channel slot, shape (shards of the slot,)."""
-    numbers = np.arange(len(placement.devices)).reshape(placement.degrees)  # (samples, channels, height, width)
-    return numbers[:, slot].ravel()  # (shards of the slot,)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
     """Where the forward and backward tasks of a micro-batch stand: layer after layer, shard after shard.
 
     first has shape (layers + 1,), the other arrays (shards of all layers,).
     last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
+    recompute: for each forward task, the one that does it again, -1 where its activations are kept. segment: by layer,
+    the number of the segment that is recomputed as a whole.
     """
 
     first: Ints
     device: Ints
     last: Ints
+    recompute: Ints
+    segment: Mapping[int, int]
     total: int
 
     def forward(self, layer: int) -> Ints:
         return np.arange(self.first[layer], self.first[layer + 1])
 
     def of(self, forward: Ints, kind: Kind) -> Ints:
-        """The tasks of one kind of pass over the layers that `forward` tasks run, in their order."""
+        """The tasks of one kind of pass over the layers that `forward` tasks run, in their order.
+
+        A backward pass does each recomputed segment again when it comes to its last layer.
+        """
         if kind == Kind.FORWARD:
             return forward
-        backward = forward[::-1] + self.total
+        backward: Ints = forward[::-1] + self.total
         last: Ints = self.last[forward[::-1]]
-        return backward if kind == Kind.BACKWARD else last[last != backward]
+        if kind == Kind.WEIGHT:
+            split_off: Ints = last[last != backward]
+            return split_off
+        if (self.recompute[forward] < 0).all():
+            return backward
+        layer = np.searchsorted(self.first, forward, side="right") - 1
+        segment = np.array([self.segment.get(int(position), -1) for position in layer])
+        tasks, done = [], {-1}
+        for task, number in zip(backward.tolist(), segment[::-1].tolist(), strict=True):
+            if number not in done:
+                tasks.append(self.recompute[forward[segment == number]])
+                done.add(number)
+            tasks.append(np.array([task]))
+        ordered: Ints = np.concatenate(tasks)
+        return ordered

@@ -139,6 +139,6 @@ class _Rendezvous:
         pass_of_task = np.full(len(self.builder), -1)
         for number, tasks_of_pass in enumerate(order):
             pass_of_task[tasks_of_pass] = number
-        counts = (pass_of_task[tasks] >= 0) & (self.builder.column("kind")[others] >= Kind.ACTIVATION)
+        counts = (pass_of_task[tasks] >= 0) & (self.builder.column("route")[others] >= 0)
         pairs = np.unique(np.stack([pass_of_task[tasks[counts]], others[counts]]), axis=1)  # (2, pairs)
         return np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, len(order))))

@@ -43,16 +43,26 @@ def channel_bytes(total_bytes: int, channels: int, interval: Interval) -> int:
     return total_bytes * interval[1] // channels - total_bytes * interval[0] // channels
 
 
-def reads(profile: Profile, layer: Layer, producer: Layer, own: list[list[Interval]]) -> list[list[Interval]]:
-    """For each of `layer`'s intervals (as from `shards`), the interval of `producer`'s output that it needs."""
+def reads(
+    profile: Profile, layer: Layer, producer: Layer, own: list[list[Interval]], reduce: int = 1
+) -> list[list[Interval]]:
+    """For each of `layer`'s intervals (as from `shards`), the interval of `producer`'s output that it needs.
+
+    With `reduce`, of a layer that sums over its input channels, that many stand in turn for each interval by channel.
+    """
     sample, channel, height, width = own
     offset = _concat_offset(profile, layer, producer)
     flat = layer.kind == "flatten"
-    whole_plane = flat or layer.geometry.kernel is None
+    aligned = producer.name in layer.geometry.aligned_inputs
+    whole_plane = flat or (layer.geometry.kernel is None and not aligned)
     planes = [
         [(0, extent)] * len(intervals) if whole_plane else [_window(layer, axis, extent, x) for x in intervals]
         for axis, (extent, intervals) in enumerate(zip(producer.output_shape[1:], (height, width), strict=True))
     ]
+    if reduce > 1:
+        return [sample, split(producer.channels, reduce) * len(channel), *planes]
+    if aligned and producer.channels == layer.channels:
+        return [sample, channel, *planes]
     return [sample, [_channels(layer, producer, offset, x) for x in channel], *planes]
 
 
@@ -84,7 +94,9 @@ def _channels(layer: Layer, producer: Layer, offset: int | None, own: Interval) 
 def _window(layer: Layer, axis: int, extent: int, own: Interval) -> Interval:
     """Input rows (or columns) under the sliding window of output rows `own`; one broadcast row serves all."""
     geometry = layer.geometry
-    if extent == 1 or geometry.kernel is None:
+    if geometry.kernel is None:
+        return own
+    if extent == 1:
         return 0, extent
     kernel, stride, padding = geometry.kernel[axis], geometry.stride[axis], geometry.padding[axis]
     reach = geometry.dilation[axis] * (kernel - 1) + 1

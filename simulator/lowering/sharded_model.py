@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simulator import collectives
-from simulator.lowering import schedules
+from simulator.lowering import schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import Crossings, Reads, Replicas, crossings_of, reads_of, replicas_of
+from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
+from simulator.lowering.exchanges import EdgeEnd, Exchanges, exchanges_of
+from simulator.lowering.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of
@@ -71,7 +73,8 @@ class ShardedModel:
         updates = np.zeros(len(seconds), dtype=np.bool_)
         for piece in self.replicas:
             if not (on_server and len(piece.devices) > 1):
-                seconds[list(piece.devices)] += update_seconds(self.profile, piece)
+                shares = self.plan.states.shares(piece.devices)
+                seconds[list(piece.devices)] += update_seconds(self.profile, piece) / shares
                 updates[list(piece.devices)] = True
         return {device: float(seconds[device]) for device in np.flatnonzero(updates).tolist()}
 
@@ -96,6 +99,48 @@ class ShardedModel:
             target[of_consumer] = self.devices[consumer][reads.shard[of_consumer]]
         return source, target
 
+    @cached_property
+    def has_plain_edge(self) -> tuple[bool, ...]:
+        """By layer, whether its output just goes from each shard to its readers: no sums, copies or collectives."""
+        plain = [placement.reduce == placement.copy == 1 for placement in self.placements]
+        readers, messages = self.profile.consumers, self.plan.exchange == "messages"
+        return tuple(
+            messages and all(plain[other] for other in (i, *readers[i])) and not self.recomputed_readers(i)
+            for i in range(len(plain))
+        )
+
+    @cached_property
+    def segments(self) -> tuple[tuple[int, ...], ...]:
+        """The layers of each segment that is recomputed as a whole, ascending."""
+        index = self.profile.index
+        return tuple(tuple(sorted(index[name] for name in segment)) for segment in self.plan.recomputed)
+
+    @cached_property
+    def segment_of(self) -> Mapping[int, int]:
+        """By layer, the number of the segment that it is recomputed with."""
+        return {layer: number for number, segment in enumerate(self.segments) for layer in segment}
+
+    def recomputed_readers(self, position: int) -> tuple[int, ...]:
+        """The layer's readers that are recomputed together with it."""
+        own = self.segment_of.get(position)
+        readers = self.profile.consumers[position]
+        return () if own is None else tuple(reader for reader in readers if self.segment_of.get(reader) == own)
+
+    def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
+        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
+        return exchanges_of(*self.edge(position, readers), self.plan.exchange == "collectives")
+
+    def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
+        """The layer's shards as makers of its output, and those of its readers as readers of it."""
+        layer, placement = self.layer(position), self.placements[position]
+        own = EdgeEnd.of(self.intervals(position), placement.shape, placement.devices)
+        ends = []
+        for consumer in self.profile.consumers[position] if readers is None else readers:
+            reader, split = self.layer(consumer), self.placements[consumer]
+            regions = shard_regions.reads(self.profile, reader, layer, self.intervals(consumer), split.reduce)
+            ends.append(EdgeEnd.of(regions, split.shape, split.devices))
+        return own, ends
+
     def crossings(self, position: int, reads: Reads) -> Crossings:
         """What of the layer's output crosses between devices, of its `reads`."""
         return crossings_of(reads, *self.ends(position, reads))
@@ -105,7 +150,9 @@ class ShardedModel:
         product = np.ones((), dtype=np.float64)
         for axis in self.intervals(position):
             product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
-        return product.ravel()  # (sample, channel, height, width) -> (shards,)
+        placement = self.placements[position]
+        # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
+        return np.repeat(product.ravel(), placement.reduce * placement.copy)
 
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
@@ -118,15 +165,21 @@ class ShardedModel:
         )
         area = np.multiply.outer(height, width).ravel()  # (height parts x width parts,)
         plane = layer.output_shape[1] * layer.output_shape[2]
+        placement = self.placements[position]
+        inputs = 1 / placement.reduce
         unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
         table = np.array(
             [
                 [
-                    [shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound) for a in unique[2][0]]
+                    [
+                        shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound, inputs)
+                        for a in unique[2][0]
+                    ]
                     for c in unique[1][0]
                 ]
                 for n in unique[0][0]
             ]
         )  # (sample sizes, channel sizes, area sizes, 2)
         seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
-        return seconds.reshape(-1, 2).T  # (2, shards)
+        # (2, shards): terms and copies of a box take as long as each other
+        return np.repeat(seconds.reshape(-1, 2).T, placement.reduce * placement.copy, axis=1)

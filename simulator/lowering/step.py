@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.lowering.crossings import Replicas
+from simulator.lowering.exchange_tasks import add_exchange
 from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.passes import Passes, add_gradients, add_passes, flat_slots
+from simulator.lowering.parameter_gathers import add_gathers
+from simulator.lowering.passes import Passes, add_gradients, add_passes
+from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
+from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.weight_stashing import add_updates, stashed_bytes
 from simulator.runtime import IDEAL, Runtime
@@ -33,7 +35,8 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     builder, meets = GraphBuilder(), runtime.rendezvous and schedule.receives is not None
     passes = add_passes(builder, model, cluster)
     for position in range(len(profile.layers)):
-        _add_exchange(builder, model, passes, position, own_buffers=meets)
+        add_exchange(builder, model, cluster, passes, position, own_buffers=meets)
+    join_recomputations(builder, model, cluster, passes)
     updates = add_updates(builder, model, cluster) if schedule.stashes_weights else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
@@ -43,12 +46,13 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     orders = _add_order(builder, model, passes, starts, updates)
     if meets:
         add_rendezvous(builder, orders, schedule)
+    if plan.states.stage == 3:
+        add_gathers(builder, model, cluster, passes, starts)
 
-    def backwards(piece: Replicas) -> TasksOnDevices:
-        slots = flat_slots(model.placements[piece.layer], piece.slot)
+    def backwards(piece: Replicas, microbatches: slice) -> TasksOnDevices:
+        shards, begins = np.array(piece.shards), starts[microbatches]
         return TasksOnDevices.of(
-            np.add.outer(starts, passes.last[passes.forward(piece.layer)][slots]).ravel(),
-            np.tile(model.devices[piece.layer][slots], len(starts)),
+            np.add.outer(begins, passes.last[shards]).ravel(), np.tile(passes.device[shards], len(begins))
         )
 
     whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
@@ -71,49 +75,6 @@ def _add_overheads(builder: GraphBuilder, runtime: Runtime, orders: list[list[In
     seconds[builder.column("route") < 0] += runtime.task_overhead_s
     for order in orders:
         seconds[[tasks[0] for tasks in order]] += runtime.pass_overhead_s
-
-
-def _add_exchange(builder: GraphBuilder, model: ShardedModel, passes: Passes, position: int, own_buffers: bool) -> None:
-    """Join a layer to its readers: directly on one device, through an activation and a gradient across two.
-
-    A received activation stays for the backward pass of its first reader there; a received gradient until
-    its producer's backward has used it. Partial gradients are summed before they are sent. own_buffers: what is
-    received has a buffer of its own that stays from step to step (`_buffer_bytes`).
-    """
-    reads = model.reads(position)
-    if not len(reads.producer):
-        return
-    producer = passes.first[position] + reads.producer
-    reader = passes.first[reads.consumer] + reads.shard
-    crossing = model.crossings(position, reads)
-    local, away = crossing.entry < 0, crossing.entry >= 0
-    builder.depend(reader[local], producer[local])
-    builder.depend(producer[local] + passes.total, reader[local] + passes.total)
-    if not len(crossing.shard):
-        return
-    sender = passes.first[position] + crossing.shard
-    count, size = len(sender), crossing.elements * model.profile.element_bytes(position)
-    columns: dict[str, npt.ArrayLike] = {
-        "layer": position,
-        "shard": crossing.shard,
-        "bytes": size,
-        "allocated_bytes": 0.0 if own_buffers else size,
-    }
-    home = passes.device[sender]
-    there, back = builder.message_routes(home, crossing.device), builder.message_routes(crossing.device, home)
-    activation = builder.add(Kind.ACTIVATION, count, device=crossing.device, route=there, **columns)
-    gradient = builder.add(Kind.GRADIENT, count, device=home, route=back, **columns)
-    builder.depend(activation, sender)
-    builder.depend(reader[away], activation[crossing.entry[away]])
-    builder.depend(gradient[crossing.entry[away]], reader[away] + passes.total)
-    builder.depend(sender + passes.total, gradient)
-    if own_buffers:
-        return
-    first_reader = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first_reader, crossing.entry[away], reader[away])
-    freed = builder.column("freed_bytes")
-    np.add.at(freed, passes.last[first_reader], size)
-    np.add.at(freed, passes.last[sender], size)
 
 
 def _buffer_bytes(builder: GraphBuilder, devices: int) -> Floats:

@@ -6,16 +6,15 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.report.time_spans import in_rows, rows_of_equal_length
-from simulator.taskgraph import Floats, TaskGraph
+from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_bytes
 
 
 def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Floats]:
     """(times in s, bytes allocated from then on) of one device; what is freed at a moment can be taken again then."""
-    changes_memory = np.flatnonzero((graph.device == device) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
-    times = np.concatenate([timeline.end_s[changes_memory], timeline.start_s[changes_memory]])
-    change = np.concatenate([-graph.freed_bytes[changes_memory], graph.allocated_bytes[changes_memory]])
+    times, owner, change = _changes(graph, timeline)
+    times, change = times[owner == device], change[owner == device]
     order = np.argsort(times, kind="stable")
     level = graph.static_bytes[device] + np.cumsum(change[order])
     return np.concatenate([[0.0], times[order]]), np.concatenate([[graph.static_bytes[device]], level])
@@ -23,10 +22,7 @@ def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Fl
 
 def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     """The most memory that each of `devices` devices holds at a time."""
-    changing = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
-    times = np.concatenate([timeline.end_s[changing], timeline.start_s[changing]])
-    change = np.concatenate([-graph.freed_bytes[changing], graph.allocated_bytes[changing]])
-    owner = np.tile(graph.device[changing], 2)
+    times, owner, change = _changes(graph, timeline)
     change = change[in_rows(owner, times, devices)]
     peaks = graph.static_bytes.copy()
     for rows, at in rows_of_equal_length(np.bincount(owner, minlength=devices)):
@@ -35,11 +31,24 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     return peaks
 
 
+def _changes(graph: TaskGraph, timeline: Timeline) -> tuple[Floats, Ints, Floats]:
+    """(time in s, device, bytes taken or, below 0, given back), what is given back first."""
+    own = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
+    back = graph.allocation_bytes < 0
+    task, device, size = graph.allocation_task, graph.allocation_device, graph.allocation_bytes
+    times = [timeline.end_s[task[back]], timeline.end_s[own], timeline.start_s[own], timeline.start_s[task[~back]]]
+    change = [size[back], -graph.freed_bytes[own], graph.allocated_bytes[own], size[~back]]
+    owner = [device[back], graph.device[own], graph.device[own], device[~back]]
+    return np.concatenate(times), np.concatenate(owner), np.concatenate(change)
+
+
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:
     """What no order of `graph`'s tasks exceeds on each of `devices` devices: all that they allocate, nothing freed."""
     on_device = graph.device >= 0
     allocated = np.bincount(graph.device[on_device], weights=graph.allocated_bytes[on_device], minlength=devices)
-    return np.asarray(graph.static_bytes + allocated)
+    taken = np.maximum(graph.allocation_bytes, 0.0)
+    elsewhere = np.bincount(graph.allocation_device, weights=taken, minlength=devices)
+    return np.asarray(graph.static_bytes + allocated + elsewhere)
 
 
 def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats) -> str:

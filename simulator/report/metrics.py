@@ -25,8 +25,10 @@ PHASES: Mapping[str, Kind] = {
     "forward": Kind.ACTIVATION,
     "backward": Kind.GRADIENT,
     "synchronisation": Kind.SYNCHRONISATION,
+    "parameters": Kind.PARAMETERS,
 }
 """What is sent in each phase of a step."""
+_PASSES = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +261,7 @@ def _layers(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
         owned = (graph.kind == kind) & (graph.layer >= 0)
         return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
 
-    compute = np.sum([by_layer(kind, graph.seconds) for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)], axis=0)
+    compute = np.sum([by_layer(kind, graph.seconds) for kind in _PASSES], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)

@@ -25,6 +25,7 @@ class Communication:
     forward: float
     backward: float
     synchronisation: float
+    parameters: float = 0.0
     devices: int
     source: Ints
     target: Ints
@@ -55,7 +56,7 @@ class Communication:
     def to_dict(self) -> dict[str, Any]:
         """Plain figures, with the matrix or, beyond MATRIX_DEVICES, `pairs` of [source, target, bytes]."""
         figures: dict[str, Any] = {
-            name: getattr(self, name) for name in ("total", "forward", "backward", "synchronisation")
+            name: getattr(self, name) for name in ("total", "forward", "backward", "synchronisation", "parameters")
         }
         if self.devices <= MATRIX_DEVICES:
             return {**figures, "matrix": self.matrix}

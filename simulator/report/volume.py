@@ -4,35 +4,71 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator import collectives
 from simulator.cluster import Cluster
+from simulator.lowering.buckets import gathers_per_step, sums_per_step
+from simulator.lowering.exchanges import Exchange
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.traffic import Communication
+from simulator.taskgraph import Floats, Ints
 
 
 def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication:
-    """Bytes of one step: every piece once to each device that reads it and does not hold it.
+    """Bytes of one step: every piece once to each device that reads it and does not hold it, and its gradient back.
 
-    Gradients of those pieces come back the same way. The cluster says where parameter servers are.
+    Where terms are summed or shards copied, `simulator.lowering.reshard` says what moves. The cluster says where
+    parameter servers are.
     """
     count = len(cluster.devices)
     forward, synchronisation = np.zeros((count, count)), np.zeros((count, count))
+    backward = np.zeros((count, count))
     for position, home in enumerate(model.devices):
+        each = model.profile.element_bytes(position) * model.plan.microbatches
+        if not model.has_plain_edge[position]:
+            exchanges = model.exchanges(position)
+            _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+            _add(backward, exchanges.backward, exchanges.devices, cluster, each)
+            again = model.recomputed_readers(position)
+            if again:
+                exchanges = model.exchanges(position, again)
+                _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+            continue
         crossing = model.crossings(position, model.reads(position))
-        size = crossing.elements * (model.profile.element_bytes(position) * model.plan.microbatches)
+        size = crossing.elements * each
         np.add.at(forward, (home[crossing.shard], crossing.device), size)
+        np.add.at(backward, (crossing.device, home[crossing.shard]), size)
+    parameters = np.zeros((count, count))
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
             for pair in step.route.pairs if step.route else ():
-                synchronisation[pair] += step.bytes
-    matrix = forward + forward.T + synchronisation
+                synchronisation[pair] += step.bytes * sums_per_step(model.plan)
+        for members in model.plan.states.shard_groups(bucket.devices):
+            if len(members) > 1:
+                route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
+                for pair in route.pairs:
+                    parameters[pair] += sent_bytes * gathers_per_step(model.plan)
+    matrix = forward + backward + synchronisation + parameters
     source, target = np.nonzero(matrix)
     return Communication(
         total=float(matrix.sum()),
         forward=float(forward.sum()),
-        backward=float(forward.sum()),
+        backward=float(backward.sum()),
         synchronisation=float(synchronisation.sum()),
+        parameters=float(parameters.sum()),
         devices=count,
         source=source,
         target=target,
         size_bytes=matrix[source, target],
     )
+
+
+def _add(matrix: Floats, exchange: Exchange, devices: Ints, cluster: Cluster, element_bytes: float) -> None:
+    """Add the bytes of an exchange to a matrix of shape (devices, devices)."""
+    for transfer in exchange.transfers:
+        members, size = devices[list(transfer.devices)].tolist(), transfer.elements * element_bytes
+        if transfer.pattern == "message":
+            matrix[tuple(members)] += size
+            continue
+        route, sent_bytes, _ = collectives.exchange(transfer.pattern, cluster, members, size)
+        for pair in route.pairs:
+            matrix[pair] += sent_bytes

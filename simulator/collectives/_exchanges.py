@@ -1,0 +1,82 @@
+"""What a group of devices does with a tensor that moves as a whole: gather it, sum and scatter it, transpose it.
+
+Each is one task at the pace of its slowest pair. A measured curve of the cluster for that many devices replaces the
+formula; its sizes are those of the whole tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.cluster import Cluster
+from simulator.collectives._collective import CollectiveTask
+from simulator.collectives.ring import around
+from simulator.errors import UnknownNameError
+from simulator.taskgraph import Route
+
+
+def exchange(name: str, cluster: Cluster, group: Sequence[int], size_bytes: float) -> tuple[Route, float, float]:
+    """(route, bytes over each of its pairs, measured seconds or 0) of a collective for a tensor of `size_bytes` in all.
+
+        all-reduce                    2(n-1)/n x S/B + 2(n-1) x latency
+        all-gather, reduce-scatter    (n-1)/n x S/B + (n-1) x latency: half a ring all-reduce
+        all-to-all                    (n-1)/n^2 x S/B + latency: each device sends 1/n of its share to each other
+
+    Raises UnknownNameError.
+    """
+    members, n = tuple(group), len(group)
+    curve = cluster.collectives.get(name.replace("-", "_"), {}).get(n)
+    seconds = curve.seconds(size_bytes) if curve else 0.0
+    halves = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}.get(name)
+    if halves:
+        return Route(around(members), rounds=halves * (n - 1)), halves * (n - 1) / n * size_bytes, seconds
+    if name == "all-to-all":
+        return Route(tuple((a, b) for a in members for b in members if a != b)), size_bytes / n**2, seconds
+    raise UnknownNameError.of("collective", name, ("all-gather", "all-reduce", "all-to-all", "reduce-scatter"))
+
+
+def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
+    """Messages that sum what `holders` have and leave it on `targets`: rules 4 and 5 of `simulator.lowering.reshard`.
+
+    The way of groups that no collective fits: (g + t - 2) x size_bytes, one more where they share no device.
+    """
+    owners = sorted({*holders} & {*targets}) or sorted(targets)
+    part = size_bytes / len(owners)
+    tasks: list[CollectiveTask] = []
+    for owner in owners:
+        first = len(tasks)
+        tasks += [
+            CollectiveTask(route=Route(((device, owner),)), bytes=part, needs=(device,), delivers=(owner,))
+            for device in holders
+            if device != owner
+        ]
+        summed = tuple(range(first, len(tasks)))
+        own = (owner,) if owner in holders else ()
+        tasks += [
+            CollectiveTask(route=Route(((owner, device),)), bytes=part, after=summed, needs=own, delivers=(device,))
+            for device in targets
+            if device != owner
+        ]
+    return tasks
+
+
+def scattered_sum(cluster: Cluster, shard_groups: Sequence[tuple[int, ...]], size_bytes: float) -> list[CollectiveTask]:
+    """A sum over equal groups that leaves slice i with the i-th device of each: (n - 1 + n/z - 1) x size_bytes.
+
+    A reduce-scatter in each group of z devices, then, with several groups, all-reduces of the slices between them, all
+    at once and at one pace (ZeRO: Rajbhandari et al., SC 2020, section 7; hybrid: Zhao et al., VLDB 2023).
+    """
+    tasks: list[CollectiveTask] = []
+    z, everybody = len(shard_groups[0]), tuple(sorted(device for group in shard_groups for device in group))
+    for members in shard_groups if z > 1 else ():
+        route, sent_bytes, seconds = exchange("reduce-scatter", cluster, members, size_bytes)
+        ends = members if len(shard_groups) == 1 else ()
+        tasks.append(CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=ends))
+    if len(shard_groups) == 1:
+        return tasks
+    columns = [exchange("all-reduce", cluster, column, size_bytes / z) for column in zip(*shard_groups, strict=True)]
+    route = Route(tuple(pair for route, _, _ in columns for pair in route.pairs), rounds=columns[0][0].rounds)
+    after, needs = tuple(range(len(tasks))), everybody if z == 1 else ()
+    sent_bytes, seconds = columns[0][1], max(seconds for _, _, seconds in columns)
+    last = CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, after=after, needs=needs, delivers=everybody)
+    return [*tasks, last]

@@ -1,0 +1,56 @@
+"""Recomputation (activation checkpointing): segments of layers are computed again before their backward passes.
+
+    forward     A B C                          saved: what A reads; A, B and C drop theirs
+    backward            A' B' C'  Cb Bb Ab     A' waits for the gradient of C
+
+What layers of a segment receive from each other on other devices is received again (Chen et al., arXiv 1604.06174;
+with tensor parallelism Korthikanti et al., MLSys 2023, section 5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.lowering.exchange_tasks import ExchangeTasks
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.passes import Passes
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.taskgraph import Ints, Kind
+
+
+def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+    """Let the segments of a micro-batch wait for the gradients that they are for, and exchange what they did before."""
+    later, earlier = builder.edges()
+    for segment in model.segments:
+        _wait_for_gradients(builder, passes, segment, later, earlier)
+        for position in segment:
+            _exchange_again(builder, model, cluster, passes, position)
+
+
+def _wait_for_gradients(
+    builder: GraphBuilder, passes: Passes, segment: tuple[int, ...], later: Ints, earlier: Ints
+) -> None:
+    """The first task of a segment on a device waits for what its backward passes there wait for from outside."""
+    forward = np.concatenate([passes.forward(layer) for layer in segment])
+    inside = np.concatenate([forward, forward + passes.total, passes.recompute[forward]])
+    from_inside = np.unique(later[np.isin(earlier, forward + passes.total)])
+    needed = np.isin(later, forward + passes.total) & ~np.isin(earlier, np.concatenate([inside, from_inside]))
+    device_of, device = builder.column("device"), passes.device[forward]
+    for member in np.unique(device):
+        first = passes.recompute[forward[device == member][0]]
+        builder.depend(first, earlier[needed & (device_of[later] == member)])
+
+
+def _exchange_again(
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int
+) -> None:
+    """Repeat what moves of a layer's output inside its segment."""
+    readers = model.recomputed_readers(position)
+    if not readers:
+        return
+    exchanges = model.exchanges(position, readers)
+    reading = np.concatenate([passes.forward(reader) for reader in readers])
+    tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
+    own, again = passes.recompute[passes.forward(position)], passes.recompute[reading]
+    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=again, frees=passes.last[reading])

@@ -1,0 +1,185 @@
+"""Who uses which part of a parameter: every piece with the devices that hold it and sum its gradient.
+
+A shard uses its output channels x its part of the input channels (reduce). Each shard by sample, height and width has a
+term of the gradient; copies have the same term and are summed apart, each with its own peers. A layer that is tied to
+another uses the same parameters, so its shards have further terms of the same gradient: an embedding and a head share a
+matrix of which the one contracts the axis that the other has as channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.lowering.reshard import Target, Term, groups_of
+from simulator.lowering.shard_regions import Interval, channel_bytes, split
+from simulator.plan import Placement
+from simulator.taskgraph import Ints
+from simulator.workload import DTYPE_BYTES, Layer, Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The devices that need the summed gradient of one parameter piece, which each of them holds, and its bytes.
+
+    A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot;
+    of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
+    whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
+    number among the shards of all layers in a row.
+    """
+
+    layer: int
+    slot: int
+    reduce_slot: int = 0
+    parameter_bytes: int
+    devices: tuple[int, ...]
+    holders: tuple[int, ...]
+    shards: tuple[int, ...]
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether any gradient moves."""
+        return len({*self.devices, *self.holders}) > 1
+
+
+def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:
+    """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart."""
+    counts = [len(placements[layer.name].devices) for layer in profile.layers]
+    first = np.cumsum([0, *counts]).tolist()
+    tied: dict[str, list[int]] = {}
+    for position, layer in enumerate(profile.layers):
+        for name in layer.tied_to:
+            tied.setdefault(name, []).append(position)
+    pieces: list[Replicas] = []
+    for position, layer in enumerate(profile.layers):
+        if layer.parameter_bytes:
+            users = (position, *tied.get(layer.name, ()))
+            pieces += (_tied if len(users) > 1 else _own)(profile, placements, users, first)
+    return pieces
+
+
+def _own(
+    profile: Profile, placements: Mapping[str, Placement], users: Sequence[int], first: Sequence[int]
+) -> Iterator[Replicas]:
+    """The pieces of a layer that shares its parameters with no other."""
+    position = users[0]
+    layer, placement = profile.layers[position], placements[profile.layers[position].name]
+    inputs = _input_channels(profile, layer)
+    for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
+        of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)
+        for reduce_slot, part in enumerate(split(inputs, placement.reduce)):
+            for group in _users(placement.shape, placement.devices, slot, reduce_slot):
+                yield Replicas(
+                    layer=position,
+                    slot=slot,
+                    reduce_slot=reduce_slot,
+                    parameter_bytes=channel_bytes(of_slot, inputs, part),
+                    devices=group.devices,
+                    holders=group.holders,
+                    shards=tuple(first[position] + shard for shard in sorted(group.shards)),
+                )
+
+
+def _tied(
+    profile: Profile, placements: Mapping[str, Placement], users: Sequence[int], first: Sequence[int]
+) -> Iterator[Replicas]:
+    """The pieces of parameters that several layers use, the one that they are booked on first."""
+    owner = profile.layers[users[0]]
+    extents = owner.channels, _input_channels(profile, owner)
+    cuts = [_cuts(profile, placements, users[0], user) for user in users]
+    rows, columns = (sorted({edge for cut in cuts for interval in cut[axis] for edge in interval}) for axis in (0, 1))
+    for row in pairwise(rows):
+        of_row = channel_bytes(owner.parameter_bytes, extents[0], row)
+        for column in pairwise(columns):
+            slots = [tuple(_slot_of(cut[axis], cell) for axis, cell in enumerate((row, column))) for cut in cuts]
+            terms, targets = [], []
+            for user, (channel, reduce) in zip(users, slots, strict=True):
+                placement = placements[profile.layers[user].name]
+                channel, reduce = (reduce, channel) if _transposed(owner, profile.layers[user]) else (channel, reduce)
+                terms += _terms(user, placement.shape, placement.devices, channel, reduce, first[user])
+            targets = [
+                Target(device, copy, task)
+                for term in terms
+                for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
+            ]
+            for summed in _summed(terms, targets):
+                yield Replicas(
+                    layer=users[0],
+                    slot=slots[0][0],
+                    reduce_slot=slots[0][1],
+                    parameter_bytes=channel_bytes(of_row, extents[1], column),
+                    devices=summed.devices,
+                    holders=summed.holders,
+                    shards=tuple(sorted(summed.shards)),
+                )
+
+
+def _transposed(owner: Layer, user: Layer) -> bool:
+    """Whether the input channels of one layer are the output channels of the other."""
+    return owner.kind.lower().startswith("embedding") != user.kind.lower().startswith("embedding")
+
+
+def _cuts(
+    profile: Profile, placements: Mapping[str, Placement], owner: int, user: int
+) -> tuple[list[Interval], list[Interval]]:
+    """How a layer cuts the owner's output channels, and its input channels."""
+    layer, placement = profile.layers[owner], placements[profile.layers[user].name]
+    degrees = placement.degrees[1], placement.reduce
+    if _transposed(layer, profile.layers[user]):
+        degrees = degrees[::-1]
+    return split(layer.channels, degrees[0]), split(_input_channels(profile, layer), degrees[1])
+
+
+def _slot_of(intervals: Sequence[Interval], cell: Interval) -> int:
+    return next(i for i, (first, last) in enumerate(intervals) if first <= cell[0] and cell[1] <= last)
+
+
+def _input_channels(profile: Profile, layer: Layer) -> int:
+    """The channels that a layer reads; where it reads training data, its parameters for each output channel."""
+    if layer.inputs:
+        return profile.layers[profile.index[layer.inputs[0]]].channels
+    return max(layer.parameter_bytes // (DTYPE_BYTES[profile.dtype] * layer.channels), 1)
+
+
+class _Users(NamedTuple):
+    """The devices that need a summed gradient, those that hold its terms, and the shards that compute them."""
+
+    devices: tuple[int, ...]
+    holders: tuple[int, ...]
+    shards: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _users(shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int) -> tuple[_Users, ...]:
+    """The groups that sum the gradient of one piece of a layer of its own."""
+    terms = _terms(0, shape, devices, slot, reduce_slot, 0)
+    return _summed(terms, [Target(term.devices[k], k, term.tasks[k]) for term in terms for k in range(shape[5])])
+
+
+def _terms(
+    layer: int, shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int, first: int
+) -> list[Term]:
+    """One term of the gradient for each shard by sample, height and width, with all its copies."""
+    numbers: Ints = np.arange(len(devices)).reshape(shape)[:, slot, :, :, reduce_slot]  # (sample, height, width, copy)
+    return [
+        Term(layer, tuple(devices[shard] for shard in copies), tuple(first + shard for shard in copies))
+        for copies in numbers.reshape(-1, shape[5]).tolist()  # (terms, copy)
+    ]
+
+
+def _summed(terms: Sequence[Term], targets: Sequence[Target]) -> tuple[_Users, ...]:
+    """The groups that sum; of one device where all terms are at home."""
+    users: list[_Users] = []
+    for group in groups_of(terms, targets):
+        summed = [shard for shards in group.holders.values() for shard in shards]
+        kept = [shard for shards in group.at_home.values() for shard in shards]
+        if group.holders:
+            users.append(_Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept)))
+        else:
+            users += [_Users((device,), (device,), tuple(shards)) for device, shards in group.at_home.items()]
+    return tuple(users)

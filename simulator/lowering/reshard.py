@@ -1,0 +1,109 @@
+"""reshard: what moves when a tensor that some devices hold in terms is needed, summed, on others.
+
+One rule serves activations, their gradients and parameter gradients. A piece is a set of elements with the same terms
+and the same targets. A term is held by each of its copies; a tensor without a sum has one term.
+
+1. A term that every target holds already is added there and moves nothing.
+2. A target takes, of a layer with copies, the first copy in which its own device holds a term of the piece, else that
+   of its own number. Targets served alike form a group.
+3. Terms of a group on one device are added there. The devices that then hold a partial sum are its holders.
+4. The sum belongs to the only holder; else to the devices that are both holders and targets, in equal slices; else to
+   the targets, in equal slices.
+5. Every slice is summed to its owner, then given to the other targets.
+
+    holders and targets          collective        bytes of a piece of S bytes
+    one, the same one            none              0
+    one, one other               message           S
+    one, many                    broadcast         (targets that are not the holder) S
+    many, one of them            reduce-scatter    (g - 1) S
+    many, the same               all-reduce        2 (g - 1) S
+    in general                   reduce, give      (g + t - 2) S, one S more where they share no device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a piece: the layer that computes it, and the device and the task of each copy, in their order."""
+
+    layer: Hashable
+    devices: tuple[int, ...]
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who needs a piece: its device, the number of its copy, and its task."""
+
+    device: int
+    copy: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class SumGroup:
+    """Targets served alike: by device the tasks whose terms it adds up, and by device the tasks that need the sum.
+
+    at_home: by target device, the tasks there whose terms every target holds.
+    """
+
+    holders: dict[int, list[int]]
+    targets: dict[int, list[int]]
+    at_home: dict[int, list[int]]
+
+    @property
+    def owners(self) -> list[int]:
+        """The devices that add up the holders' sums, a slice each, ascending."""
+        if len(self.holders) == 1:
+            return list(self.holders)
+        return sorted(self.holders.keys() & self.targets.keys()) or sorted(self.targets)
+
+    @property
+    def volume(self) -> int:
+        """How many times the piece's bytes move."""
+        if not self.holders:
+            return 0
+        owner = set() if self.holders.keys() & self.targets.keys() else {self.owners[0]}
+        return len(self.holders.keys() | (owner - self.holders.keys())) + len(self.targets.keys() | owner) - 2
+
+
+def groups_of(terms: Sequence[Term], targets: Sequence[Target]) -> list[SumGroup]:
+    """Rules 1 to 3: the groups of a piece with these terms and targets. Copies of a layer's terms are equally many."""
+    needing: dict[int, list[int]] = {}
+    copy_of: dict[int, int] = {}
+    for target in targets:
+        needing.setdefault(target.device, []).append(target.task)
+        copy_of.setdefault(target.device, target.copy)
+    moving = [term for term in terms if not needing.keys() <= set(term.devices)]
+    staying = [term for term in terms if needing.keys() <= set(term.devices)]
+    groups: dict[tuple[int, ...], SumGroup] = {}
+    for device, tasks in needing.items():
+        taken = [_copy_taken(term, moving, device, copy_of[device]) for term in moving]
+        key = tuple(term.devices[k] for term, k in zip(moving, taken, strict=True)) or (device,)
+        if key not in groups:
+            holders: dict[int, list[int]] = {}
+            for term, k in zip(moving, taken, strict=True):
+                holders.setdefault(term.devices[k], []).append(term.tasks[k])
+            groups[key] = SumGroup(holders=holders, targets={}, at_home={})
+        groups[key].targets[device] = tasks
+        groups[key].at_home[device] = [term.tasks[term.devices.index(device)] for term in staying]
+    return list(groups.values())
+
+
+def _copy_taken(term: Term, moving: Sequence[Term], device: int, copy: int) -> int:
+    """Rule 2, for one of the `moving` terms."""
+    copies = len(term.devices)
+    if copies == 1:
+        return 0
+    same_layer = [other.devices for other in moving if other.layer == term.layer]
+    return next((k for k in range(copies) if any(devices[k] == device for devices in same_layer)), copy % copies)
+
+
+def slices(elements: int, owners: Sequence[int]) -> list[tuple[int, int]]:
+    """(owner, elements of its slice), as equal as integers allow."""
+    count = len(owners)
+    return [(owner, elements * (i + 1) // count - elements * i // count) for i, owner in enumerate(owners)]

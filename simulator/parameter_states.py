@@ -1,0 +1,56 @@
+"""Which states of a parameter its users share out among themselves: ZeRO and FSDP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import InputError, require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterStates:
+    """Which of a parameter's states its users share out among themselves, as the stages of ZeRO.
+
+    stage: 0 none, 1 the optimizer's, 2 gradients too, 3 parameters too (Rajbhandari et al., SC 2020). group: so many
+    consecutive users share (0: all); groups of fewer are replicas of each other, as in hybrid FSDP. each_microbatch:
+    from stage 2 on, gradients are summed after every micro-batch, not after the last alone. keep_gathered: in stage 3
+    parameters gathered for the forward pass stay until the backward pass. prefetch: in stage 3, so many gathers run
+    ahead of the computation. Raises InputError.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    stage: int = 0
+    group: int = 0
+    each_microbatch: bool = False
+    keep_gathered: bool = False
+    prefetch: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.stage in (0, 1, 2, 3), "stage", self.stage, "it is 0, 1, 2 or 3")
+        require(self.group >= 0, "group", self.group, "it is at least 0 (0: all users of a parameter)")
+        require(self.prefetch >= 0, "prefetch", self.prefetch, "it is at least 0")
+        if self.each_microbatch:
+            require(self.stage >= 2, "stage", self.stage, "each_microbatch takes stage 2 or 3")
+        if self.keep_gathered:
+            require(self.stage == 3, "stage", self.stage, "keep_gathered takes stage 3")
+
+    def shard_groups(self, users: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The groups of devices that share the states of one parameter. Raises InputError on unequal groups."""
+        if self.stage == 0:
+            return [(user,) for user in users]
+        size = self.group or len(users)
+        if len(users) % size and len(users) > 1:
+            raise InputError(
+                f"states: groups of {size} devices do not divide the {len(users)} that use a parameter; "
+                f"use a group of a divisor of {len(users)}"
+            )
+        return [users[first : first + size] for first in range(0, len(users), size)]
+
+    def shares(self, users: tuple[int, ...]) -> int:
+        """Among how many devices each state is shared out."""
+        return len(self.shard_groups(users)[0])
+
+
+REPLICATED = ParameterStates()
+"""Every user of a parameter holds all of its states."""

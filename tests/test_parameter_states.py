@@ -1,0 +1,119 @@
+"""ZeRO and FSDP: bytes, memory and time of shared-out states against closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_closed_forms import chain, star
+from test_sharding_cases import Case, of_group
+
+from simulator.errors import InputError
+from simulator.lowering.gradients import static_bytes
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.parameter_states import ParameterStates
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.report.volume import communication_volume
+from simulator.run import run
+from simulator.workload import Layer, Profile
+
+
+def one_layer(parameters: int, batch: int) -> Profile:
+    """A layer of bfloat16 parameters alone."""
+    layer = Layer(
+        name="a", kind="linear", output_shape=(1, 1, 1), forward_s=1e-3, backward_s=2e-3, output_bytes=2 * batch,
+        parameter_bytes=2 * parameters,
+    )  # fmt: skip
+    return Profile(model="one", device="none", batch_size=batch, dtype="bfloat16", layers=(layer,))
+
+
+def data_plan(profile: Profile, devices: int, states: ParameterStates, microbatches: int = 1, **fields: object) -> Plan:
+    placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    plan = Plan(
+        model=profile.model,
+        batch_size=profile.batch_size * microbatches,
+        microbatches=microbatches,
+        placements={layer.name: placement for layer in profile.layers},
+        synchronisation=Synchronisation(bucket_bytes=0),
+        states=states,
+    )
+    return replace(plan, **fields)  # type: ignore[arg-type]
+
+
+def states_of(case: Case) -> ParameterStates:
+    parameters = case["parameters"]
+    return ParameterStates(
+        stage=parameters["stage"], group=parameters["z"], each_microbatch=parameters["reduce_every_microbatch"]
+    )
+
+
+VOLUMES = [case for case in of_group("states") if "stage" in case.values[0]["parameters"]]
+HELD = [case for case in of_group("states") if "recipe" in case.values[0]["parameters"]]
+
+
+@pytest.mark.parametrize("case", VOLUMES)
+def test_bytes_of_a_step(case: Case) -> None:
+    """Counted from the plan and, with few devices, simulated."""
+    parameters, expected = case["parameters"], case["expected"]
+    if parameters["stage"] == 1 and parameters["reduce_every_microbatch"]:
+        pytest.skip("stage 1 sums gradients once")
+    n = parameters["n"]
+    profile = one_layer(parameters["parameters"], n)
+    plan = data_plan(profile, n, states_of(case), parameters["m"])
+    cluster = star(n)
+    volumes = [communication_volume(ShardedModel(profile, plan), cluster)]
+    volumes += [run(profile, cluster, plan).report.communication_bytes] if n <= 8 else []
+    for volume in volumes:
+        sent = volume.synchronisation, volume.parameters
+        assert sent == pytest.approx((expected["gradient_bytes"], expected["parameter_bytes"]), rel=1e-12)
+    if "parameter_bytes_if_kept_after_forward" in expected:
+        kept = replace(plan, states=replace(plan.states, keep_gathered=True))
+        volume = communication_volume(ShardedModel(profile, kept), cluster)
+        assert volume.parameters == pytest.approx(expected["parameter_bytes_if_kept_after_forward"], rel=1e-12)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("case", HELD)
+def test_bytes_held(case: Case, stage: int) -> None:
+    """bf16 parameters and gradients; Adam keeps 12 bytes for a parameter of 2."""
+    n = case["parameters"]["n"]
+    profile = one_layer(case["parameters"]["parameters"], n)
+    plan = data_plan(profile, n, ParameterStates(stage=stage), optimizer_state=6.0)
+    held = static_bytes(ShardedModel(profile, plan), star(n))
+    assert held == pytest.approx(np.full(n, case["expected"][f"zero{stage}"]), rel=1e-12)
+
+
+def test_hybrid_groups_are_consecutive() -> None:
+    states = ParameterStates(stage=3, group=2)
+    assert states.shard_groups((0, 1, 4, 5)) == [(0, 1), (4, 5)]
+    with pytest.raises(InputError, match="groups of 3 devices do not divide the 4"):
+        replace(states, group=3).shard_groups((0, 1, 2, 3))
+
+
+def test_gathers_run_one_ahead() -> None:
+    """Four layers of 5 + 10 ms on two devices; a gather takes S/2 / B = 1 ms, and so does a reduce-scatter.
+
+    gathers   G0 G1   G2   G3   G3   G2      G1      G0
+    passes       F0   F1   F2   F3   B3      B2      B1      B0
+    sums                                     S3      S2      S1      S0
+
+    Only the first gather and the last sum are exposed.
+    """
+    profile = chain(4, parameter_bytes=2_000_000, batch=2)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
+    wire = star(2, bandwidth=1e9, latency_s=0.0)
+    shared = run(profile, wire, data_plan(profile, 2, ParameterStates(stage=3))).report
+    assert shared.step_s == pytest.approx(1e-3 + 4 * 15e-3 + 1e-3, rel=1e-12)
+    replicated = run(profile, wire, data_plan(profile, 2, ParameterStates())).report
+    assert shared.peak_memory_bytes < replicated.peak_memory_bytes
+
+
+def test_what_is_gathered_is_dropped() -> None:
+    """Invariant 8: what a step takes it gives back."""
+    profile = chain(3, parameter_bytes=1000, batch=4)
+    for keep in (False, True):
+        plan = data_plan(profile, 4, ParameterStates(stage=3, keep_gathered=keep), microbatches=2)
+        graph = run(profile, star(4), plan).graph
+        kept = np.bincount(graph.allocation_device, weights=graph.allocation_bytes, minlength=4)
+        assert kept == pytest.approx(np.zeros(4), abs=1e-6)
