@@ -1,0 +1,161 @@
+"""Predict steps and memory of published language-model runs, and calibrate on them.
+
+    python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stack NAME|FILE]
+    python -m benchmarks.language_models --rows CSV --calibrate STACK.json [--stack NAME|FILE]
+    python -m benchmarks.language_models --rows CSV --cross-validate
+
+The CSV is of the form of the Ultra-Scale Playbook's benchmark (a run per row: model, layers, hidden, heads, ffn, vocab,
+seq, tied_embeddings, dp, tp, pp, zero, mbs, grad_acc; step_s and mem_gb where it was measured). Predictions have the
+columns id, pred_step_s, pred_mem_gb, pred_oom. Rows marked suspect, or whose batch is not what they say, are left out
+of calibrations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from simulator.transformers.calibration import MeasuredPlan, calibrated
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.step_memory import stage_memories, verdict
+from simulator.transformers.step_time import step_seconds
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
+
+GIB = 2**30
+Row = Mapping[str, str]
+
+
+def card_of(row: Row) -> ModelCard:
+    """The network of a row."""
+    return ModelCard(
+        name=row["model"], layers=int(row["layers"]), hidden=int(row["hidden"]), heads=int(row["heads"]),
+        ffn=int(row["ffn"]), vocabulary=int(row["vocab"]), sequence=int(row["seq"]),
+        tied_embeddings=row["tied_embeddings"] == "1",
+    )  # fmt: skip
+
+
+def grid_of(row: Row) -> TrainingGrid:
+    """The plan of a row."""
+    return TrainingGrid(
+        data=int(row["dp"]), tensor=int(row["tp"]), pipeline=int(row["pp"]), zero_stage=int(row["zero"]),
+        microbatch=int(row["mbs"]), accumulation=int(row["grad_acc"]),
+    )  # fmt: skip
+
+
+def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
+    """(seconds, GiB of the first device, whether it runs out of memory) of a row."""
+    card, grid = card_of(row), grid_of(row)
+    memories = stage_memories(card, grid, stack)
+    opinion = verdict(card, grid, stack, memories)
+    seconds = float(step_seconds(card, grid, stack, retried=opinion.retried).step_s)
+    return seconds, float(memories[0].peak(stack.constants)) / GIB, opinion.fit == "does not fit"
+
+
+def measured_plan(row: Row) -> MeasuredPlan:
+    """A row that was measured, for a calibration."""
+    peak = float(row["mem_gb"]) * GIB if row["mem_gb"] else None
+    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=float(row["step_s"]), peak_bytes=peak)
+
+
+def usable(rows: Iterable[Row]) -> list[Row]:
+    """The measured rows that are neither suspect nor mislabelled."""
+    return [row for row in rows if row["status"] == "measured" and row["suspect"] != "1" and not row["note"]]
+
+
+def errors(rows: Sequence[Row], stack: TrainingStack) -> tuple[list[float], list[float]]:
+    """Relative errors of step and memory, row by row."""
+    pairs = [predicted(row, stack) for row in rows]
+    steps = [step / float(row["step_s"]) - 1 for (step, _, _), row in zip(pairs, rows, strict=True)]
+    return steps, [peak / float(row["mem_gb"]) - 1 for (_, peak, _), row in zip(pairs, rows, strict=True)]
+
+
+def rank_and_regret(rows: Sequence[Row], steps: Sequence[float]) -> tuple[float, float, float]:
+    """(rank correlation, mean regret, largest regret) over groups of one model on as many nodes, of 5 rows or more."""
+    groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row, error in zip(rows, steps, strict=True):
+        measured = float(row["step_s"])
+        groups.setdefault((row["model"], row["nodes"]), []).append((measured * (1 + error), measured))
+    kept = [group for group in groups.values() if len(group) >= 5]
+    ranks = [_spearman(*zip(*group, strict=True)) for group in kept]
+    regrets = [min(group)[1] / min(measured for _, measured in group) - 1 for group in kept]
+    weights = [len(group) for group in kept]
+    return float(np.average(ranks, weights=weights)), float(np.mean(regrets)), max(regrets)
+
+
+def _spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (first, second)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def summary(name: str, rows: Sequence[Row], stack: TrainingStack) -> str:
+    """One line of a Markdown table."""
+    steps, peaks = (np.array(values) for values in errors(rows, stack))
+    rank, regret, worst = rank_and_regret(rows, list(steps))
+    return (
+        f"| {name} | {len(rows)} | {np.median(abs(steps)):.1%} | {abs(steps).mean():.1%} | {steps.mean():+.1%} | "
+        f"{np.quantile(abs(steps), 0.9):.0%} | {rank:.3f} | {regret:.1%} / {worst:.0%} | {abs(peaks).mean():.1%} |"
+    )
+
+
+HEADINGS = (
+    "| rows predicted | rows | median | mean | bias | P90 | rank | regret | memory |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def cross_validation(rows: Sequence[Row], stack: TrainingStack) -> str:
+    """A table of errors on what a calibration did not see: whole models, and whole numbers of nodes."""
+    lines = [HEADINGS, summary("all, calibrated on the same", rows, calibrated(stack, list(map(measured_plan, rows))))]
+    for column, word in (("model", "{}"), ("nodes", "{} nodes")):
+        for value in sorted({row[column] for row in rows}, key=lambda text: (len(text), text)):
+            lines.append(_left_out(rows, stack, column, value, word.format(value)))
+    return "\n".join(lines)
+
+
+def _left_out(rows: Sequence[Row], stack: TrainingStack, column: str, value: str, name: str) -> str:
+    seen = [measured_plan(row) for row in rows if row[column] != value]
+    return summary(
+        f"{name}, calibrated without", [row for row in rows if row[column] == value], calibrated(stack, seen)
+    )
+
+
+def write_predictions(rows: Sequence[Row], stack: TrainingStack, path: Path) -> None:
+    """One line per row, as `score_plans.py` reads it."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "pred_step_s", "pred_mem_gb", "pred_oom"))
+        for row in rows:
+            step_s, peak_gib, fails = predicted(row, stack)
+            writer.writerow((row["id"], f"{step_s:.6g}", f"{peak_gib:.4g}", int(fails)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--stack", default="nanotron-h100")
+    parser.add_argument("--predictions", type=Path)
+    parser.add_argument("--calibrate", type=Path)
+    parser.add_argument("--cross-validate", action="store_true")
+    args = parser.parse_args(arguments)
+    stack = read_stack(args.stack)
+    with args.rows.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if args.predictions is not None:
+        write_predictions(rows, stack, args.predictions)
+    if args.calibrate is not None:
+        fitted = calibrated(stack, [measured_plan(row) for row in usable(rows)])
+        write_stack(fitted, args.calibrate)
+        print(HEADINGS, summary("all, calibrated on the same", usable(rows), fitted), *fitted.remarks, sep="\n")
+    if args.cross_validate:
+        print(cross_validation(usable(rows), stack))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

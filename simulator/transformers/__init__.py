@@ -1,0 +1,21 @@
+"""Language models from their cards: layers without a capture, and a step's time and memory by mechanism.
+
+model_card         a decoder in numbers; cards/ holds the common ones
+accelerators       peak arithmetic and memory of GPUs, from their data sheets
+block              the operators of a block, of the embedding, the head and the loss, on one device
+activations        bytes that a block keeps for its backward pass, in closed form
+modelled_profile   a Profile out of a card: modelled, and called so
+training_grid      data x tensor x pipeline degrees, ZeRO stage and micro-batches
+stage_split        which blocks stand on which stage
+training_stack     what a runtime on a cluster costs beside arithmetic, each constant with its bounds; stacks/
+stage_time         seconds of a stage and micro-batch: the GPU's, or the host's where it launches more slowly
+pipeline_time      1F1B over unequal stages, in the order of `simulator.lowering.schedules`
+gradient_exchange  seconds to sum gradients and to gather parameters
+step_time          a step of a grid
+step_memory        peak bytes of a grid, by kind, and whether they fit
+bounded_fit        robust least squares inside bounds
+calibration        the constants of a stack from measured steps
+
+Everything here is one stage, one tensor-parallel group and one replica standing for all: what is equal is evaluated
+once and counted.
+"""

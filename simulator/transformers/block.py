@@ -1,0 +1,113 @@
+"""The operators of a decoder, on one device of a tensor-parallel group with sequence parallelism.
+
+An operator is a matrix product, the attention, or work that memory traffic decides. Traffic counts what runtimes that
+do not compile the network read and write in forward and backward, in bytes of bf16 per token, from the operators
+themselves: a norm reads and writes its input forward (4 per channel) and reads input and gradient and writes a gradient
+backward, where the gradient of the residual is added too; and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.transformers.model_card import ModelCard
+
+ELEMENT_BYTES = 2
+NORM_TRAFFIC = 22
+"""Bytes per token and hidden channel: forward 4, backward 6, and adding the residual's gradient in fp32 or bf16 12."""
+ADD_TRAFFIC = 12
+"""Forward reads two and writes one, backward the same."""
+ATTENTION_TRAFFIC = 102
+"""Per query channel: rotary positions of q and k both ways, the split of q, k, v and its concatenation backward, four
+changes of layout between (sequence, batch) and (batch, sequence) both ways."""
+ACTIVATION_TRAFFIC = 36
+"""Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8."""
+ACCUMULATION_TRAFFIC = 12
+"""Bytes per parameter and micro-batch: a bf16 gradient written and read, an fp32 sum read and written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockOperator:
+    """One operator of a block for some tokens on one device.
+
+    flops: of the forward pass, two per multiply-add. backward: how many times that the backward pass takes.
+    products: matrix products in forward; each has two in backward. traffic_bytes: of both passes. output_channels: per
+    token, before any split by sequence. saved_bytes: what forward keeps for backward.
+    """
+
+    name: str
+    kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
+    flops: float = 0.0
+    backward: float = 2.0
+    products: int = 0
+    parameters: int = 0
+    traffic_bytes: float = 0.0
+    output_channels: int = 0
+    saved_bytes: float = 0.0
+
+
+def block_operators(
+    card: ModelCard, tokens: int, tensor: int = 1, *, fused_activation: bool = True
+) -> Iterator[BlockOperator]:
+    """The operators of one block of `card` for `tokens` of a micro-batch, in order.
+
+    Without fused_activation the activation's output is kept as well as its product with the other half.
+    """
+    h, q, k = card.hidden, card.query_channels, card.key_channels
+    active, wide = card.experts_per_token or 1, (2 if card.gated else 1) * card.ffn
+    keys = max(k / tensor, card.width)
+    norm = BlockOperator(
+        name="norm", kind="norm", parameters=card.norm_vectors * h, output_channels=h,
+        traffic_bytes=NORM_TRAFFIC * tokens * h / tensor, saved_bytes=(2 * tokens * h + 4 * tokens) / tensor,
+    )  # fmt: skip
+    add = BlockOperator(
+        name="add", kind="add", output_channels=h, traffic_bytes=ADD_TRAFFIC * tokens * h / tensor
+    )  # fmt: skip
+    yield norm
+    yield _linear("qkv", tokens, h, (q + 2 * k) / tensor, output_channels=q + 2 * k, saved=2 * tokens * h / tensor)
+    yield BlockOperator(
+        name="attention", kind="attention", output_channels=q, backward=2.5,
+        flops=2.0 * tokens * card.sequence * q / tensor, traffic_bytes=ATTENTION_TRAFFIC * tokens * q / tensor,
+        saved_bytes=tokens * (2 * q / tensor + 4 * keys + 4 * card.heads / tensor),
+    )  # fmt: skip
+    yield _linear("output", tokens, q / tensor, h, output_channels=h, saved=2 * tokens * q / tensor)
+    yield add
+    yield norm
+    yield _linear(
+        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor,
+        copies=card.experts or 1,
+    )  # fmt: skip
+    yield BlockOperator(
+        name="activation", kind="activation", output_channels=card.ffn * active,
+        traffic_bytes=ACTIVATION_TRAFFIC * tokens * active * card.ffn / tensor,
+        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else card.ffn)) / tensor,
+    )  # fmt: skip
+    yield _linear(
+        "down", tokens * active, card.ffn / tensor, h, output_channels=h, saved=2 * tokens * active * card.ffn / tensor,
+        copies=card.experts or 1,
+    )  # fmt: skip
+    yield add
+
+
+def head_operator(card: ModelCard, tokens: int, tensor: int = 1) -> BlockOperator:
+    """The matrix that makes logits; where it is tied to the embedding its table is counted here too."""
+    vocabulary = card.vocabulary / tensor
+    return _linear(
+        "head",
+        tokens,
+        card.hidden,
+        vocabulary,
+        output_channels=card.vocabulary,
+        saved=2 * tokens * card.hidden / tensor,
+    )
+
+
+def _linear(
+    name: str, tokens: float, inputs: float, outputs: float, *, output_channels: int, saved: float, copies: int = 1
+) -> BlockOperator:
+    return BlockOperator(
+        name=name, kind="linear", flops=2.0 * tokens * inputs * outputs, products=1,
+        parameters=round(inputs * outputs) * copies, output_channels=output_channels, saved_bytes=saved,
+    )  # fmt: skip

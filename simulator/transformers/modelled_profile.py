@@ -1,0 +1,187 @@
+"""A Profile out of a model card: every layer's seconds from peaks and efficiencies. Modelled, and it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from simulator.errors import InputError, require
+from simulator.transformers.accelerators import Accelerator, accelerator
+from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
+from simulator.transformers.gradient_exchange import ADAM_TRAFFIC
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.stage_time import EMBEDDING_TRAFFIC, operator_seconds
+from simulator.transformers.training_stack import StackConstants, TrainingStack
+from simulator.workload import Geometry, Layer, Profile, ScalingPoint
+
+FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
+"""Of channels that tensor parallelism leaves a device."""
+ELEMENTWISE, MIXING = Geometry(), Geometry(mixes_channels=True)
+ELEMENT_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """One layer of the profile: what it is, and which part of which operator of `block`.
+
+    share: of the operator's flops and traffic, where it is cut into several layers (q, k and v; gate and up).
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    channels: int
+    operator: BlockOperator
+    geometry: Geometry = ELEMENTWISE
+    share: float = 1.0
+    parameters: int = 0
+    saved_bytes: float = 0.0
+    element_bytes: int = ELEMENT_BYTES
+    tied_to: tuple[str, ...] = ()
+
+
+def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "") -> Profile:
+    """Layers of `card` for batches of `batch_size` sequences on the accelerator of `stack`, as one device has them.
+
+    Points at other batch sizes and at parts of the channels are modelled alike. Raises InputError for a mixture of
+    experts, whose routed layers have no placement yet.
+    """
+    require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
+    if card.experts:
+        raise InputError(f"experts is {card.experts}: only dense decoders can be modelled; name another card")
+    gpu = accelerator(stack.accelerator)
+    smaller = sorted({1, *(2**i for i in range(8) if 2**i < batch_size)} - {batch_size})
+    shapes = {samples: tuple(_layers(card, samples, stack)) for samples in (*smaller, batch_size)}
+    layers = [
+        _layer(card, shape, gpu, stack.constants, batch_size, {samples: shapes[samples][i] for samples in smaller})
+        for i, shape in enumerate(shapes[batch_size])
+    ]
+    return Profile(
+        model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
+        layers=tuple(layers), software={"stack": stack.name},
+        notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
+    )  # fmt: skip
+
+
+def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[LayerShape]:
+    """Every layer of the network for a batch of `samples` sequences."""
+    tokens, h = samples * card.sequence, card.hidden
+    table = BlockOperator(name="embedding", kind="embedding", traffic_bytes=float(EMBEDDING_TRAFFIC * tokens * h))
+    yield LayerShape(
+        name="embedding", kind="embedding", inputs=(), channels=h, operator=table, geometry=MIXING,
+        parameters=card.embedding_parameters,
+    )  # fmt: skip
+    stream = "embedding"
+    for number in range(card.layers):
+        yield from _block(card, f"blocks.{number}.", stream, tokens, stack)
+        stream = f"blocks.{number}.add_ffn"
+    norm = next(block_operators(card, tokens))
+    yield LayerShape(
+        name="norm", kind="norm", inputs=(stream,), channels=h, operator=norm, geometry=MIXING,
+        parameters=norm.parameters, saved_bytes=norm.saved_bytes,
+    )  # fmt: skip
+    head = head_operator(card, tokens)
+    yield LayerShape(
+        name="head", kind="linear", inputs=("norm",), channels=card.vocabulary, operator=head, geometry=MIXING,
+        saved_bytes=head.saved_bytes, parameters=0 if card.tied_embeddings else card.head_parameters,
+        tied_to=("embedding",) if card.tied_embeddings else (),
+    )  # fmt: skip
+    logits = tokens * card.vocabulary
+    loss = BlockOperator(
+        name="loss", kind="loss",
+        traffic_bytes=logits * stack.constants.loss_bytes_per_logit / stack.constants.traffic_factor,
+    )  # fmt: skip
+    yield LayerShape(
+        name="cross_entropy", kind="cross_entropy", inputs=("head",), channels=3, operator=loss, geometry=MIXING,
+        saved_bytes=4.0 * logits, element_bytes=4,
+    )  # fmt: skip
+    yield LayerShape(
+        name="loss", kind="add", inputs=("cross_entropy",), channels=3, element_bytes=4,
+        operator=BlockOperator(name="loss", kind="add"),
+    )  # fmt: skip
+
+
+def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: TrainingStack) -> Iterator[LayerShape]:
+    """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart."""
+    norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
+        card, tokens, fused_activation=stack.fused_activation
+    )
+    h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
+    heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
+
+    def shape(
+        name: str, kind: str, inputs: tuple[str, ...], channels: int, of: BlockOperator, **rest: object
+    ) -> LayerShape:
+        named = tuple(prefix + name if name else stream for name in inputs)
+        fields = {"parameters": of.parameters, "saved_bytes": of.saved_bytes, **rest}
+        return LayerShape(name=prefix + name, kind=kind, inputs=named, channels=channels, operator=of, **fields)  # type: ignore[arg-type]
+
+    def part(name: str, reads: str, channels: int, of: BlockOperator, parts: int, index: int) -> LayerShape:
+        share = channels / parts
+        return shape(
+            name, "linear", (reads,), channels, of, geometry=MIXING, share=share, parameters=h * channels,
+            saved_bytes=of.saved_bytes if index == 0 else 0.0,
+        )  # fmt: skip
+
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING)
+    for index, (name, channels) in enumerate((("q", q), ("k", k), ("v", k))):
+        yield part(name, "norm_attention", channels, qkv, q + 2 * k, index)
+    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads)
+    yield shape("output", "linear", ("attention",), h, output, geometry=MIXING)
+    yield shape("add_attention", "add", ("output", ""), h, add)
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING)
+    halves = ("gate", "up") if card.gated else ("up",)
+    for index, name in enumerate(halves):
+        yield part(name, "norm_ffn", f, wide, f * len(halves), index)
+    yield shape("activation", "activation", halves, f, activation)
+    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING)
+    yield shape("add_ffn", "add", ("down", "add_attention"), h, add)
+
+
+def _layer(
+    card: ModelCard,
+    shape: LayerShape,
+    gpu: Accelerator,
+    constants: StackConstants,
+    batch_size: int,
+    smaller: dict[int, LayerShape],
+) -> Layer:
+    """The layer of `shape`, with points at smaller batches and at parts of its channels."""
+    rate = gpu.memory_bytes_per_s * constants.memory_efficiency
+    forward_s, backward_s = _seconds(shape, gpu, constants, shape.share)
+    points = [_point(samples, _seconds(other, gpu, constants, other.share)) for samples, other in smaller.items()]
+    if shape.operator.kind in ("linear", "attention", "activation"):
+        for fraction in FRACTIONS:
+            seconds = _seconds(shape, gpu, constants, shape.share * fraction)
+            points.append(_point(batch_size, seconds, channel_fraction=fraction))
+            if shape.operator.kind == "linear":
+                points.append(_point(batch_size, seconds, input_channel_fraction=fraction))
+    return Layer(
+        name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, 1),
+        forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
+        accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
+        parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
+        output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes,
+        saved_bytes=round(shape.saved_bytes), flops=shape.operator.flops * shape.share, scaling=tuple(points),
+    )  # fmt: skip
+
+
+def _seconds(shape: LayerShape, gpu: Accelerator, constants: StackConstants, share: float) -> tuple[float, float]:
+    """(forward, backward) of a share of the shape's operator, without adding gradients up."""
+    of = shape.operator
+    part = replace(of, flops=of.flops * share, traffic_bytes=of.traffic_bytes * share, parameters=0)
+    forward_s, backward_s = operator_seconds(part, gpu, constants)
+    return _rounded(forward_s), _rounded(backward_s)
+
+
+def _point(
+    samples: int, seconds: tuple[float, float], channel_fraction: float = 1.0, input_channel_fraction: float = 1.0
+) -> ScalingPoint:
+    return ScalingPoint(
+        batch_size=samples, channel_fraction=channel_fraction, input_channel_fraction=input_channel_fraction,
+        forward_s=seconds[0], backward_s=seconds[1],
+    )  # fmt: skip
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.6g}")

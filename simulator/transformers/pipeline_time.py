@@ -1,0 +1,73 @@
+"""1F1B over unequal stages: when every pass ends, in the order of `simulator.lowering.schedules`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from simulator.lowering.schedules import load
+from simulator.taskgraph import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineEnds:
+    """When each stage has ended its last backward pass, in seconds from the start of the step, first stage first."""
+
+    stages: tuple[Any, ...]
+
+    @property
+    def latest(self) -> Any:
+        return np.maximum.reduce(self.stages)
+
+
+def pipeline_ends(
+    forward: Sequence[Any], backward: Sequence[Any], hops: Sequence[Any], microbatches: int, schedule: str = "1f1b"
+) -> PipelineEnds:
+    """Ends of the stages of a pipeline.
+
+    forward, backward: seconds of one micro-batch, by stage; hops: seconds of a transfer from each stage to the next, as
+    long back. Each number may be an array of one shape, whose entries are independent pipelines. A stage runs its
+    passes in the order of `schedule`; a pass starts when the stage is free and its input is there. Transfers delay
+    and do not occupy.
+    """
+    count = len(forward)
+    if count == 1:
+        return PipelineEnds(stages=((forward[0] + backward[0]) * microbatches,))
+    free: list[Any] = [0.0 * (forward[0] + backward[0])] * count
+    ends: list[list[list[Any]]] = [[[0.0] * microbatches for _ in range(count)] for _ in range(2)]
+    for stage, is_backward, microbatch in _passes(count, microbatches, schedule):
+        if is_backward:
+            arrived = ends[1][stage + 1][microbatch] + hops[stage] if stage < count - 1 else 0.0
+            end = np.maximum(free[stage], arrived) + backward[stage]
+        else:
+            arrived = ends[0][stage - 1][microbatch] + hops[stage - 1] if stage else 0.0
+            end = np.maximum(free[stage], arrived) + forward[stage]
+        ends[is_backward][stage][microbatch] = free[stage] = end
+    return PipelineEnds(stages=tuple(free))
+
+
+@cache
+def _passes(stages: int, microbatches: int, schedule: str) -> tuple[tuple[int, int, int], ...]:
+    """Every (stage, backward or not, micro-batch), each after what it waits for, in the stages' own order."""
+    order = load(schedule).order
+    assert order is not None  # for mypy: "dataflow" alone has none
+    waiting = [list(order(stages, stage, microbatches, 1)) for stage in range(stages)]
+    position = [0] * stages
+    done: set[tuple[int, bool, int]] = set()
+    passes: list[tuple[int, int, int]] = []
+    while len(passes) < 2 * stages * microbatches:
+        for stage in range(stages):
+            while position[stage] < len(waiting[stage]):
+                step = waiting[stage][position[stage]]
+                is_backward = step.kind == Kind.BACKWARD
+                before = stage + 1 if is_backward else stage - 1
+                if 0 <= before < stages and (before, is_backward, step.microbatch) not in done:
+                    break
+                done.add((stage, is_backward, step.microbatch))
+                passes.append((stage, int(is_backward), step.microbatch))
+                position[stage] += 1
+    return tuple(passes)
