@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from simulator.sweep.engines import Processes
@@ -20,10 +21,10 @@ class EndableProcesses(Processes):
         super().__init__(context, jobs)
         self._ended = False
 
-    def submit(self, point: Point) -> Future[PointResult]:
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
         if self._ended:
             raise SweepStopped
-        return super().submit(point)
+        return super().submit(points)
 
     def end(self) -> None:
         """Kill the processes; the points that they were running are lost."""

@@ -172,7 +172,7 @@ class Sweeps:
                 waiting = [point for point in sweep.points.points if point.number not in done]
                 engine = EndableProcesses(context_of(sweep.points, partitioners.make_plan), JOBS)
                 threading.Thread(target=_watch, args=(sweep, engine, over), daemon=True).start()
-                run_points(waiting, engine, lambda results: _record(sweep, results))
+                run_points([[point] for point in waiting], engine, lambda results: _record(sweep, results))
                 sweep.state = DONE
         except SweepStopped:
             sweep.state = sweep.left or CANCELLED
