@@ -9,6 +9,7 @@
     plan        Plan: who computes which shard
     plan_rules  what every plan keeps to
     parameter_states  ParameterStates: which states of a parameter its users share out
+    recompute_segments  which layers are recomputed together
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran

@@ -20,6 +20,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.plan_rules import require_reducible, require_segments, require_step
+from simulator.recompute_segments import recompute_segments
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import DTYPE_BYTES, Profile
 
@@ -161,8 +162,9 @@ class Partition:
 class StepSettings:
     """What is asked of a training step before a strategy places it; None leaves a choice to the strategy.
 
-    See Plan for what they mean. runtime: the software that will run the step, for strategies that simulate it; the
-    plan does not keep it. Raises InputError as Plan does.
+    See Plan for what they mean. recompute: "stages" or a number of segments, see `recompute_segments`; it holds where
+    the strategy leaves recomputation open. runtime: the software that will run the step, for strategies that simulate
+    it; the plan does not keep it. Raises InputError as Plan does.
     """
 
     batch_size: int
@@ -171,6 +173,7 @@ class StepSettings:
     synchronisation: Synchronisation = Synchronisation()
     optimizer_state: float = 1.0
     states: ParameterStates = REPLICATED
+    recompute: str = ""
     runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
@@ -182,7 +185,8 @@ class StepSettings:
         return self.batch_size // (self.microbatches or 1)
 
     def plan(self, profile: Profile, partition: Partition, strategy: str = "") -> Plan:
-        """The plan of this step with what the strategy of that name has decided."""
+        """The plan of this step with what the strategy of that name has decided. Raises InputError."""
+        device_sets = {name: placement.device_set for name, placement in partition.placements.items()}
         return Plan(
             model=profile.model,
             batch_size=self.batch_size,
@@ -192,7 +196,7 @@ class StepSettings:
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
             states=self.states,
-            recomputed=partition.recomputed,
+            recomputed=partition.recomputed or recompute_segments(profile, device_sets, self.recompute),
             exchange=partition.exchange,
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )

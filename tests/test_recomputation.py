@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import chain, star
 
+import partitioners
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import EXCHANGES, Placement, Plan
+from simulator.plan import EXCHANGES, Placement, Plan, StepSettings
+from simulator.recompute_segments import STAGES, recompute_segments
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
@@ -113,3 +115,26 @@ def test_recomputation_adds_its_time_and_gives_back_its_memory(
     assert done.report.step_s == pytest.approx(plain.report.step_s + len(segment) * 10e-3, rel=1e-9)
     assert done.graph.allocated_bytes.sum() == pytest.approx(done.graph.freed_bytes.sum())
     assert done.report.peak_memory_bytes <= plain.report.peak_memory_bytes + 1e-6
+
+
+def test_segments_by_stages_and_by_number() -> None:
+    """Six equal layers on two devices: a segment for each stage, or four of about equal bytes, cut between devices."""
+    profile = saving_chain(6)
+    device_sets = {f"l{i}": (i // 3,) for i in range(6)}
+    halves = (("l0", "l1", "l2"), ("l3", "l4", "l5"))
+    assert recompute_segments(profile, device_sets, "") == ()
+    assert recompute_segments(profile, device_sets, STAGES) == halves
+    assert recompute_segments(profile, device_sets, "3") == (("l0", "l1"), ("l2",), ("l3",), ("l4", "l5"))
+    for wrong in ("0", "stage", "-1"):
+        with pytest.raises(InputError, match="it is 'stages' or a number of segments"):
+            recompute_segments(profile, device_sets, wrong)
+
+
+def test_a_step_asks_for_recomputation() -> None:
+    """GPipe with recomputed stages: forward passes twice, as torchgpipe runs it."""
+    profile = saving_chain(4)
+    step = StepSettings(batch_size=4, microbatches=2, schedule="gpipe", recompute=STAGES)
+    plan = partitioners.make_plan("pipeline", profile, star(2), step)
+    assert plan.recomputed == (("l0", "l1"), ("l2", "l3"))
+    plain = replace(plan, recomputed=())
+    assert run(profile, star(2), plan).report.step_s > run(profile, star(2), plain).report.step_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from test_closed_forms import star
 
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Placement, Plan, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
@@ -75,22 +77,22 @@ def plan_of(profile: Profile, placements: Mapping[str, Placement], microbatches:
     )
 
 
-def check_volume(profile: Profile, plan: Plan, forward: float, backward: float, gradients: float) -> None:
+def check_volume(
+    profile: Profile, plan: Plan, forward: float, backward: float, gradients: float, parameters: float = 0
+) -> None:
     """The volume counted from the plan, and the bytes of its simulated messages."""
     cluster = star(1 + max(plan.devices))
     counted = communication_volume(ShardedModel(profile, plan), cluster)
     simulated = run(profile, cluster, plan).report.communication_bytes
     for volume in (counted, simulated):
-        bytes_by_phase = volume.forward, volume.backward, volume.synchronisation
-        assert bytes_by_phase == pytest.approx((forward, backward, gradients), rel=1e-12, abs=1e-6)
+        bytes_by_phase = volume.forward, volume.backward, volume.synchronisation, volume.parameters
+        assert bytes_by_phase == pytest.approx((forward, backward, gradients, parameters), rel=1e-12, abs=1e-6)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("case", of_group("plans"))
 def test_a_whole_plan(case: Case, exchange: str) -> None:
     parameters, expected = case["parameters"], case["expected"]
-    if parameters["stage"]:
-        pytest.skip("states of parameters are in test_states")
     layers = [
         layer(entry["name"], entry["kind"], entry["inputs"], entry["channels"], entry["input_channels"], parameters)
         for entry in parameters["layers"]
@@ -99,8 +101,11 @@ def test_a_whole_plan(case: Case, exchange: str) -> None:
         name: placement(split.get("degrees", {}), split["devices"]) for name, split in parameters["placements"].items()
     }
     profile = profile_of(layers, parameters["samples"])
-    plan = plan_of(profile, placements, parameters["m"], exchange)
-    check_volume(profile, plan, *(expected[f"{name}_bytes"] for name in ("forward", "backward", "gradient")))
+    states = ParameterStates(stage=parameters["stage"], group=parameters["z"])
+    plan = replace(plan_of(profile, placements, parameters["m"], exchange), states=states)
+    check_volume(
+        profile, plan, *(expected[f"{name}_bytes"] for name in ("forward", "backward", "gradient", "parameter"))
+    )
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

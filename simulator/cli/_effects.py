@@ -48,7 +48,7 @@ def check_step(args: argparse.Namespace) -> None:
 
 def check_plan_file(args: argparse.Namespace) -> None:
     """Raise InputError for options of a strategy beside a plan, which is made already."""
-    unused = [name for name in ("set", "effort") if name in typed(args)]
+    unused = [name for name in ("set", "effort", "recompute") if name in typed(args)]
     if unused:
         raise InputError(f"{spelled(unused)}: a plan from a file is made already; leave it out, or take --strategy")
     if "seed" in typed(args) and not getattr(args, "jitter", 0.0):

@@ -14,6 +14,7 @@ from simulator.registry import entries
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
+    from simulator.parameter_states import ParameterStates
     from simulator.plan import Plan
     from simulator.runtime import Runtime
     from simulator.workload import Profile
@@ -82,6 +83,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     text = f"collective that sums gradients (default ring): {collectives}; ps adds a server if none is"
     step.add_argument("--sync", metavar="NAME", help=text)
     add_gradients(step)
+    add_states(step)
     machine.add_argument(
         "--strict", action="store_true", help="an error, not a note, where the profile was captured on another device"
     )
@@ -126,6 +128,19 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     step.add_argument(
         "--optimizer", choices=OPTIMIZERS, help="decides the optimizer state in memory (default momentum)"
     )
+
+
+def add_states(step: argparse._ActionsContainer) -> None:
+    """The options of what replicas share out of parameters, and of recomputation."""
+    step.add_argument(
+        "--zero", metavar="STAGE", type=int, choices=(0, 1, 2, 3),
+        help="replicas share out optimizer state (1), gradients too (2), parameters too (3, FSDP); default 0",
+    )  # fmt: skip
+    text = "so many consecutive replicas share out states, as in hybrid FSDP (default: all)"
+    step.add_argument("--shard-group", metavar="N", type=count, help=text)
+    step.add_argument("--gradient-dtype", metavar="DTYPE", help="precision of kept and summed gradients, e.g. float32")
+    text = "drop activations and compute them again: 'stages', or a number of segments"
+    step.add_argument("--recompute", metavar="SEGMENTS", help=text)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
@@ -177,6 +192,7 @@ def read_runtime(args: argparse.Namespace) -> Runtime:
 def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any) -> Plan:
     """The plan of `strategy`. settings: those of the step, such as microbatches, and options of the strategy."""
     import partitioners
+    from simulator.parameter_states import REPLICATED
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
 
     step, own = split_settings(
@@ -184,7 +200,8 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
             "synchronisation": synchronisation(args, Synchronisation()),
             "runtime": read_runtime(args),
-            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), **settings),
+            "states": _states(args, REPLICATED),
+            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), recompute=args.recompute, **settings),
         }
     )
     return partitioners.make_plan(strategy, profile, cluster, step, seed=args.seed, **own)
@@ -206,7 +223,16 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
         schedule=args.schedule,
         optimizer_state=OPTIMIZERS.get(args.optimizer),
     )
-    return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), **wanted)
+    states = _states(args, plan.states)
+    return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), states=states, **wanted)
+
+
+def _states(args: argparse.Namespace, base: ParameterStates) -> ParameterStates:
+    """`base` changed as the command line says. Raises InputError."""
+    changes = _given(stage=args.zero, group=args.shard_group, gradient_dtype=args.gradient_dtype)
+    if args.shard_group is not None and not changes.get("stage", base.stage):
+        raise InputError("shard-group is given, but nothing is shared out: add --zero 1, 2 or 3")
+    return replace(base, **changes)
 
 
 def synchronisation(args: argparse.Namespace, base: Any) -> Any:
