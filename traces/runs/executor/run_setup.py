@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -36,6 +36,26 @@ ALL_REDUCE = "ring"
 DATA = "the training data"
 
 
+def _not_executed(profile: Profile, plan: Plan) -> Iterator[str]:
+    """What of a plan is simulated only."""
+    placements = plan.placements.values()
+    if any(placement.reduce > 1 for placement in placements):
+        yield "layers split by reduce"
+    if any(placement.copy > 1 for placement in placements):
+        yield "copied layers"
+    if plan.states.stage:
+        yield f"states shared out (stage {plan.states.stage})"
+    if plan.recomputed:
+        yield "recomputed segments"
+    if plan.exchange != "messages":
+        yield f"exchange {plan.exchange!r}"
+    for layer in profile.layers:
+        if layer.tied_to:
+            yield f"layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
+        if layer.routing:
+            yield f"layer {layer.name!r}, a mixture of experts"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """A plan to run for real: `network` of `profile` on `cluster`, updated by SGD with momentum.
@@ -64,6 +84,8 @@ class Script:
         require(settings.collective in (ALL_REDUCE, *served), "sync", settings.collective, rule)
         plain = not settings.half_precision and settings.compression_ratio == 1 and not settings.compression_s_per_byte
         require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
+        for what in _not_executed(self.profile, self.plan):
+            raise InputError(f"plan: it has {what}, which the executor does not run; simulate it, or leave that out")
 
     @cached_property
     def graph(self) -> TaskGraph:
