@@ -15,37 +15,17 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from simulator.transformers.calibration import MeasuredPlan, calibrated
-from simulator.transformers.model_card import ModelCard
+from simulator.transformers.accelerators import GIB
+from simulator.transformers.calibration import calibrated
+from simulator.transformers.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
 from simulator.transformers.step_memory import stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
-from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
-
-GIB = 2**30
-Row = Mapping[str, str]
-
-
-def card_of(row: Row) -> ModelCard:
-    """The network of a row."""
-    return ModelCard(
-        name=row["model"], layers=int(row["layers"]), hidden=int(row["hidden"]), heads=int(row["heads"]),
-        ffn=int(row["ffn"]), vocabulary=int(row["vocab"]), sequence=int(row["seq"]),
-        tied_embeddings=row["tied_embeddings"] == "1",
-    )  # fmt: skip
-
-
-def grid_of(row: Row) -> TrainingGrid:
-    """The plan of a row."""
-    return TrainingGrid(
-        data=int(row["dp"]), tensor=int(row["tp"]), pipeline=int(row["pp"]), zero_stage=int(row["zero"]),
-        microbatch=int(row["mbs"]), accumulation=int(row["grad_acc"]),
-    )  # fmt: skip
 
 
 def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
@@ -55,17 +35,6 @@ def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
     opinion = verdict(card, grid, stack, memories)
     seconds = float(step_seconds(card, grid, stack, retried=opinion.retried).step_s)
     return seconds, float(memories[0].peak(stack.constants)) / GIB, opinion.fit == "does not fit"
-
-
-def measured_plan(row: Row) -> MeasuredPlan:
-    """A row that was measured, for a calibration."""
-    peak = float(row["mem_gb"]) * GIB if row["mem_gb"] else None
-    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=float(row["step_s"]), peak_bytes=peak)
-
-
-def usable(rows: Iterable[Row]) -> list[Row]:
-    """The measured rows that are neither suspect nor mislabelled."""
-    return [row for row in rows if row["status"] == "measured" and row["suspect"] != "1" and not row["note"]]
 
 
 def errors(rows: Sequence[Row], stack: TrainingStack) -> tuple[list[float], list[float]]:
@@ -144,8 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cross-validate", action="store_true")
     args = parser.parse_args(arguments)
     stack = read_stack(args.stack)
-    with args.rows.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(args.rows)
     if args.predictions is not None:
         write_predictions(rows, stack, args.predictions)
     if args.calibrate is not None:

@@ -41,7 +41,7 @@ class BlockOperator:
     kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
     flops: float = 0.0
     backward: float = 2.0
-    products: int = 0
+    products: float = 0.0
     parameters: int = 0
     traffic_bytes: float = 0.0
     output_channels: int = 0

@@ -15,7 +15,7 @@ from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import StackConstants, TrainingStack
 
-NAMES = tuple(field.name for field in fields(StackConstants))
+NAMES = tuple(constant.name for constant in fields(StackConstants))
 MEMORY_CONSTANTS = frozenset(NAMES[NAMES.index("saved_factor") :])
 TIME_CONSTANTS = frozenset(NAMES) - MEMORY_CONSTANTS
 
@@ -48,7 +48,14 @@ def calibrated(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> TrainingS
         peaks = _fitted(stack, MEMORY_CONSTANTS, lambda values: _memory_residuals(timed_stack, values, measured))
         stack = replace(stack, constants=replace(stack.constants, **peaks.values))
         remarks += _remarks(peaks)
-    return replace(stack, remarks=remarks)
+    return replace(stack, remarks=remarks, residual_quantiles=_quantiles(stack, timed or plans))
+
+
+def _quantiles(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> tuple[float, float]:
+    """10 and 90 % of measured over predicted seconds."""
+    ratios = [plan.step_s / float(step_seconds(plan.card, plan.grid, stack).step_s) for plan in plans]
+    low, high = np.quantile(ratios, (0.1, 0.9))
+    return float(low), float(high)
 
 
 def _fitted(stack: TrainingStack, names: Set[str], residuals: Residuals) -> FittedConstants:

@@ -169,7 +169,9 @@ def _layer(
 def _seconds(shape: LayerShape, gpu: Accelerator, constants: StackConstants, share: float) -> tuple[float, float]:
     """(forward, backward) of a share of the shape's operator, without adding gradients up."""
     of = shape.operator
-    part = replace(of, flops=of.flops * share, traffic_bytes=of.traffic_bytes * share, parameters=0)
+    flops, traffic_bytes = of.flops * share, of.traffic_bytes * share
+    # parts of one operator share its launch; parts on other devices do not
+    part = replace(of, flops=flops, traffic_bytes=traffic_bytes, products=of.products * shape.share, parameters=0)
     forward_s, backward_s = operator_seconds(part, gpu, constants)
     return _rounded(forward_s), _rounded(backward_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 
@@ -77,6 +77,8 @@ class TrainingStack:
     say what to expect, which decides where steps cannot tell two constants apart; remarks say what could not be told.
 
     splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
+    residual_quantiles: of measured over predicted seconds, 10 and 90 %. network_band: by number of nodes, the network's
+    bandwidth in a bad and in a good run over the usual one.
     waits_for_all: a plan with fewer micro-batches
     than stages - 1 is refused by the runtime. Raises InputError on unknown names.
     """
@@ -91,13 +93,15 @@ class TrainingStack:
     splits: str = "parameters"
     fused_activation: bool = True
     waits_for_all: bool = True
+    residual_quantiles: tuple[float, float] = (1.0, 1.0)
+    network_band: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         accelerator(self.accelerator)
-        names = {field.name for field in fields(StackConstants)}
+        names = {constant.name for constant in fields(StackConstants)}
         for name in {*self.bounds, *self.expected}:
             if name not in names:
                 raise UnknownNameError.of("constant", name, names)

@@ -1,0 +1,86 @@
+"""The grids that a decoder can be trained on with so many GPUs, ranked by predicted step, those that fit first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.errors import require
+from simulator.transformers.accelerators import accelerator
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.step_interval import step_interval
+from simulator.transformers.step_memory import MemoryVerdict, StageMemory, stage_memories, verdict
+from simulator.transformers.step_time import StepSeconds, step_seconds
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import TrainingStack
+
+MOST_TENSOR = 8
+"""Across nodes a tensor group is slower than any other split in every measured group of runs."""
+MOST_MICROBATCH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedGrid:
+    """A grid with what is predicted of it. low_s, high_s: where 80 % of measured steps fall. mfu: model FLOPs
+    utilisation of the dense bf16 peak."""
+
+    grid: TrainingGrid
+    step: StepSeconds
+    low_s: float
+    high_s: float
+    memories: tuple[StageMemory, ...]
+    verdict: MemoryVerdict
+    tokens_per_s: float
+    mfu: float
+
+    @property
+    def runs(self) -> bool:
+        return self.verdict.fit in ("fits", "border")
+
+
+def candidate_grids(card: ModelCard, devices: int, batch: int, node_devices: int = 8) -> Iterator[TrainingGrid]:
+    """Grids of all `devices` for steps of `batch` sequences: every split whose degrees divide the network.
+
+    Tensor degrees stay inside a node and divide the heads; stages are at most blocks; micro-batches are powers of 2.
+    """
+    require(devices >= 1, "devices", devices, "it is at least 1")
+    require(batch >= 1, "batch_size", batch, "it is at least 1")
+    for tensor in _divisors(devices, min(MOST_TENSOR, node_devices)):
+        if card.heads % tensor or (card.key_heads % tensor and tensor % card.key_heads):
+            continue
+        for pipeline in _divisors(devices // tensor, card.layers):
+            data = devices // tensor // pipeline
+            if batch % data:
+                continue
+            for microbatch in (2**i for i in range(MOST_MICROBATCH.bit_length()) if batch // data % 2**i == 0):
+                for zero_stage in (0, 1) if data > 1 else (0,):
+                    yield TrainingGrid(
+                        data=data, tensor=tensor, pipeline=pipeline, zero_stage=zero_stage, microbatch=microbatch,
+                        accumulation=batch // data // microbatch, node_devices=node_devices,
+                    )  # fmt: skip
+
+
+def ranked_grid(card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> RankedGrid:
+    """What is predicted of one grid."""
+    memories = stage_memories(card, grid, stack)
+    opinion = verdict(card, grid, stack, memories)
+    step = step_seconds(card, grid, stack, retried=opinion.retried)
+    low_s, high_s = step_interval(card, grid, stack)
+    tokens_per_s = grid.batch * card.sequence / float(step.step_s)
+    peak = accelerator(stack.accelerator).flops_per_s * grid.devices
+    return RankedGrid(
+        grid=grid, step=step, low_s=low_s, high_s=high_s, memories=memories, verdict=opinion,
+        tokens_per_s=tokens_per_s, mfu=tokens_per_s * card.flops_per_token / peak,
+    )  # fmt: skip
+
+
+def ranked_grids(card: ModelCard, devices: int, batch: int, stack: TrainingStack) -> list[RankedGrid]:
+    """All candidates, those that run first, then by step. Raises InputError where there is none."""
+    ranked = [ranked_grid(card, grid, stack) for grid in candidate_grids(card, devices, batch)]
+    rule = f"a number of replicas that divides {devices} devices divides the batch"
+    require(len(ranked) > 0, "batch_size", batch, rule)
+    return sorted(ranked, key=lambda each: (not each.runs, float(each.step.step_s)))
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]

@@ -1,0 +1,76 @@
+"""Measured runs of language models from a CSV: one run per row, as the Ultra-Scale Playbook's benchmark has them.
+
+Columns: model, layers, hidden, heads, ffn, vocab, seq, tied_embeddings, dp, tp, pp, zero, mbs, grad_acc, step_s, mem_gb
+(GiB; may be empty). status, suspect and note may be there: rows that failed, are suspect or have a note tell nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from simulator.errors import InputError
+from simulator.transformers.accelerators import GIB
+from simulator.transformers.calibration import MeasuredPlan
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.training_grid import TrainingGrid
+
+Row = Mapping[str, str]
+COLUMNS = (
+    "model", "layers", "hidden", "heads", "ffn", "vocab", "seq", "tied_embeddings", "dp", "tp", "pp", "zero", "mbs",
+    "grad_acc",
+)  # fmt: skip
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV. Raises InputError where columns are missing, OSError where it cannot be read."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    missing = [name for name in COLUMNS if rows and name not in rows[0]]
+    if missing or not rows:
+        raise InputError(f"{path}: it has {len(rows)} rows and lacks the columns {', '.join(missing) or 'of a header'}")
+    return rows
+
+
+def card_of(row: Row) -> ModelCard:
+    """The network of a row. Raises InputError on a value that is no whole number."""
+    number = _numbers(row)
+    return ModelCard(
+        name=row["model"], layers=number("layers"), hidden=number("hidden"), heads=number("heads"), ffn=number("ffn"),
+        vocabulary=number("vocab"), sequence=number("seq"), tied_embeddings=row["tied_embeddings"] == "1",
+    )  # fmt: skip
+
+
+def grid_of(row: Row) -> TrainingGrid:
+    """The plan of a row. Raises InputError on a value that is no whole number."""
+    number = _numbers(row)
+    return TrainingGrid(
+        data=number("dp"), tensor=number("tp"), pipeline=number("pp"), zero_stage=number("zero"),
+        microbatch=number("mbs"), accumulation=number("grad_acc"),
+    )  # fmt: skip
+
+
+def measured_plan(row: Row) -> MeasuredPlan:
+    """A row that was measured, for a calibration."""
+    peak = float(row["mem_gb"]) * GIB if row.get("mem_gb") else None
+    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=float(row["step_s"]), peak_bytes=peak)
+
+
+def usable(rows: Iterable[Row]) -> list[Row]:
+    """The measured rows that are neither suspect nor mislabelled."""
+    return [
+        row
+        for row in rows
+        if row.get("status", "measured") == "measured" and row.get("suspect") != "1" and not row.get("note")
+    ]
+
+
+def _numbers(row: Row):  # type: ignore[no-untyped-def]
+    def number(column: str) -> int:
+        try:
+            return int(row[column])
+        except ValueError:
+            raise InputError(f"column {column} is {row[column]!r}: it is a whole number") from None
+
+    return number

@@ -1,0 +1,149 @@
+"""The strategies megatron and fsdp: placements of a block, stages, recomputation; beside them the collapsed step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_closed_forms import star
+
+from partitioners import make_plan
+from partitioners.megatron import balanced_stages, separable_units
+from simulator.errors import InputError
+from simulator.files import read_profile
+from simulator.parameter_states import ParameterStates
+from simulator.plan import StepSettings
+from simulator.run import run
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.step_time import step_seconds
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import StackConstants, TrainingStack
+
+CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
+STACK = TrainingStack(
+    name="plain", accelerator="h100", bounds={}, expected={}, splits="equal",
+    constants=StackConstants(
+        launch_floor_s=0.0, update_layer_s=0.0, step_overhead_s=0.0, tensor_bytes_per_s=1e30, tensor_hop_s=0.0,
+        tensor_across_bytes_per_s=1e30, tensor_across_hop_s=0.0, network_bytes_per_s=1e30, ring_hop_s=0.0,
+    ),
+)  # fmt: skip
+"""Communication takes no time."""
+PROFILE = modelled_profile(CARD, STACK, batch_size=2)
+
+
+def settings(batch_size: int, microbatches: int = 1, stage: int = 0) -> StepSettings:
+    states = ParameterStates(stage=stage)
+    return StepSettings(batch_size=batch_size, microbatches=microbatches, states=states, optimizer_state=6.0)
+
+
+def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> None:
+    assert PROFILE.parameter_bytes == 2 * CARD.parameters
+    assert "modelled, not measured" in PROFILE.notes and PROFILE.step_s is None
+    tied = modelled_profile(replace(CARD, tied_embeddings=True), STACK)
+    assert tied.parameter_bytes == 2 * replace(CARD, tied_embeddings=True).parameters
+    with pytest.raises(InputError, match="only dense decoders"):
+        modelled_profile(replace(CARD, experts=8, experts_per_token=2), STACK)
+
+
+def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
+    plan = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4)
+    shapes = {name.removeprefix("blocks.1."): place for name, place in plan.placements.items() if "blocks.1." in name}
+    assert shapes["norm_attention"].degrees == (2, 1, 4, 1)  # by sequence
+    assert shapes["q"].degrees == (2, 4, 1, 1)
+    assert (shapes["k"].degrees, shapes["k"].copy) == ((2, 2, 1, 1), 2)  # two heads of keys on four devices
+    assert shapes["attention"].degrees == (2, 4, 1, 1)
+    assert (shapes["output"].degrees, shapes["output"].reduce) == ((2, 1, 1, 1), 4)
+    assert shapes["add_attention"].degrees == (2, 1, 4, 1)
+    assert shapes["gate"].degrees == shapes["activation"].degrees == (2, 4, 1, 1)
+    assert shapes["down"].reduce == 4
+    assert plan.placements["embedding"].reduce == plan.placements["cross_entropy"].reduce == 4
+    assert plan.exchange == "collectives"
+    copied = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4, sequence_parallel=False)
+    assert copied.placements["blocks.1.norm_attention"].copy == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "tensor", "pipeline"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 2), (2, 2, 2), (1, 4, 2)]
+)
+def test_the_whole_simulation_agrees_with_the_collapsed_step(data: int, tensor: int, pipeline: int) -> None:
+    """One replica and one tensor rank stand for all of them where communication takes no time.
+
+    The engine starts a gradient's sum with the first micro-batch, the collapsed step adds every one, and the stages of
+    the strategy may end inside a block: hence the tolerance.
+    """
+    microbatches = 6
+    plan = make_plan(
+        "megatron", PROFILE, star(max(2, data * tensor * pipeline), bandwidth=1e30, latency_s=0.0),
+        settings(2 * data * microbatches, microbatches), tensor=tensor, pipeline=pipeline,
+    ) if data * tensor * pipeline > 1 else make_plan(
+        "data", PROFILE, star(1, bandwidth=1e30, latency_s=0.0), settings(2 * microbatches, microbatches)
+    )  # fmt: skip
+    cluster = star(data * tensor * pipeline, bandwidth=1e30, latency_s=0.0)
+    simulated = run(PROFILE, cluster, plan).report.step_s
+    grid = TrainingGrid(data=data, tensor=tensor, pipeline=pipeline, microbatch=2, accumulation=microbatches)
+    assert simulated == pytest.approx(float(step_seconds(CARD, grid, STACK).step_s), rel=0.05)
+
+
+def test_stages_are_cut_where_one_tensor_crosses() -> None:
+    units = separable_units(PROFILE)
+    assert [PROFILE.layers[unit.stop - 1].name for unit in units[:4]] == [
+        "embedding", "blocks.0.add_attention", "blocks.0.add_ffn", "blocks.1.add_attention",
+    ]  # fmt: skip
+    assert sum(len(unit) for unit in units) == len(PROFILE.layers)
+
+
+@given(seconds=st.lists(st.floats(0.1, 5), min_size=1, max_size=9), data=st.data())
+def test_balanced_stages_are_the_best(seconds: list[float], data: st.DataObject) -> None:
+    stages = data.draw(st.integers(1, len(seconds)))
+    cuts = ((0, *middle, len(seconds)) for middle in combinations(range(1, len(seconds)), stages - 1))
+    best = min(max(sum(seconds[a:b]) for a, b in pairwise(c)) for c in cuts)
+    split = balanced_stages(seconds, stages)
+    assert [stage.start for stage in split[1:]] == [stage.stop for stage in split[:-1]] and len(split) == stages
+    assert max(sum(seconds[i] for i in stage) for stage in split) == pytest.approx(best)
+
+
+def test_recomputation_takes_segments_and_time() -> None:
+    cluster, step = star(4), settings(8, 2)
+    kinds = ("none", "selective", "full")
+    plans = {kind: make_plan("megatron", PROFILE, cluster, step, tensor=2, recomputation=kind) for kind in kinds}
+    assert plans["none"].recomputed == () and len(plans["selective"].recomputed) == CARD.layers
+    reports = {kind: run(PROFILE, cluster, plan).report for kind, plan in plans.items()}
+    assert reports["none"].step_s < reports["selective"].step_s < reports["full"].step_s
+    assert reports["full"].peak_memory_bytes < reports["none"].peak_memory_bytes
+
+
+def test_context_parallelism_splits_the_sequence() -> None:
+    plan = make_plan("megatron", PROFILE, star(4), settings(2), tensor=2, context=2)
+    assert plan.placements["blocks.0.q"].degrees == (1, 2, 2, 1)
+    assert plan.placements["blocks.0.norm_ffn"].degrees == (1, 1, 4, 1)
+    assert run(PROFILE, star(4), plan).report.step_s > 0
+
+
+def test_fsdp_shares_states_and_recomputes_blocks() -> None:
+    cluster = star(4)
+    plain = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8)))
+    shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recompute=True))
+    assert shared.report.peak_memory_bytes < plain.report.peak_memory_bytes
+    assert shared.plan.recomputed and not plain.plan.recomputed
+
+
+def test_without_degrees_both_are_data_parallelism() -> None:
+    profile, cluster = read_profile("vgg_digits"), star(4)
+    data = make_plan("data", profile, cluster, settings(16))
+    for name in ("megatron", "fsdp"):
+        assert make_plan(name, profile, cluster, settings(16)).placements == data.placements
+
+
+def test_wrong_degrees_are_named() -> None:
+    with pytest.raises(InputError, match="divides the 8 devices"):
+        make_plan("megatron", PROFILE, star(8), settings(8), tensor=3)
+    with pytest.raises(InputError, match="8 replicas"):
+        make_plan("megatron", PROFILE, star(8), settings(4))
+    with pytest.raises(InputError, match="recomputation is some"):
+        make_plan("megatron", PROFILE, star(8), settings(8), recomputation="some")
+    with pytest.raises(InputError, match="at most"):
+        make_plan("megatron", PROFILE, star(32), settings(32), pipeline=32)
