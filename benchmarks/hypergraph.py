@@ -21,6 +21,8 @@ from simulator.sweep.bounds import compute_bound_s
 DEVICES = (2, 4, 8, 16)
 GIGABITS = (10, 100)
 PRICES_US = (0, 5, 10)
+LAYERWISE_EFFORT = 0.2
+"""Of the simulations of `layerwise` for the step: what the search itself gives it."""
 PROTOTYPE = {
     4: {"alexnet": -93.6, "vgg16": -90.1, "resnet50": -41.7, "inception_v3": -39.5},
     8: {"alexnet": -95.3, "vgg16": -90.8, "resnet50": -45.7, "inception_v3": -60.8},
@@ -39,9 +41,10 @@ def section() -> str:
             "Simulated steps in ms on one switch, the strongest configuration of any other strategy before what "
             "`hypergraph` finds, at a price of 0, 5 and 10 us for every compute task: splitting is free only on paper. "
             "Every strategy may choose micro-batches and a schedule or none, stages may be fewer than devices and have "
-            "replicas, and `layerwise` may look for the step. In brackets whose placements they are: another "
-            "strategy's; *degrees*, where each layer is split its own way but shards stand on devices in order; or "
-            "*map*, where they do not. *Room* is how far the best step is above the bound of perfectly shared compute.",
+            "replicas, and `layerwise` may look for the step, at a fifth of its usual effort. In brackets whose "
+            "placements they are: another strategy's; *degrees*, where each layer is split its own way but shards "
+            "stand on devices in order; or *map*, where they do not. *Room* is how far the best step is above the "
+            "bound of perfectly shared compute.",
             *(_steps(gigabits, prices) for gigabits in (10, 100)),
             _summary(prices),
         ]
@@ -98,7 +101,8 @@ def judged(name: str, devices: int, gigabits: int, price_us: int) -> JudgedCase:
     step = StepSettings(batch_size=BATCH[name], runtime=runtime)
     verdicts = {}
     for strategy in OTHERS:
-        verdict = strongest(Judge(profile=profile(name), cluster=cluster, runtime=runtime), step, strategy)
+        judge = Judge(profile=profile(name), cluster=cluster, runtime=runtime)
+        verdict = strongest(judge, step, strategy, effort=LAYERWISE_EFFORT)
         if verdict is not None:
             verdicts[strategy] = verdict.step_s
     best = min(verdicts, key=lambda strategy: verdicts[strategy])

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks.engine import chains, direct_ring, everyone, incast
-from partitioners import make_plan
+from partitioners import make_plan, options
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.collectives.ring import ring_ends
@@ -32,6 +32,10 @@ from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Placement, Plan, StepSettings, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import run
+from simulator.sweep.evaluate import evaluate
+from simulator.sweep.points import expand
+from simulator.sweep.specification import Specification
+from simulator.sweep.sweeping import context_of, lots
 from simulator.taskgraph import TaskGraph
 from simulator.workload import Layer, Profile
 
@@ -84,6 +88,16 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB.
   defines; no way to leave some out with every bit kept has been made, and that row is far from its goal.
 - **The report** spends most on the time that compute and transfers cover on each device; its longest dependency chain
   is found in C, and in Python where there is no compiled engine.
+- **A ring or a tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in
+  closed form: which member a chain of messages begins at, and which is the slowest that it passes, say when it ends.
+  It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds
+  waits for its slowest pair.
+- **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
+  differ, and gives such points to one worker together. What is left is mostly the report; points that differ in the
+  devices' speed are lowered anew, since seconds divided by another speed round differently.
+- **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
+  are near the best, then changes to runs of layers. Half of its time is lowering, a quarter KaHyPar.
+- **Identical replicas** are simulated each on its own, so 16,384 devices take 16 times as long as 1,024.
 - **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
   the number of devices.
 """
@@ -130,8 +144,27 @@ def work_rows() -> Iterator[Row]:
         plan = make_plan(strategy, profile, machine_, StepSettings(batch_size=512, microbatches=32))
         taken = seconds(partial(run, profile, machine_, plan))
         yield f"VGG-16 on 16 devices, {strategy}, 32 micro-batches", "100 ms", "2 ms", f"{1e3 * taken:.0f} ms", ""
+    for names, goal in ((("data", "pipeline"), "500 points/s"), (("data", "pipeline", "layerwise"), "100 points/s")):
+        rate = points_per_s(names)
+        yield f"sweep of bandwidths: {', '.join(names)}", "8-21 points/s", goal, f"{rate:.0f} points/s of a core", ""
     taken = seconds(lambda: make_plan("hypergraph", profile, machine_, StepSettings(batch_size=512)), repeats=1)
     yield "hypergraph search, VGG-16 on 16 devices", "11-13 s", "2 s", f"{taken:.1f} s", ""
+
+
+def points_per_s(strategies: Sequence[str]) -> float:
+    """Points of a sweep per second of one processor, in the order in which workers take them."""
+    axes = {
+        "profile": "vgg16",
+        "cluster": "p3-16xlarge",
+        "strategy": list(strategies),
+        "devices": [4, 16],
+        "microbatches": [1, 4],
+        "inter_bandwidth_bytes_per_s": "1Gbps..100Gbps by x1.05",
+    }
+    points = expand(Specification(parameters=axes), {name: tuple(options(name)) for name in strategies})
+    context = context_of(points, make_plan)
+    in_order = [point for lot in lots(points.points) for point in lot]
+    return len(in_order) / seconds(lambda: [evaluate(context, point) for point in in_order], repeats=1)
 
 
 def engine_row(name: str, make: Graph, size: int, goal: str) -> Row:
