@@ -4,7 +4,7 @@ Our executor adds to every task: assembling inputs, passing gradients on and mem
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
 batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is observed. FSDP2 and tensor parallelism add hooks, copies and DTensor's dispatch to a step, which takes turns
+step that is observed. FSDP2 and tensor parallelism add hooks, copies and dispatch to a step, which takes turns
 with a plain one.
 """
 
