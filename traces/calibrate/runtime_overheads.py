@@ -4,13 +4,15 @@ Our executor adds to every task: assembling inputs, passing gradients on and mem
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
 batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is observed.
+step that is observed. FSDP2 and tensor parallelism add hooks, copies and dispatch to a step, which takes turns
+with a plain one.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,16 +27,17 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.fx_steps import Loss, Trained, trace
 from traces.capture.measurement_rounds import MeasurementRounds
+from traces.capture.momentum_sgd import optimizer
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import Worker
-from traces.runs.torch_runtimes.network_blocks import samples
+from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.pipelining import loss_of
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.zoo.networks import load
+from traces.zoo.networks import Network, load
 
 MICROBATCHES = 4
 
@@ -65,6 +68,29 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, gro
             layers_s = sum(task.end_s - task.start_s for task in observer.take(0.0))
             overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
     return max(0.0, statistics.median(overheads_s[warmup:]))
+
+
+def wrapped_overhead_s(
+    network: Network, batch_size: int, wrap: Callable[[Trained], Trained], *, repeats: int = 15, warmup: int = 3
+) -> float:
+    """Seconds that a step takes longer where `wrap` has made the network one of FSDP2 or of tensor parallelism.
+
+    It uses the default process group, of one rank, over which nothing is sent: what is left is hooks, copies into and
+    out of what would be sent, and DTensor's dispatch. Plain and wrapped steps take turns; their median difference, at
+    least 0.
+    """
+    data, plain, wrapped = samples(network, batch_size), build(network), wrap(build(network))
+    descents = [optimizer(trained.parameters()) for trained in (plain, wrapped)]
+    longer_s = []
+    for _ in range(warmup + repeats):
+        ends_s = [time.perf_counter()]
+        for trained, descent in zip((plain, wrapped), descents, strict=True):
+            trained(data).backward()
+            descent.step()
+            descent.zero_grad()
+            ends_s.append(time.perf_counter())
+        longer_s.append((ends_s[2] - ends_s[1]) - (ends_s[1] - ends_s[0]))
+    return max(0.0, statistics.median(longer_s[warmup:]))
 
 
 def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, threads: int = 1) -> float:

@@ -1,5 +1,6 @@
 """What actual runs left behind, and its comparison with predictions. No torch here.
 
+blocking             a task graph whose collectives block, as torch's do over gloo on a CPU
 diagnosis            three short real steps beside their predictions: whether predictions can be trusted, what is off
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
