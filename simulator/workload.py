@@ -212,17 +212,11 @@ class Profile:
         return frozenset(name for name, measured in (("batch", batch), ("channels", channels)) if measured)
 
     def batch_for(self, workers: int) -> int:
-        """Samples of a step on `workers` devices when nobody says.
+        """Samples of a step on `workers` devices when nobody says: the profile's batch on each, which is weak scaling.
 
-        A profile of one batch size gives every worker that many: nothing measured says what fewer would take. Others
-        keep their batch size, doubled until each worker can have a sample of its own.
+        Engineers add devices to train on more samples at once, and a device keeps the size at which it was measured.
         """
-        if "batch" not in self.measured_directions:
-            return self.batch_size * workers
-        size = self.batch_size
-        while size < workers:
-            size *= 2
-        return size
+        return self.batch_size * workers
 
     @property
     def layers_s(self) -> float:

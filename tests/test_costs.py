@@ -31,14 +31,9 @@ def test_without_points_time_is_proportional() -> None:
     assert seconds(profile, 48, 1.0, 0.25) == pytest.approx((0.0025, 0.005))
 
 
-def test_a_batch_that_is_not_stated_gives_every_worker_a_sample() -> None:
+def test_a_batch_that_is_not_stated_is_the_profiles_on_every_worker() -> None:
     profile = profile_with(ScalingPoint(batch_size=24, forward_s=0.006, backward_s=0.01))
-    assert [profile.batch_for(workers) for workers in (1, 48, 49, 200)] == [48, 48, 96, 384]
-
-
-def test_a_profile_of_one_batch_size_gives_it_to_every_worker() -> None:
-    fraction = ScalingPoint(batch_size=48, channel_fraction=0.5, forward_s=0.006, backward_s=0.01)
-    assert [profile_with(fraction).batch_for(workers) for workers in (1, 2, 49)] == [48, 96, 49 * 48]
+    assert [profile.batch_for(workers) for workers in (1, 2, 49)] == [48, 96, 49 * 48]
 
 
 def test_between_batch_sizes_time_is_linear() -> None:

@@ -148,7 +148,7 @@ def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert first.endswith("batch 4")
     assert second.startswith("note: times at 2 of 8 samples: typical curve of GPUs, ") and "; step " in second
     assert cli.main([*command, "--strategies", "data", "--batch-size", "4", "--json"]) == 0
-    low_s, high_s = json.loads(capsys.readouterr().out)[0]["report"]["step_band_s"]
+    low_s, high_s = json.loads(capsys.readouterr().out)["strategies"][0]["report"]["step_band_s"]
     assert 0 < low_s < high_s
 
 

@@ -74,8 +74,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         "--batch-size",
         metavar="B",
         type=count,
-        help="samples per step in all (default: the profile's, doubled until every worker can have one; for every "
-        "worker, where the profile has no other batch size)",
+        help="samples per step in all (default: the profile's for every worker, which is weak scaling)",
     )
     schedules = ", ".join(SCHEDULES)
     step.add_argument("--schedule", metavar="NAME", help=f"order of forward and backward passes: {schedules}")
@@ -209,8 +208,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
 
 def batch_note(profile: Profile, args: argparse.Namespace) -> str:
     """Behind the batch size: that every device has the profile's, where nobody asked for another."""
-    weak = args.batch_size is None and "batch" not in profile.measured_directions
-    return f" ({profile.batch_size} per device: weak scaling)" if weak else ""
+    return "" if args.batch_size else f" ({profile.batch_size} per device: weak scaling)"
 
 
 def changed(plan: Plan, args: argparse.Namespace) -> Plan:
