@@ -10,13 +10,9 @@ from simulator.errors import MissingExtraError
 
 
 def main(argv: list[str]) -> int:
-<<<<<<< HEAD
     """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.command`."""
-=======
-    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.links`."""
     if {"-h", "--help"} & set(argv):
         print((__doc__ or "") + "\nEach of the three has a --help of its own; what follows is this one's.\n")
->>>>>>> firstday
     if any(word.partition("=")[0] == "--from" for word in argv):
         from traces.calibrate import bandwidth_fit
 
