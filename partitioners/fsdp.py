@@ -1,7 +1,7 @@
 """Fully sharded data parallelism: replicas of the whole network, which share out the states that the step names.
 
-What they share, and in groups of how many (hybrid), are the step's ParameterStates; here stand the placements and what
-is recomputed. Without states it is data parallelism.
+They share out parameters, gradients and optimizer state, all of them or in groups (hybrid), unless the step says which
+states are shared.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 from partitioners.data import partition as replicated
 from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
+from simulator.parameter_states import ParameterStates
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
 
 
 def partition(
-    profile: Profile, cluster: Cluster, step: StepSettings, *, recompute: bool = False, seed: int = 0
+    profile: Profile, cluster: Cluster, step: StepSettings, *, group: int = 0, recompute: bool = False, seed: int = 0
 ) -> Partition:
     """Every layer by sample over all workers; with `recompute` each block is computed again before its backward pass.
 
-    A block is what lies between two layers where one tensor alone crosses. Raises InputError as data parallelism does.
+    group: so many consecutive workers share states (0: all). A block is what lies between two layers where one tensor
+    alone crosses. Raises InputError as data parallelism does.
     """
     names = [layer.name for layer in profile.layers]
     blocks = (tuple(names[i] for i in unit) for unit in separable_units(profile) if len(unit) > 1)
     placements = replicated(profile, cluster, step, balance=False).placements
-    return Partition(placements=placements, recomputed=tuple(blocks) if recompute else ())
+    states = ParameterStates(stage=3, group=group)
+    return Partition(placements=placements, recomputed=tuple(blocks) if recompute else (), states=states)

@@ -146,8 +146,9 @@ class Synchronisation:
 class Partition:
     """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
 
-    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. strategy:
-    the one whose placements these are, where a strategy has taken over those of another.
+    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. states:
+    what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy has
+    taken over those of another.
     """
 
     placements: Mapping[str, Placement]
@@ -155,6 +156,7 @@ class Partition:
     schedule: str | None = None
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
+    states: ParameterStates = REPLICATED
     strategy: str = ""
 
 
@@ -195,7 +197,7 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
-            states=self.states,
+            states=partition.states if self.states == REPLICATED else self.states,
             recomputed=partition.recomputed or recompute_segments(profile, device_sets, self.recompute),
             exchange=partition.exchange,
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,

@@ -34,6 +34,16 @@ STRATEGIES = [
     case("data on vgg16", "vgg16", SWITCH, DATA),
     case("greedy on inception_v3", "inception_v3", SWITCH, {"strategy": "greedy", "batch_size": 16, "microbatches": 2}),
     case("shuffle on resnet50", "resnet50", NODES, {"strategy": "shuffle", "batch_size": 16, "seed": 3}),
+    case("fsdp on vgg_small", "vgg_small", SWITCH, {"strategy": "fsdp", "batch_size": 32, "microbatches": 2}),
+    case(
+        "megatron on gpt_1_3b_v100",
+        "gpt_1_3b_v100",
+        {**NODES, "speed": 1.0},
+        {
+            **{"strategy": "megatron", "batch_size": 16, "microbatches": 4},
+            **{"tensor": 2, "pipeline": 2, "recomputation": "selective"},
+        },
+    ),
     case("model on vgg16", "vgg16", SWITCH, {"strategy": "model", "batch_size": 16}),
     case("owt on alexnet", "alexnet", NODES, {"strategy": "owt", "batch_size": 128}),
     case("owt on vgg16 accumulating", "vgg16", SWITCH, {"strategy": "owt", "batch_size": 32, "microbatches": 4}),

@@ -18,7 +18,7 @@ FLOORS = """
     simulator.lowering simulator.engine
     simulator.report
     simulator.run
-    simulator.elastic simulator.convergence simulator.sweep simulator.exports
+    simulator.elastic simulator.convergence simulator.sweep simulator.exports simulator.transformers
     simulator.studies
     partitioners
     traces.results traces.zoo traces.lab

@@ -107,7 +107,7 @@ def _rank(card: ModelCard, stack: TrainingStack, args: argparse.Namespace) -> No
     ranked = ranked_grids(card, args.devices, args.batch_size or 256, stack)
     runs = [each for each in ranked if each.runs]
     if args.json:
-        _printing.print_json([_row(each) for each in ranked], "")
+        _printing.print_json({"grids": [_row(each) for each in ranked]})
         return
     print(f"{_described(card)}; {args.devices} x {stack.accelerator}, {stack.name}: modelled, not measured")
     unfit = [each for each in ranked if not each.runs]
