@@ -147,8 +147,8 @@ class Partition:
     """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
 
     microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. states:
-    what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy has
-    taken over those of another.
+    what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy
+    has taken over those of another.
     """
 
     placements: Mapping[str, Placement]

@@ -82,11 +82,6 @@ _Members = tuple[tuple[int, ...], tuple[int, ...]]
 """The devices that hold terms of a sum, and those that need it."""
 
 
-def sums_per_step(plan: Plan) -> int:
-    """How often a step sums the gradient of a parameter."""
-    return plan.microbatches if plan.states.each_microbatch else 1
-
-
 def gathers_per_step(plan: Plan) -> int:
     """How often a step gathers a parameter that is shared out."""
     if plan.states.stage == 3:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.lowering.buckets import Bucket, sums_per_step, update_seconds
+from simulator.lowering.buckets import Bucket, update_seconds
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
@@ -54,26 +54,28 @@ Backwards = Callable[[Replicas, slice], TasksOnDevices]
 
 def add_synchronisation(
     builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: Backwards, whole: TasksOnDevices
-) -> None:
+) -> list[list[tuple[int, tuple[int, ...]]]]:
     """Append the collectives and the optimizer's updates.
 
     `whole` are all backward tasks. Buckets of one group leave one after the other, as on one
     communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
     and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
     after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
-    stashed, each backward pass has an update of its own already.
+    stashed, each backward pass has an update of its own.
+
+    Returns for every sum of a step the tasks that end it, with the devices that then hold the result.
     """
-    plan = model.plan
-    delivered: list[tuple[int, tuple[int, ...]]] = []
+    plan, sums = model.plan, model.sums_per_step
+    delivered: list[list[tuple[int, tuple[int, ...]]]] = []
     previous: dict[tuple[int, ...], _Sent] = {}
-    sums = sums_per_step(plan)
     for microbatch in range(sums):
         summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
+        delivered.append([])
         for number, bucket in enumerate(model.buckets):
             steps = bucket.steps(cluster, plan)
             ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
             tasks = _add_steps(builder, bucket, number, steps, ready)
-            delivered += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
+            delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
             if bucket.group in previous:
                 _follow(builder, plan, (steps, tasks), previous[bucket.group])
             previous[bucket.group] = steps, tasks
@@ -81,9 +83,10 @@ def add_synchronisation(
                 gradient_bytes = bucket.size_bytes * plan.states.gradient_ratio(model.profile.dtype)
                 _hold_until_summed(builder, bucket, ready, tasks[-1], gradient_bytes)
     if not model.schedule.stashes_weights:
-        updates = _add_updates_after(builder, model, cluster, whole, delivered)
+        updates = _add_updates_after(builder, model, cluster, whole, [end for ends in delivered for end in ends])
         if plan.states.stage in (1, 2):
             _add_gathers_after(builder, model, cluster, updates)
+    return delivered
 
 
 def _of(backwards: Backwards, microbatches: slice, piece: Replicas) -> TasksOnDevices:

@@ -66,6 +66,12 @@ class ShardedModel:
         """What travels together when gradients are synchronised, in the order in which it becomes ready."""
         return tuple(filled_buckets(self.profile, self.plan, self.replicas))
 
+    @property
+    def sums_per_step(self) -> int:
+        """How often a step sums the gradient of a parameter over its users."""
+        every = self.plan.states.each_microbatch or self.schedule.stashes_weights
+        return self.plan.microbatches if every else 1
+
     @cached_property
     def local_update_s(self) -> Mapping[int, float]:
         """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""

@@ -20,7 +20,7 @@ from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.weight_stashing import add_updates, stashed_bytes
+from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
@@ -56,7 +56,9 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
         )
 
     whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
-    add_synchronisation(builder, model, cluster, backwards, whole)
+    delivered = add_synchronisation(builder, model, cluster, backwards, whole)
+    if schedule.stashes_weights:
+        add_replica_updates(builder, model, cluster, passes, starts, delivered)
     _add_overheads(builder, runtime, orders, pipelined=meets)
     names = [layer.name for layer in profile.layers]
     static = static_bytes(model, cluster)

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.lowering.buckets import gathers_per_step, sums_per_step
+from simulator.lowering.buckets import gathers_per_step
 from simulator.lowering.exchanges import Exchange
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.traffic import Communication
@@ -41,7 +41,7 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
             for pair in step.route.pairs if step.route else ():
-                synchronisation[pair] += step.bytes * sums_per_step(model.plan)
+                synchronisation[pair] += step.bytes * model.sums_per_step
         for members in model.plan.states.shard_groups(bucket.devices):
             if len(members) > 1:
                 route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
