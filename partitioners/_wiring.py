@@ -129,11 +129,11 @@ class Wiring:
         Links stand kind by kind, so that the busiest of a kind is the largest of a slice.
         """
         order = np.argsort(self.link_kinds, kind="stable")
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
+        column = np.empty(len(order), dtype=np.int64)
+        column[order] = np.arange(len(order))
         crossed = np.zeros((len(order), len(self.routes)))
         for row, route in enumerate(self.routes):
-            crossed[place[list(route)], row] = 1.0
+            crossed[column[list(route)], row] = 1.0
         of_kind = np.zeros((1 + max(self.pair_kinds), len(self.routes)))
         of_kind[list(self.pair_kinds), np.arange(len(self.routes))] = 1.0
         ends = np.cumsum(np.bincount(np.array(self.link_kinds, dtype=np.int64))).tolist()
