@@ -48,7 +48,7 @@ def served(command: str, folder: Path) -> bool:
         return False
     finally:
         process.terminate()
-        process.wait(30)
+        process.communicate(timeout=30)
 
 
 def test_the_tutorial_goes_from_capture_to_a_real_run() -> None:
