@@ -250,9 +250,8 @@ def test_compare_takes_every_strategy_of_the_folder(tiny: str, capsys: pytest.Ca
 
 def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "best.json"
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)[
-        "strategies"
-    ]
+    command = ("compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)
+    rows = report(capsys, *command)["strategies"]
     events = json.loads(trace.read_text())["traceEvents"]
     last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert last * 1e-6 == pytest.approx(rows[0]["report"]["step_s"], rel=1e-5)

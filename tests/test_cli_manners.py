@@ -101,7 +101,7 @@ def test_compare_fits_into_80_columns_with_units_and_bottleneck(
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if line.startswith("strategy"))
     rows = [line for line in lines if line.startswith(("data ", "model ", "hypergraph "))]
-    assert head.split() == ["strategy", "step", "samples/s", "sent", "peak", "memory", "fits", "bubble", "bottleneck"]
+    assert head.split() == ["strategy", "step", "sent", "peak", "memory", "fits", "bottleneck"]
     assert len(rows) == 3 and all(row.rstrip().endswith("%") and "MiB" in row and len(row) <= 80 for row in rows)
 
 

@@ -51,7 +51,7 @@ def test_negative_overheads_and_unknown_habits_are_refused(machine: Path) -> Non
 def step_s(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> float:
     assert cli.main(arguments) == 0
     report = json.loads(capsys.readouterr().out)
-    report = report[0]["report"] if isinstance(report, list) else report
+    report = report["strategies"][0]["report"] if "strategies" in report else report
     return float(report["step_s"])
 
 

@@ -41,7 +41,7 @@ def argv(tmp_path: Path) -> list[str]:
 
 def rows(argv: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
     assert cli.main([*argv, "--json"]) == 0
-    return {row["strategy"]: row for row in json.loads(capsys.readouterr().out)}
+    return {row["strategy"]: row for row in json.loads(capsys.readouterr().out)["strategies"]}
 
 
 def test_synchronous_strategies_take_the_same_samples_and_their_own_time(

@@ -27,7 +27,7 @@ PLAIN_WIDTH = 120  # columns when the output is no terminal
 WIDE = 100
 """Columns of a terminal in which the whole comparison fits; a narrower one gets that of 80."""
 _COMPARED = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
-_WIDE_ONLY = ("speed-up", "balance")
+_WIDE_ONLY = ("samples/s", "speed-up", "balance", "bubble")
 MATRIX_DEVICES = 16  # a larger matrix is left to --json
 BUSIEST_LINKS = 5
 
@@ -120,7 +120,7 @@ def print_comparison(
         table.add_row(name, *("-" for _ in columns), "cannot be built")
     console.print(table)
     if len(columns) < len(_COMPARED):
-        say(console, f"{' and '.join(_WIDE_ONLY)} need {WIDE} columns; --json has them")
+        say(console, f"{', '.join(_WIDE_ONLY)} need {WIDE} columns; --json has them")
     for name, why in failed.items():
         say(console, why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
