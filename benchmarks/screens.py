@@ -54,12 +54,14 @@ def main() -> None:
 def measured(store: Store) -> Iterator[Budget]:
     """Every budget, one after the other."""
     with served(store) as site, chromium() as browser:
-        with opened(browser, site, store.default()) as (page, payloads):
+        with opened(browser, site, replace(store.default(), strategy="data")) as (page, payloads):
             numbers, panels, below = _changes(page)
             yield Budget("a control -> numbers, without the simulation", numbers, 150)
             yield Budget("a control -> all panels on the screen", panels, 300)
             yield Budget("a control -> all panels, those below it as well", below, 450)
             yield Budget("largest answer of a callback", max(payloads) / 1e3, 200, "kB")
+        large = replace(store.default(), strategy="data", devices=256)
+        yield Budget("ResNet-50 on 256 devices, plan and simulation", 1e3 * store.outcome(large).took_s, 1500)
         for spans, most in ((10_000, 100), (200_000, 300)):
             with opened(browser, site, sized(store, spans)) as (page, _):
                 count = int(page.get_attribute("#timeline", "data-spans"))
@@ -83,7 +85,7 @@ def sized(store: Store, spans: int) -> Configuration:
     """A pipeline of the deepest network with as many micro-batches as make about `spans` spans."""
     profiles = store.profiles.everything()
     deepest = max(profiles, key=lambda key: len(profiles[key].layers))
-    plain = replace(store.default(), profile=deepest, devices=8, microbatches=8, batch_size=8)
+    plain = replace(store.default(), profile=deepest, strategy="pipeline", devices=8, microbatches=8, batch_size=8)
     run = store.outcome(plain).run
     assert run is not None
     count = max(8, round(8 * spans / run.report.tasks))

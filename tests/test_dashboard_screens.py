@@ -183,6 +183,41 @@ def test_every_figure_at_many_devices(page: Any, site: str, devices: int) -> Non
         until(page, "n => document.querySelectorAll('#balance-graph .point').length === n", inside)
 
 
+def test_undo_and_back_step_through_configurations(page: Any, site: str) -> None:
+    opened(page, site, QUICK)
+    page.wait_for_timeout(1000)  # a change this soon after another is the same step
+    page.fill("#c-devices", "2")
+    page.press("#c-devices", "Tab")
+    until(page, "() => new URLSearchParams(location.search).get('devices') === '2'")
+    ready(page)
+    page.wait_for_timeout(1000)
+    page.click("#undo")
+    until(page, "() => document.querySelector('#c-devices').value === '4'")
+    ready(page)
+    page.go_forward()
+    until(page, "() => document.querySelector('#c-devices').value === '2'")
+    page.click("text=Recent runs")
+    assert page.locator("#history-runs button").count() == 2
+
+
+def test_a_plan_that_was_exported_is_opened(page: Any, site: str, tmp_path: Path) -> None:
+    opened(page, site, QUICK)
+    step = page.locator("#kpis > div", has_text="Step time").inner_text()
+    page.locator("summary", has_text="Export").click()
+    with page.expect_download() as download:
+        page.click("text=plan.json")
+    download.value.save_as(tmp_path / "mine.json")
+    choose(page, "c-strategy", "pipeline")
+    until(page, "() => new URLSearchParams(location.search).get('strategy') === 'pipeline'")
+    ready(page)
+    page.set_input_files("#plan-upload input[type=file]", str(tmp_path / "mine.json"))
+    until(page, "() => new URLSearchParams(location.search).get('plan').startsWith('mine@')")
+    ready(page)
+    assert page.locator("#kpis > div", has_text="Step time").inner_text() == step
+    page.set_input_files("#plan-upload input[type=file]", {"name": "x.json", "mimeType": "", "buffer": b"[]"})
+    page.locator("text=Not a plan").first.wait_for()
+
+
 def test_on_a_phone_results_come_first(browser: Any, site: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844})
     opened(page, site, QUICK)

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from small_networks import branches, chain
 
+from dashboard.frame.controls import profile_options
 from dashboard.state import desk as desk_module
 from dashboard.state import simulating, uploads
 from dashboard.state.advice import advise, moves
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, Request, require_size, require_small
 from dashboard.state.store import Store
+from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
 from simulator.plan import Placement, Plan
@@ -136,6 +138,41 @@ def test_a_broken_upload_says_where_and_why(text: bytes, told: str) -> None:
     with pytest.raises(InputError) as error:
         uploads.profile(text, "folder/bad.json")
     assert told in str(error.value) and "/tmp" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [({"forward_s": 1e308}, "takes at most"), ({"parameter_bytes": 10**400}, "a number of 401 digits: at most")],
+)
+def test_what_no_layer_has_is_refused(tmp_path: Path, change: dict[str, Any], rule: str) -> None:
+    plain = chain([1.0, 2.0])
+    strange = replace(plain, layers=(replace(plain.layers[0], **change), *plain.layers[1:]))
+    with pytest.raises(InputError, match=rule):
+        uploads.profile(written(strange, tmp_path), "strange.json")
+
+
+def test_uploads_of_one_name_are_told_apart(store: Store) -> None:
+    for seconds in (1.0, 2.0):
+        store.profiles.put("mine.json", chain([seconds]))
+    labels = [option["label"] for option in profile_options(store) if option["label"].startswith("mine")]
+    assert len(set(labels)) == 2
+
+
+def test_advice_and_the_menu_give_the_same_number(store: Store) -> None:
+    shown = store.outcome(configured(store, microbatches=4))
+    for move in advise(store, shown).helpful:
+        if move.move.words == "strategy pipeline → owt":
+            run = store.outcome(replace(shown.configuration, strategy="owt")).run
+            assert run is not None and run.report.step_s == move.step_s
+    assert {move.configuration.microbatches for move in moves(shown) if move.words == "strategy pipeline → data"} == {4}
+
+
+def test_a_plan_file_is_simulated_as_it_is(store: Store, tmp_path: Path) -> None:
+    run = store.outcome(configured(store, strategy="owt")).run
+    assert run is not None
+    key = store.plans.put("kept.json", uploads.plan(files.to_json(run.plan).encode(), "kept.json"))
+    again = store.outcome(configured(store, strategy="pipeline", plan=key)).run
+    assert again is not None and again.report.step_s == run.report.step_s
 
 
 def test_an_upload_of_too_many_layers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@
   window.addEventListener("popstate", () => {
     if (!document.getElementById("results")) return;
     ns.addressed = null;
+    window.dash_clientside.set_props("baseline", { data: new URLSearchParams(window.location.search).get("base") || null });
     window.dash_clientside.set_props("load", { data: window.location.search.slice(1) });
   });
 
@@ -89,11 +90,11 @@
         const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
         if (window.location.search !== whole + own) {
           // A step of its own in the browser's history where a control changed, unless it is still being dragged.
-          const fresh = ns.addressed && ns.addressed.path === window.location.pathname && performance.now() - ns.addressed.at > 900;
+          const fresh = ns.addressed && ns.addressed.path === window.location.pathname && ns.addressed.query !== state.query && performance.now() - ns.addressed.at > 900;
           ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
           window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole + own);
         }
-        ns.addressed = { path: window.location.pathname, at: performance.now() };
+        ns.addressed = { path: window.location.pathname, query: state.query, at: performance.now() };
         return paths.map((path) => path + whole);
       },
       /* What a page has beside configuration and baseline: values, then their names and the address so far. */

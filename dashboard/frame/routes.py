@@ -12,6 +12,7 @@ from dashboard.figures.standalone import Section, standalone
 from dashboard.frame.exports import EXPORTS, command
 from dashboard.state.alternatives import alternatives
 from dashboard.state.columns import columns_of
+from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from simulator.cluster import Cluster
@@ -45,7 +46,10 @@ def add_routes(server: Flask, store: Store) -> None:
         data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
         columns = columns_of(outcome.profile, run.plan)
         best_s = min((g.step_s for _, g in drawn if g is not None and g.ran), default=0.0)
-        lines = [_strip(option.strategy, glance, best_s) for option, glance in drawn]
+        lines = [
+            _strip(f"plan {label(option.plan)}" if option.plan else option.strategy, glance, best_s)
+            for option, glance in drawn
+        ]
         return Response(compared_strategies(columns, lines, data), mimetype="image/svg+xml")
 
     @server.post("/leave")

@@ -89,15 +89,16 @@ def _add_figures(app: Dash, store: Store) -> None:
         Input("below-configuration", "data"),
         Input("baseline", "data"),
         Input("selection", "data"),
+        State("drawn", "data"),
         prevent_initial_call=True,
     )
-    def draw_below(query: str, baseline: str | None, selection: dict[str, Any]) -> tuple[Any, ...]:
+    def draw_below(query: str, baseline: str | None, selection: dict[str, Any], drawn: str | None) -> tuple[Any, ...]:
         outcome, before = _pair(store, query, baseline)
         if outcome.run is None or outcome.cluster is None:
             return *((message("no run"),) * 3), query
         run, cluster = outcome.run, outcome.cluster
         opened = selection.get("group")
-        if ctx.triggered_id == "selection":
+        if {trigger["prop_id"] for trigger in ctx.triggered} == {"selection.data"} and drawn == query:
             if len(cluster.devices) <= MOST_ALONE:
                 raise PreventUpdate
             return memory(run, cluster, before, opened), topology(run, cluster, opened), no_update, no_update

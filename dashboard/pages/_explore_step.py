@@ -72,7 +72,7 @@ def _add_refresh(app: Dash, store: Store) -> None:
         values: list[Any], baseline: str | None, polls: int | None, before: dict[str, Any] | None, tab: str
     ) -> dict[str, Any]:
         now, problems = _from_controls(store, values)
-        now = store.resolved(now)
+        now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         base = store.resolved(store.read(baseline)[0]) if baseline else None
         toasts = [toast("Changed", problem, "yellow") for problem in problems]
         address = {"query": now.query(), "base": baseline or ""}

@@ -12,6 +12,7 @@ from dashboard.pages._explore_words import advice_line, offered
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
+from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time
@@ -75,7 +76,7 @@ def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
 
 def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) -> Any:
     name = (
-        html.Strong(now.strategy)
+        html.Strong(f"plan {label(now.plan)}" if now.plan else now.strategy)
         if number == 0
         else html.Button(
             now.strategy, id={"type": "switch", "query": now.query()}, className="link", title=f"Show {now.strategy}"
