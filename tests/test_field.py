@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.catalogue import write_cluster
 from simulator.plan import Synchronisation
 from traces.capture.fx_steps import trace
 from traces.lab import namespaces
@@ -22,7 +25,7 @@ from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab, Shaping
 from traces.results.field_cases import SEED, field
 from traces.results.validation_cases import Case, LabNetwork
-from traces.results.validations import Round, ValidatedRun, summarised
+from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.ddp import run_ddp
 from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.validation.measured_inputs import shaping_of
@@ -112,6 +115,25 @@ def test_coverage_counts_the_runs_that_have_an_interval() -> None:
     outcomes = [outcome(0.09, (0.08, 0.11)), outcome(0.09, (0.08, 0.095)), outcome(0.09, None)]
     assert [each.covered for each in outcomes] == [True, False, None]
     assert summarised(outcomes).covered == 0.5 and summarised(outcomes[2:]).covered is None
+
+
+def test_what_ddp_adds_to_a_step_is_shared_out_among_its_tasks(tmp_path: Path) -> None:
+    case = next(case for case in field() if case.via == "ddp" and case.options.get("microbatches") == 2)
+    case = replace(case, model="vgg_small", straggler=None)
+    for part in ("profiles", "clusters", "overheads"):
+        (tmp_path / part).mkdir()
+    files.write_profile(PROFILE, tmp_path / "profiles" / "vgg_small.json")
+    write_cluster(CLUSTER, tmp_path / "clusters" / f"{case.network.name}.yaml")
+    overhead = Overhead(task_overhead_s=1.0, pass_overhead_s=1.0, ddp_step_s=0.02)
+    files.write_text_atomic(tmp_path / "overheads" / "vgg_small.json", files.to_json(overhead))
+    profile, cluster, runtime = prediction_inputs(tmp_path, case)
+    plan = make_plan(case, profile, cluster)
+    added_s = [
+        lower(ShardedModel(profile, plan), cluster, each).seconds[:].sum()
+        for each in (runtime, replace(runtime, task_overhead_s=0.0))
+    ]
+    assert added_s[0] - added_s[1] == pytest.approx(2 * 0.02)  # on each of two devices
+    assert not Case(model="x", network=case.network, strategy="data", via="ddp").needs_overhead
 
 
 @pytest.mark.alone
