@@ -26,7 +26,7 @@ from traces.lab.shaped_network import Lab, Shaping
 from traces.results.field_cases import SEED, field
 from traces.results.validation_cases import Case, LabNetwork
 from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
-from traces.runs.torch_runtimes.ddp import run_ddp
+from traces.runs.torch_runtimes.ddp import run_ddp, shares_of
 from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.validation.measured_inputs import shaping_of
 from traces.validation.random_networks import drawn, network_name
@@ -146,6 +146,13 @@ def test_a_lab_of_a_users_shaping_has_its_rate(discipline: str) -> None:
         arguments = {"source": 0, "target": 1, "size": size}
         seconds = launch("rank_programs:one_way", 2, lab=lab, arguments=arguments)[1]
     assert seconds == pytest.approx(size / rate, rel=0.2)
+
+
+def test_uneven_shares_are_those_of_all_micro_batches() -> None:
+    slow = replace(CLUSTER, devices=(CLUSTER.devices[0], replace(CLUSTER.devices[1], speed=0.5)))
+    plan = planned("data", PROFILE, slow, batch_size=24, microbatches=2)
+    first, second = next(iter(plan.placements.values())).samples
+    assert shares_of(plan) == [2 * first, 2 * second] and first > second and 2 * (first + second) == 24
 
 
 @pytest.mark.alone
