@@ -28,6 +28,8 @@ from traces.results.validation_cases import Case, LabNetwork
 from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.ddp import run_ddp, shares_of
 from traces.runs.torch_runtimes.network_blocks import build, samples
+from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.validation.measured_inputs import shaping_of
 from traces.validation.random_networks import drawn, network_name
 from traces.zoo.networks import load
@@ -153,6 +155,19 @@ def test_uneven_shares_are_those_of_all_micro_batches() -> None:
     plan = planned("data", PROFILE, slow, batch_size=24, microbatches=2)
     first, second = next(iter(plan.placements.values())).samples
     assert shares_of(plan) == [2 * first, 2 * second] and first > second and 2 * (first + second) == 24
+
+
+def test_stages_give_and_send_back_contiguous_values() -> None:
+    """Positions in a row are a transposed view, and so is its gradient; gloo sends neither."""
+    trained = build(load(network_name(2, 1)))
+    steps = trace(trained)
+    names = [step.name for step in steps]
+    for at in (names.index("sequence"), names.index("positions")):
+        first, second = cut(trace(trained), [names[:at], names[at:]], TaskObserver(0, []))
+        sent = first(samples(load(network_name(2, 1)), 2))
+        received = sent.detach().requires_grad_()
+        second(received).sum().backward()
+        assert sent.is_contiguous() and received.grad is not None and received.grad.is_contiguous()
 
 
 @pytest.mark.alone
