@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.catalogue import write_cluster
 from simulator.plan import Synchronisation
 from traces.capture.fx_steps import trace
 from traces.lab import namespaces
@@ -22,9 +25,11 @@ from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab, Shaping
 from traces.results.field_cases import SEED, field
 from traces.results.validation_cases import Case, LabNetwork
-from traces.results.validations import Round, ValidatedRun, summarised
-from traces.runs.torch_runtimes.ddp import run_ddp
+from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
+from traces.runs.torch_runtimes.ddp import run_ddp, shares_of
 from traces.runs.torch_runtimes.network_blocks import build, samples
+from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.validation.measured_inputs import shaping_of
 from traces.validation.random_networks import drawn, network_name
 from traces.zoo.networks import load
@@ -114,6 +119,25 @@ def test_coverage_counts_the_runs_that_have_an_interval() -> None:
     assert summarised(outcomes).covered == 0.5 and summarised(outcomes[2:]).covered is None
 
 
+def test_what_ddp_adds_to_a_step_is_shared_out_among_its_tasks(tmp_path: Path) -> None:
+    case = next(case for case in field() if case.via == "ddp" and case.options.get("microbatches") == 2)
+    case = replace(case, model="vgg_small", straggler=None)
+    for part in ("profiles", "clusters", "overheads"):
+        (tmp_path / part).mkdir()
+    files.write_profile(PROFILE, tmp_path / "profiles" / "vgg_small.json")
+    write_cluster(CLUSTER, tmp_path / "clusters" / f"{case.network.name}.yaml")
+    overhead = Overhead(task_overhead_s=1.0, pass_overhead_s=1.0, ddp_step_s=0.02)
+    files.write_text_atomic(tmp_path / "overheads" / "vgg_small.json", files.to_json(overhead))
+    profile, cluster, runtime = prediction_inputs(tmp_path, case)
+    plan = make_plan(case, profile, cluster)
+    added_s = [
+        lower(ShardedModel(profile, plan), cluster, each).seconds[:].sum()
+        for each in (runtime, replace(runtime, task_overhead_s=0.0))
+    ]
+    assert added_s[0] - added_s[1] == pytest.approx(2 * 0.02)  # on each of two devices
+    assert not Case(model="x", network=case.network, strategy="data", via="ddp").needs_overhead
+
+
 @pytest.mark.alone
 @pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 @pytest.mark.parametrize("discipline", ["tbf", "htb"])
@@ -124,6 +148,26 @@ def test_a_lab_of_a_users_shaping_has_its_rate(discipline: str) -> None:
         arguments = {"source": 0, "target": 1, "size": size}
         seconds = launch("rank_programs:one_way", 2, lab=lab, arguments=arguments)[1]
     assert seconds == pytest.approx(size / rate, rel=0.2)
+
+
+def test_uneven_shares_are_those_of_all_micro_batches() -> None:
+    slow = replace(CLUSTER, devices=(CLUSTER.devices[0], replace(CLUSTER.devices[1], speed=0.5)))
+    plan = planned("data", PROFILE, slow, batch_size=24, microbatches=2)
+    first, second = next(iter(plan.placements.values())).samples
+    assert shares_of(plan) == [2 * first, 2 * second] and first > second and 2 * (first + second) == 24
+
+
+def test_stages_give_and_send_back_contiguous_values() -> None:
+    """Positions in a row are a transposed view, and so is its gradient; gloo sends neither."""
+    trained = build(load(network_name(2, 1)))
+    steps = trace(trained)
+    names = [step.name for step in steps]
+    for at in (names.index("sequence"), names.index("positions")):
+        first, second = cut(trace(trained), [names[:at], names[at:]], TaskObserver(0, []))
+        sent = first(samples(load(network_name(2, 1)), 2))
+        received = sent.detach().requires_grad_()
+        second(received).sum().backward()
+        assert sent.is_contiguous() and received.grad is not None and received.grad.is_contiguous()
 
 
 @pytest.mark.alone

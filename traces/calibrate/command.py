@@ -15,9 +15,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from simulator import files, units
 from simulator.cluster import Cluster
@@ -30,15 +32,18 @@ from simulator.workload import Profile
 from traces.calibrate import links
 from traces.calibrate.link_probe import measure
 from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.runtime_overheads import pass_overhead_s
+from traces.calibrate.runtime_overheads import pass_overhead_s, wrapped_overhead_s
 from traces.capture.measurement_rounds import median
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
+from traces.zoo.networks import load
 
 PASS_NETWORK = "vgg_digits"
 """Small, so that what a pipeline adds to a pass stands out of its layers' own time."""
+COPIED_NETWORK = "vgg_small"
+"""9 MB of parameters, so that what copies of gradients take stands out."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.environ.get("RANK", "0") == "0":
         measured, runtime = links.apply(cluster, links.measurement_of_ranks(task, by_rank), where)
         runtime = replace(runtime, pass_overhead_s=median([each["pass_overhead_s"] for each in by_rank]))
+        copies = _copies_note(median([each["copies_s_per_byte"] for each in by_rank]))
+        measured = replace(measured, sources=(*measured.sources, copies))
         write_cluster(measured, args.output, runtime)
         _report(args.output, measured, runtime, len(cluster.sources))
     return 0
@@ -72,6 +79,13 @@ def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
         f"a pass of torch's pipelines takes {runtime.pass_overhead_s * 1e3:.2f} ms more",
     ]
     print(f"{path}: {'; '.join(lines)}")
+
+
+def _copies_note(s_per_byte: float) -> str:
+    return (
+        f"DistributedDataParallel copies gradients in {s_per_byte * 1e9:.2f} ns per byte unless "
+        f"gradient_as_bucket_view is set: predict with --compression-cost {s_per_byte * 1e9:.2g}s, which is per GB"
+    )
 
 
 def largest_sent_bytes(profile: Profile, plan: Plan, cluster: Cluster) -> int:
@@ -111,6 +125,11 @@ def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     alone = [dist.new_group([number]) for number in range(rank.ranks)][rank.number]
     rank.doing("a pipeline of one stage")
     measured["pass_overhead_s"] = pass_overhead_s(files.read_profile(PASS_NETWORK), group=alone)
+    rank.doing("DistributedDataParallel on one rank")
+    network = load(COPIED_NETWORK)
+    parameter_bytes = files.read_profile(COPIED_NETWORK).parameter_bytes
+    copies_s = wrapped_overhead_s(network, 4, partial(DistributedDataParallel, process_group=alone), repeats=9)
+    measured["copies_s_per_byte"] = copies_s / parameter_bytes
     return measured
 
 

@@ -4,7 +4,7 @@ Our executor adds to every task: assembling inputs, passing gradients on and mem
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
 batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is observed. FSDP2 and tensor parallelism add hooks, copies and dispatch to a step, which takes turns
+step that is observed. DDP, FSDP2 and tensor parallelism add hooks, copies and dispatch to a step, which takes turns
 with a plain one.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.distributed import pipelining
+from torch.nn import Module
 
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Synchronisation
@@ -71,20 +72,20 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, gro
 
 
 def wrapped_overhead_s(
-    network: Network, batch_size: int, wrap: Callable[[Trained], Trained], *, repeats: int = 15, warmup: int = 3
+    network: Network, batch_size: int, wrap: Callable[[Trained], Module], *, repeats: int = 15, warmup: int = 3
 ) -> float:
-    """Seconds that a step takes longer where `wrap` has made the network one of FSDP2 or of tensor parallelism.
+    """Seconds that a step takes longer where `wrap` has made the network one of DDP, FSDP2 or tensor parallelism.
 
     It uses the default process group, of one rank, over which nothing is sent: what is left is hooks, copies into and
     out of what would be sent, and DTensor's dispatch. Plain and wrapped steps take turns; their median difference, at
     least 0.
     """
-    data, plain, wrapped = samples(network, batch_size), build(network), wrap(build(network))
-    descents = [optimizer(trained.parameters()) for trained in (plain, wrapped)]
+    data, both = samples(network, batch_size), (build(network), wrap(build(network)))
+    descents = [optimizer(trained.parameters()) for trained in both]
     longer_s = []
     for _ in range(warmup + repeats):
         ends_s = [time.perf_counter()]
-        for trained, descent in zip((plain, wrapped), descents, strict=True):
+        for trained, descent in zip(both, descents, strict=True):
             trained(data).backward()
             descent.step()
             descent.zero_grad()

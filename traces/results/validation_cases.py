@@ -107,6 +107,11 @@ class Case:
         """A measured runtime with what is known of the one that makes the run."""
         return with_habits_of(self.via, runtime)
 
+    @property
+    def needs_overhead(self) -> bool:
+        """Whether what runs it adds more to the layers' own work than can be left out."""
+        return self.via != "ddp" or self.defaults
+
     def pinning(self, cores: Sequence[int]) -> list[list[int]]:
         """The cores of each rank as for `launch`: a straggler's are always its own."""
         if self.straggler is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from simulator import files
 from simulator.cluster import Cluster
@@ -42,11 +43,20 @@ def prediction_inputs(folder: Path, case: Case) -> tuple[Profile, Cluster, Runti
     profile = files.read_profile(folder / "profiles" / f"{case.model}.json")
     path = folder / "clusters" / f"{case.network.name}.yaml"
     cluster, runtime = read_cluster(path), read_runtime(path)
-    if case.via != "ddp":
+    if case.needs_overhead:
         overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
-        added = {"execute": "task_overhead_s", "pipelining": "pass_overhead_s"}[case.via]
-        runtime = replace(runtime, **{added: getattr(overhead, added)})
+        runtime = replace(runtime, **_added(case, profile, overhead))
     return profile, case.with_straggler(cluster), case.with_habits(runtime)
+
+
+def _added(case: Case, profile: Profile, overhead: Overhead) -> dict[str, Any]:
+    """What the runtime of a case adds; that of DistributedDataParallel to a step is shared out among its tasks."""
+    if case.via == "pipelining":
+        return {"pass_overhead_s": overhead.pass_overhead_s}
+    if case.via == "execute":
+        return {"task_overhead_s": overhead.task_overhead_s}
+    tasks = 2 * len(profile.layers) * int(case.options.get("microbatches", 1)) + 1
+    return {"task_overhead_s": overhead.ddp_step_s / tasks}
 
 
 def explained(folder: Path, case: Case) -> Comparison | None:
@@ -73,12 +83,17 @@ def timeline_path(folder: Path, case: Case) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass (measured)."""
+    """What runtimes add: our executor to each task of a network, torch's pipelines to each pass (measured).
+
+    ddp_step_s: what DistributedDataParallel adds to a whole step where it is told nothing, which is copying gradients
+    into its buckets and back.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     task_overhead_s: float
     pass_overhead_s: float
+    ddp_step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from simulator import files
 from simulator.cluster import Cluster
@@ -19,7 +20,7 @@ from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from traces.calibrate.links import calibrate
 from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s
+from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s, wrapped_overhead_s
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
 from traces.lab.launch import launch
@@ -49,7 +50,7 @@ def measure_inputs(
         if not path.exists():
             paths = [folder / "captures" / f"{model}.{number}.json" for number in range(captures)]
             files.write_profile(median_profile([files.read_profile(each) for each in paths]), path)
-    for model in dict.fromkeys(case.model for case in cases if case.via != "ddp"):
+    for model in dict.fromkeys(case.model for case in cases if case.needs_overhead):
         _overhead(folder, model, cores, say)
 
 
@@ -89,21 +90,24 @@ def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str
         say(f"runtimes' overhead on {model}")
         arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json")}
         overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
-        of_task_s, of_pass_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
-        overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s)
+        of_task_s, of_pass_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
+        overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
         files.write_text_atomic(path, files.to_json(overhead))
 
 
-def overhead_rank(rank: Rank, path: str) -> tuple[float, float]:
-    """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines."""
+def overhead_rank(rank: Rank, path: str) -> tuple[float, float, float]:
+    """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines, per step
+    of DistributedDataParallel."""
     profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
     of_task_s = task_overhead_s(profile)
     rank.doing("a pipeline of one stage")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     of_pass_s = pass_overhead_s(profile)
+    rank.doing("DistributedDataParallel on one rank")
+    ddp_s = wrapped_overhead_s(load(profile.model), profile.batch_size // 2, DistributedDataParallel)
     dist.destroy_process_group()
-    return of_task_s, of_pass_s
+    return of_task_s, of_pass_s, ddp_s
 
 
 def _calibrated(

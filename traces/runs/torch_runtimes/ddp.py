@@ -59,7 +59,7 @@ def run_ddp(
     arguments = {
         "model": model or plan.model,
         "layers": [layer.name for layer in profile.layers],
-        "shares": _shares(plan),
+        "shares": shares_of(plan),
         "bucket_bytes": _bucket_bytes(plan.synchronisation),
         "steps": steps,
         "stragglers": list(stragglers),
@@ -90,10 +90,11 @@ def _bucket_bytes(asked: Synchronisation) -> int | None:
     return None
 
 
-def _shares(plan: Plan) -> list[int]:
-    """Samples of each device."""
+def shares_of(plan: Plan) -> list[int]:
+    """Samples of each device in a step, of all micro-batches together."""
     uneven = next(iter(plan.placements.values())).samples
-    return list(uneven) or [last - first for first, last in split(plan.batch_size, len(plan.devices))]
+    equal = [last - first for first, last in split(plan.microbatch_size, len(plan.devices))]
+    return [plan.microbatches * count for count in uneven or equal]
 
 
 def train_rank(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
@@ -58,9 +59,27 @@ class Part(nn.Module):
 
     def forward(self, *received: Tensor) -> Any:
         """The outputs of the stage, (samples, ...) each; a tensor when there is one only."""
-        values: dict[fx.Node, Any] = dict(zip(self._inputs, received, strict=True))
+        values: dict[fx.Node, Any] = dict(zip(self._inputs, map(_sendable, received), strict=True))
         for step in self._steps:
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = self._observer.call(step.name, step.call, *args, **kwargs)
         outputs = tuple(values[node].contiguous() for node in self._outputs)  # or else gloo does not send them
         return outputs if len(outputs) > 1 else outputs[0]
+
+
+class _ContiguousGradient(torch.autograd.Function):
+    """What it is given, and a gradient that is contiguous in memory, as gloo sends no other."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].contiguous()
+
+
+def _sendable(value: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return value
+    return _ContiguousGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
