@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from benchmarks.accuracy._steps import PredictedStep, mean_error, rank_correlation, worst_error
+from benchmarks.accuracy._steps import PredictedStep, mean_error, summary, worst_error
 from benchmarks.published import shared_data, table
 from simulator.transformers.accelerators import accelerator
 from simulator.transformers.block import block_operators
@@ -74,8 +74,7 @@ transfers of all parameters per micro-batch beside the computation. Recomputatio
 
 {table(["model", "runs", "mean error", "bias", "worst"], rows)}
 
-{len(steps)} steps; mean absolute error {mean_error(steps):.1%}; bias {_bias(steps):+.1%}; worst
-{worst_error(steps):+.1%}; rank correlation {rank_correlation(steps):.3f}; noise floor: no repeats in the source."""
+{summary(steps, "no repeats in the source")}"""
 
 
 def _bias(steps: list[PredictedStep]) -> float:
