@@ -117,7 +117,7 @@ def _placement(
         return _placed(devices[..., None], (replicas, 1, context, 1))
     if linear and (reads_parts or not layer.inputs):
         return _placed(devices, (replicas, 1, context, 1), reduce=tensor)
-    if linear or reads_parts:
+    if (linear or reads_parts) and layer.channels >= tensor:
         cut[layer.name] = True
         parts = _channel_parts(profile, layer, tensor)
         split = devices.reshape(replicas, context, parts, tensor // parts)

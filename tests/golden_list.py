@@ -49,6 +49,13 @@ STRATEGIES = [
     case("owt on vgg16 accumulating", "vgg16", SWITCH, {"strategy": "owt", "batch_size": 32, "microbatches": 4}),
     case("spatial on vgg16", "vgg16", SWITCH, {"strategy": "spatial", "batch_size": 8}),
     case("spatial on inception_v3", "inception_v3", SWITCH, {"strategy": "spatial", "batch_size": 8}),
+    case(
+        "megatron tensor 2 x pipeline 2 on vgg16",
+        "vgg16",
+        NODES,
+        {"strategy": "megatron", "batch_size": 16, "microbatches": 4, "tensor": 2, "pipeline": 2},
+    ),
+    case("fsdp with recomputed blocks", "vgg16", SWITCH, {"strategy": "fsdp", "batch_size": 16, "recompute": True}),
     case("layerwise on alexnet", "alexnet", {**SWITCH, "speed": 2.0}, {"strategy": "layerwise", "batch_size": 64}),
     case(
         "layerwise by simulated step",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
     simulator.network simulator.collectives simulator.lowering.schedules
-    simulator.lowering simulator.engine
+    simulator.lowering simulator.engine simulator.transformers
     simulator.report
     simulator.run
     simulator.elastic simulator.convergence simulator.sweep simulator.exports simulator.transformers

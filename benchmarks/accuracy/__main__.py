@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulator.files import write_text_atomic
 
-SECTIONS = ("neusight", "sailor", "ddp_buckets", "bytedance")
+SECTIONS = ("neusight", "sailor", "ddp_buckets", "bytedance", "llm_foundry", "dgxc")
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "accuracy.md"
 INTRODUCTION = """# Accuracy on real GPUs
 
