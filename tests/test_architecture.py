@@ -18,7 +18,7 @@ FLOORS = """
     simulator.lowering simulator.engine simulator.transformers
     simulator.report
     simulator.run
-    simulator.elastic simulator.convergence simulator.sweep simulator.exports simulator.transformers
+    simulator.elastic simulator.convergence simulator.sweep simulator.exports
     simulator.studies
     partitioners
     traces.results traces.zoo traces.lab
