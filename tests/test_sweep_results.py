@@ -190,6 +190,15 @@ def test_best_command_ranks(swept: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "no point ran" in capsys.readouterr().out
 
 
+def test_best_by_cost_asks_for_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write_profile(chain([0.1, 0.2]), tmp_path / "chain.json")
+    text = "schema: 1\nparameters: {profile: PROFILE, cluster: cpu-1g, devices: [2], strategy: [data]}\n"
+    (tmp_path / "sweep.yaml").write_text(text.replace("PROFILE", str(tmp_path / "chain.json")))
+    assert shardscope("sweep", tmp_path / "sweep.yaml", "--output", tmp_path / "out", "--jobs", 1) == 0
+    assert shardscope("best", tmp_path / "out", "--objective", "cost") == 2
+    assert "no cluster of this sweep has prices; add dollars_per_hour" in capsys.readouterr().err
+
+
 def test_files_by_suffix(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("rows.csv", "plot.html")
     outputs = [part for name in names for part in ("--output", tmp_path / name)]

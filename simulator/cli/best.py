@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _results
+from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from simulator.sweep.queries import Lead
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     _results.check_outputs(args.output)
     objective = queries.OBJECTIVES.get(args.objective, args.objective)
     rows = queries.best(Path(args.folder), objective, args.where)
+    if args.objective == "cost" and not any(row[objective] for row in rows) and _without_cost(args):
+        raise InputError("objective is cost, but no cluster of this sweep has prices; add dollars_per_hour to one")
     ranked = [{**row, RANK: number} for number, row in enumerate(rows, start=1)]
     parameter = args.across or RANK
     groups = queries.across(ranked, parameter, args.by)
@@ -53,6 +56,13 @@ def run(args: argparse.Namespace) -> int:
     _print(args, ranked, groups, leads, objective)
     print(chart_text(picture))
     return 0
+
+
+def _without_cost(args: argparse.Namespace) -> bool:
+    """Whether points ran, fit and meet --where, whatever they cost."""
+    from simulator.sweep import queries
+
+    return bool(queries.best(Path(args.folder), "step_s", args.where))
 
 
 def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:
