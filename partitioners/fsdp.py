@@ -15,9 +15,15 @@ from simulator.workload import Profile
 
 
 def partition(
-    profile: Profile, cluster: Cluster, step: StepSettings, *, group: int = 0, recompute: bool = False, seed: int = 0
+    profile: Profile,
+    cluster: Cluster,
+    step: StepSettings,
+    *,
+    group: int = 0,
+    recomputation: str = "none",
+    seed: int = 0,
 ) -> Partition:
-    """Every layer by sample over all workers; with `recompute` each block is computed again before its backward pass.
+    """Every layer by sample over all workers; with full recomputation each block is computed again before its backward pass.
 
     group: so many consecutive workers share states (0: all). A block is what lies between two layers where one tensor
     alone crosses. Raises InputError as data parallelism does.
@@ -26,4 +32,4 @@ def partition(
     blocks = (tuple(names[i] for i in unit) for unit in separable_units(profile) if len(unit) > 1)
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=3, group=group)
-    return Partition(placements=placements, recomputed=tuple(blocks) if recompute else (), states=states)
+    return Partition(placements=placements, recomputed=tuple(blocks) if recomputation == "full" else (), states=states)

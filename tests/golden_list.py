@@ -55,7 +55,9 @@ STRATEGIES = [
         NODES,
         {"strategy": "megatron", "batch_size": 16, "microbatches": 4, "tensor": 2, "pipeline": 2},
     ),
-    case("fsdp with recomputed blocks", "vgg16", SWITCH, {"strategy": "fsdp", "batch_size": 16, "recompute": True}),
+    case(
+        "fsdp with recomputed blocks", "vgg16", SWITCH, {"strategy": "fsdp", "batch_size": 16, "recomputation": "full"}
+    ),
     case("layerwise on alexnet", "alexnet", {**SWITCH, "speed": 2.0}, {"strategy": "layerwise", "batch_size": 64}),
     case(
         "layerwise by simulated step",

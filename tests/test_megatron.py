@@ -126,7 +126,7 @@ def test_context_parallelism_splits_the_sequence() -> None:
 def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     cluster = star(4)
     plain = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8)))
-    shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recompute=True))
+    shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recomputation="full"))
     assert shared.report.peak_memory_bytes < plain.report.peak_memory_bytes
     assert shared.plan.recomputed and not plain.plan.recomputed
 
