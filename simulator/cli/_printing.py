@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from simulator.cluster import Cluster
     from simulator.network.catalogue import Join, Preset
-    from simulator.report.interval import Interval
+    from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
     from simulator.run import Run
     from simulator.workload import Profile
@@ -60,7 +60,7 @@ def progress() -> Iterator[Callable[[str], None] | None]:
 
 
 def print_report(
-    done: Run, cluster: Cluster, batch_note: str, notes: Sequence[str], trace: str | None, interval: Interval
+    done: Run, cluster: Cluster, batch_note: str, notes: Sequence[str], trace: str | None, interval: StepInterval
 ) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
 
