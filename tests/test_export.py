@@ -160,3 +160,23 @@ def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:
     assert shardscope("export", tmp_path / "plan.json", "--to", "ddp", "--output", tmp_path / "train.py") == 0
     text = (tmp_path / "train.py").read_text()
     assert "MODEL = 'mine:net'\nINPUT_SHAPE, VOCABULARY = (64,), 11\n" in text
+
+
+@pytest.mark.parametrize("recomputation", ["none", "selective", "full"])
+def test_a_grid_keeps_its_degrees(recomputation: str, tmp_path: Path) -> None:
+    """Tensor 2 x pipeline 2 x data 2 with sequence parallelism and a shared optimizer, of GPT-1.3B."""
+    path, script, toml = (tmp_path / name for name in ("plan.json", "train.sh", "train.toml"))
+    options = ("--set", "tensor=2", "--set", "pipeline=2", "--set", f"recomputation={recomputation}", "--zero", "1")
+    command = ("gpt_1_3b_v100", "--cluster", "p3-16xlarge", "--strategy", "megatron", "--batch-size", "16", *options)
+    assert shardscope("partition", *command, "--microbatches", "4", "--output", path) == 0
+    assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "megatron", "--output", script) == 0
+    words = script.read_text().split()
+    asked = {"--tensor-model-parallel-size": "2", "--pipeline-model-parallel-size": "2", "--micro-batch-size": "2"}
+    assert {name: words[words.index(name) + 1] for name in asked} == asked
+    assert {"--sequence-parallel", "--use-distributed-optimizer"} <= set(words)
+    granularity = words[words.index("--recompute-granularity") + 1] if "--recompute-granularity" in words else "none"
+    assert granularity == recomputation
+    assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "torchtitan", "--output", toml) == 0
+    degrees = tomllib.loads(toml.read_text())["parallelism"]
+    assert (degrees["tensor_parallel_degree"], degrees["pipeline_parallel_degree"]) == (2, 2)
+    assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "ddp", "--output", script) == 2

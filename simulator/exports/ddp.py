@@ -41,11 +41,16 @@ def check(plan: Plan, shape: PlanShape) -> None:
     """Raise InputError unless the plan is data parallelism."""
     if len(shape.stages) > 1:
         raise InputError(f"plan: it has {len(shape.stages)} stages, and DDP none: --to pipelining")
-    if shape.tensor > 1:
-        raise InputError(f"plan: layers are split {shape.tensor} ways by channel, which DDP cannot do: --to megatron")
+    if shape.tensor * shape.context > 1:
+        ways = shape.tensor * shape.context
+        raise InputError(f"plan: layers are split {ways} ways inside a replica, which DDP cannot do: --to megatron")
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
+    if plan.states.stage:
+        yield f"DDP keeps all states whole; the plan shares them out (stage {plan.states.stage}): --to fsdp2"
+    if plan.recomputed:
+        yield "activations are kept; the plan recomputes them"
     if not plan.synchronisation.overlap:
         yield "DDP sums gradients beside the backward pass; the plan sums them after it"
 

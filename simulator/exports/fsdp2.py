@@ -52,10 +52,13 @@ def check(plan: Plan, shape: PlanShape) -> None:
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
-    yield (
-        "parameters and optimizer state are sharded over the processes, which the plan keeps whole: less memory, and "
-        "parameters are gathered in both passes"
-    )
+    if plan.recomputed:
+        yield "activations are kept; the plan recomputes them"
+    if plan.states.stage != 3:
+        yield (
+            "parameters and optimizer state are sharded over the processes, which the plan keeps whole: less memory, "
+            "and parameters are gathered in both passes"
+        )
     yield "gradients are reduced module by module, not in buckets of the plan's size"
 
 

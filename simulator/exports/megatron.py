@@ -28,6 +28,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
                 + ", ".join(str(len(names)) for names in shape.stages)
                 + " layers of the profile"
             )
+    if plan.states.stage > 1:
+        yield f"Megatron's optimizer shares out its own state (stage 1); the plan is of stage {plan.states.stage}"
     if plan.synchronisation.half_precision:
         yield "gradients are summed in their own precision, not in 16 bits"
 
@@ -41,6 +43,20 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
         f"--micro-batch-size {plan.microbatch_size // shape.data}",
         f"--global-batch-size {plan.batch_size}",
     ]
+    if shape.context > 1:
+        arguments.append(f"--context-parallel-size {shape.context}")
+    if shape.sequence_parallel:
+        arguments.append("--sequence-parallel")
+    if plan.states.stage == 1:
+        arguments.append("--use-distributed-optimizer")
+    if plan.recomputed:
+        recomputed = {name for segment in plan.recomputed for name in segment}
+        whole = any(layer.parameter_bytes for layer in profile.layers if layer.name in recomputed)
+        arguments += (
+            ["--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"]
+            if whole
+            else ["--recompute-granularity selective"]
+        )
     if plan.schedule == "interleaved":
         arguments.append(f"--num-virtual-stages-per-pipeline-rank {len(shape.stages) // workers}")
     if shape.data > 1 and plan.synchronisation.overlap:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Plan
+from simulator.plan import Placement, Plan
 from simulator.workload import Profile
 
 
@@ -16,14 +16,18 @@ from simulator.workload import Profile
 class PlanShape:
     """A plan that is regular: stages one after another, each on as many devices.
 
-    stages: the layers of each, by name; homes: its devices; data: replicas of each stage; tensor: the largest number of
-    parts by channel. shares: samples of each replica in a micro-batch.
+    stages: the layers of each, by name; homes: its devices; data: replicas of each stage; tensor: devices over which
+    channels are split, or terms of sums; context: the factor that is left, over which sequences alone are split.
+    sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
+    replica in a micro-batch.
     """
 
     stages: tuple[tuple[str, ...], ...]
     homes: tuple[tuple[int, ...], ...]
     data: int
     tensor: int
+    context: int = 1
+    sequence_parallel: bool = False
     shares: tuple[int, ...]
 
     @property
@@ -37,18 +41,33 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
     homes = [plan.placements[names[0]].devices for names in stages]
     if len({len(home) for home in homes}) > 1:
         raise InputError(f"plan: its stages have {', '.join(str(len(home)) for home in homes)} devices; {_ELSEWHERE}")
-    data, tensor = 1, 1
-    shares: tuple[int, ...] = ()
+    placements = list(plan.placements.values())
+    data = max(placement.degrees[0] for placement in placements)
+    tensor = max(max(placement.degrees[1], placement.reduce) for placement in placements)
+    context = len(homes[0]) // (data * tensor) if len(homes[0]) > data * tensor else 1
     for names, home in zip(stages, homes, strict=True):
         for name in names:
-            placement = plan.placements[name]
-            samples, channels, height, width = placement.degrees
-            if set(placement.devices) != set(home) or height * width > 1:
-                raise InputError(f"layer {name!r}: it is split otherwise than its stage; {_ELSEWHERE}")
-            data, tensor = max(data, samples), max(tensor, channels)
-            shares = shares or placement.samples
+            _require_regular(name, plan.placements[name], home, data, tensor * context)
     parts = [last - first for first, last in split(plan.microbatch_size, data)]
-    return PlanShape(stages=tuple(stages), homes=tuple(homes), data=data, tensor=tensor, shares=shares or tuple(parts))
+    return PlanShape(
+        stages=tuple(stages),
+        homes=tuple(homes),
+        data=data,
+        tensor=tensor,
+        context=context,
+        sequence_parallel=tensor > 1 and any(placement.degrees[2] == tensor * context for placement in placements),
+        shares=next((placement.samples for placement in placements if placement.samples), tuple(parts)),
+    )
+
+
+def _require_regular(name: str, placement: Placement, home: tuple[int, ...], data: int, model: int) -> None:
+    """Raise InputError unless a layer is on its stage's devices: by sample, or by sample and `model` ways otherwise."""
+    samples, channels, height, width = placement.degrees
+    parts = channels * height * placement.reduce * placement.copy
+    alone = samples == len(home) == data or (data == 1 and parts == len(home))
+    grid = samples == data and parts in (1, model)
+    if set(placement.devices) != set(home) or width > 1 or not (alone or grid):
+        raise InputError(f"layer {name!r}: it is split otherwise than its stage; {_ELSEWHERE}")
 
 
 def left_out(plan: Plan, shape: PlanShape) -> Iterator[str]:
@@ -60,6 +79,8 @@ def left_out(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield f"the collective library chooses how gradients are summed; {asked.collective} was simulated"
     if asked.compression_ratio != 1:
         yield f"gradients are not compressed (the plan: to 1/{asked.compression_ratio:g})"
+    if plan.states.gradient_dtype:
+        yield f"gradients are kept in {plan.states.gradient_dtype}: set it there"
     if plan.schedule == "pipedream":
         yield "weights have one version; pipedream's stashed versions are not kept"
 

@@ -23,6 +23,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     yield "torchtitan trains the models that it defines; the stages are named as this network names its modules"
     if shape.tensor > 1:
         yield "which layers are split by channel is torchtitan's choice per model"
+    if plan.states.stage in (1, 2):
+        yield f"torchtitan shares out all states or none; the plan is of stage {plan.states.stage}"
     if shape.data > 1:
         yield "gradients are reduced by its own settings, not in buckets of the plan's size"
 
@@ -49,14 +51,21 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
             f"global_batch_size = {plan.batch_size}",
             "",
             "[parallelism]",
-            f"data_parallel_replicate_degree = {shape.data}",
-            "data_parallel_shard_degree = 1",
+            f"data_parallel_replicate_degree = {shape.data // _sharded(plan, shape)}",
+            f"data_parallel_shard_degree = {_sharded(plan, shape)}",
+            f"context_parallel_degree = {shape.context}",
             f"tensor_parallel_degree = {shape.tensor}",
             f"pipeline_parallel_degree = {len(set(shape.homes))}",
             *pipeline,
+            *(["", "[activation_checkpoint]", 'mode = "full"'] if plan.recomputed else []),
             "",
         ]
     )
+
+
+def _sharded(plan: Plan, shape: PlanShape) -> int:
+    """Over how many replicas parameters are shared out."""
+    return (plan.states.group or shape.data) if plan.states.stage == 3 else 1
 
 
 def _modules(shape: PlanShape) -> list[list[str]]:
