@@ -27,7 +27,9 @@ def kpis(report: Report, baseline: Report | None) -> list[Kpi]:
     fullest = max(report.devices, key=_fullness)
     memory = format_bytes(fullest.peak_memory_bytes)
     if fullest.memory_bytes:
-        memory += f" / {format_bytes(fullest.memory_bytes)}"
+        capacity = format_bytes(fullest.memory_bytes)
+        number, _, unit = memory.rpartition(" ")
+        memory = f"{number if capacity.endswith(unit) else memory} / {capacity}"  # a unit that both have is said once
     rows: list[tuple[str, str, str, Callable[[Report], float]]] = [
         ("Step time", format_time(report.step_s), "one training step", lambda r: r.step_s),
         ("Throughput", f"{report.samples_per_s:,.4g} /s", "samples per second", lambda r: r.samples_per_s),
