@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from simulator.cluster import Cluster
     from simulator.network.catalogue import Join, Preset
-    from simulator.report.interval import Interval
+    from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
     from simulator.run import Run
     from simulator.workload import Profile
@@ -41,7 +41,7 @@ def print_json(value: object, note: str) -> None:
 
 
 def print_report(
-    done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None, interval: Interval
+    done: Run, cluster: Cluster, batch_note: str, note: str, trace: str | None, interval: StepInterval
 ) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
 

@@ -15,7 +15,7 @@ volume         how much a plan communicates, counted from its placements alone, 
 """
 
 from simulator.report.critical_path import binding_chain, critical_path_s, path_shares
-from simulator.report.interval import Interval, step_interval
+from simulator.report.interval import StepInterval, step_interval
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.metrics import PHASES, DeviceUse, LayerUse, Report, measure, one_device_s
 from simulator.report.time_spans import length, spread, union
@@ -27,9 +27,9 @@ from simulator.report.volume import communication_volume
 __all__ = [
     "PHASES",
     "DeviceUse",
-    "Interval",
     "LayerUse",
     "Report",
+    "StepInterval",
     "UnmeasuredSizes",
     "Usage",
     "binding_chain",

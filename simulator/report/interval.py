@@ -6,8 +6,8 @@
     drift        by how much a shared machine is another minutes later, on the whole step
 
 The four are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
-without spreads and a preset's links look more certain than they are, and `Interval.unknown` names them. The model's own
-errors are not among them.
+without spreads and a preset's links look more certain than they are, and `StepInterval.unknown` names them. The
+model's own errors are not among them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CPU_DRIFT = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class StepInterval:
     """Seconds between which 9 of 10 actual steps are expected; parts: by cause, (below, above) the prediction.
 
     unknown: what nothing is known of, in words.
@@ -41,7 +41,7 @@ class Interval:
     unknown: tuple[str, ...] = ()
 
 
-def step_interval(report: Report, profile: Profile, cluster: Cluster) -> Interval:
+def step_interval(report: Report, profile: Profile, cluster: Cluster) -> StepInterval:
     """The interval around `report.step_s`, which profile and cluster predicted."""
     compute_s = _on_path(report, "compute") + _on_path(report, "server")
     parts: dict[str, tuple[float, float]] = {}
@@ -64,7 +64,7 @@ def step_interval(report: Report, profile: Profile, cluster: Cluster) -> Interva
     if device_class(profile.device) == "CPU":
         parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
-    return Interval(
+    return StepInterval(
         low_s=max(report.step_s - below_s, 0.0), high_s=report.step_s + above_s, parts=parts, unknown=tuple(unknown)
     )
 

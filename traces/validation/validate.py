@@ -27,7 +27,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
 from simulator.plan import Plan
-from simulator.report.interval import Interval, step_interval
+from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import run as simulate
 from simulator.workload import Profile
@@ -135,7 +135,7 @@ def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     return files.read_json(path, ValidatedRun).rounds if path.exists() else ()
 
 
-def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Plan, Report, Interval]:
+def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Plan, Report, StepInterval]:
     """The case's plan, the simulator's report and its interval, from the stored profile and calibration alone."""
     profile, cluster, runtime = prediction_inputs(folder, case)
     plan = make_plan(case, profile, cluster)
