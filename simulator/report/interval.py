@@ -6,8 +6,8 @@
     drift        by how much a shared machine is another minutes later, on the whole step
 
 The four are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
-without spreads and a preset's links look more certain than they are, and `StepInterval.unknown` names them. The
-model's own errors are not among them.
+without spreads and a preset's links look more certain than they are; `StepInterval.unknown` names them. The model's own
+errors are not among them.
 """
 
 from __future__ import annotations
