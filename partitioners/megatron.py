@@ -148,5 +148,10 @@ def _segments(profile: Profile, units: Sequence[range], recomputation: str) -> t
     names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}
     if recomputation == "full":
         return tuple(tuple(names[i] for i in unit) for unit in units if len(unit) > 1)
-    attention = (i for i, layer in enumerate(profile.layers) if layer.geometry.kernel is None and len(layer.inputs) > 1)
+    attention = (i for i, layer in enumerate(profile.layers) if _is_attention(layer))
     return tuple((names[i],) for i in attention) if recomputation == "selective" else ()
+
+
+def _is_attention(layer: Layer) -> bool:
+    """Whether a layer needs all positions of other layers' outputs, or of its own heads'."""
+    return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
