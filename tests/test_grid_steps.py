@@ -159,6 +159,10 @@ def test_verdicts_name_the_reason() -> None:
     huge = TrainingGrid(data=8, accumulation=8)
     opinion = verdict(card, huge, NANOTRON, stage_memories(card, huge, NANOTRON))
     assert opinion.fit == "does not fit" and opinion.reason.startswith("stage 1 of 1 needs ")
+    bare = TrainingGrid(data=2, pipeline=16, accumulation=32)  # 16 blocks and a head as heavy as 4
+    card_1b = read_card("llama-1b-ultrascale")
+    opinion = verdict(card_1b, bare, NANOTRON, stage_memories(card_1b, bare, NANOTRON))
+    assert opinion.fit == "breaks a rule" and "without parameters" in opinion.reason
     few = TrainingGrid(tensor=8, pipeline=8, accumulation=4)
     opinion = verdict(card, few, NANOTRON, stage_memories(card, few, NANOTRON))
     assert opinion.fit == "breaks a rule" and "at least 7 micro-batches" in opinion.reason
