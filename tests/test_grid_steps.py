@@ -198,6 +198,15 @@ def test_an_interval_widens_with_the_band_of_the_network() -> None:
     assert network_band({2: (0.5, 1.5)}, 1) == (1.0, 1.0) and network_band({2: (0.5, 1.5)}, 64) == (0.5, 1.5)
 
 
+def test_the_usual_network_falls_between_known_numbers_of_nodes() -> None:
+    assert [NANOTRON.usual_network(nodes) for nodes in (1, 16, 32, 64, 128)] == pytest.approx([1, 1, 0.85, 0.7, 0.7])
+    assert PLAIN.usual_network(64) == 1.0
+    grid = TrainingGrid(data=64, tensor=8, zero_stage=1, accumulation=4)
+    steady = replace(NANOTRON, network_usual={})
+    slower, step = (step_seconds(SMALL, grid, stack) for stack in (NANOTRON, steady))
+    assert float(slower.gather_s) > float(step.gather_s)
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_launch_command_has_every_degree(runtime: str) -> None:
     grid = TrainingGrid(data=32, microbatch=2, accumulation=4) if runtime == "fsdp2" else TrainingGrid(
