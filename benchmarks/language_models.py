@@ -2,7 +2,8 @@
 
     python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stack NAME|FILE]
     python -m benchmarks.language_models --rows CSV --calibrate STACK.json [--stack NAME|FILE]
-    python -m benchmarks.language_models --rows CSV --cross-validate
+    python -m benchmarks.language_models --cross-validate
+    python -m benchmarks.language_models --constants
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (a run per row: model, layers, hidden, heads, ffn, vocab,
 seq, tied_embeddings, dp, tp, pp, zero, mbs, grad_acc; step_s and mem_gb where it was measured). Predictions have the
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import shared_data, table
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.calibration import calibrated
 from simulator.transformers.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
@@ -94,6 +96,16 @@ def _left_out(rows: Sequence[Row], stack: TrainingStack, column: str, value: str
     )
 
 
+def constants_table(stack: TrainingStack) -> str:
+    """Every calibrated constant with its bounds and what other sources let expect."""
+    rows = []
+    for name, (low, high) in stack.bounds.items():
+        centre, width = stack.expected.get(name, (None, None))
+        prior = f"{centre:.4g} +- {width:.2g}" if centre is not None else ""
+        rows.append([f"`{name}`", f"{getattr(stack.constants, name):.4g}", f"{low:.4g} to {high:.4g}", prior])
+    return table(["constant", "value", "bounds", "expected"], rows)
+
+
 def write_predictions(rows: Sequence[Row], stack: TrainingStack, path: Path) -> None:
     """One line per row, as `score_plans.py` reads it."""
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -106,20 +118,23 @@ def write_predictions(rows: Sequence[Row], stack: TrainingStack, path: Path) -> 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--rows", type=Path, help="default: the benchmark's in SHARDSCOPE_DATA")
     parser.add_argument("--stack", default="nanotron-h100")
     parser.add_argument("--predictions", type=Path)
     parser.add_argument("--calibrate", type=Path)
     parser.add_argument("--cross-validate", action="store_true")
+    parser.add_argument("--constants", action="store_true")
     args = parser.parse_args(arguments)
     stack = read_stack(args.stack)
-    rows = read_rows(args.rows)
+    rows = read_rows(args.rows or shared_data() / "ultrascale" / "visible.csv")
     if args.predictions is not None:
         write_predictions(rows, stack, args.predictions)
     if args.calibrate is not None:
         fitted = calibrated(stack, [measured_plan(row) for row in usable(rows)])
         write_stack(fitted, args.calibrate)
         print(HEADINGS, summary("all, calibrated on the same", usable(rows), fitted), *fitted.remarks, sep="\n")
+    if args.constants:
+        print(constants_table(stack))
     if args.cross_validate:
         print(cross_validation(usable(rows), stack))
     return 0

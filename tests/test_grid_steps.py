@@ -159,6 +159,10 @@ def test_verdicts_name_the_reason() -> None:
     huge = TrainingGrid(data=8, accumulation=8)
     opinion = verdict(card, huge, NANOTRON, stage_memories(card, huge, NANOTRON))
     assert opinion.fit == "does not fit" and opinion.reason.startswith("stage 1 of 1 needs ")
+    bare = TrainingGrid(data=2, pipeline=16, accumulation=32)  # 16 blocks and a head as heavy as 4
+    card_1b = read_card("llama-1b-ultrascale")
+    opinion = verdict(card_1b, bare, NANOTRON, stage_memories(card_1b, bare, NANOTRON))
+    assert opinion.fit == "breaks a rule" and "without parameters" in opinion.reason
     few = TrainingGrid(tensor=8, pipeline=8, accumulation=4)
     opinion = verdict(card, few, NANOTRON, stage_memories(card, few, NANOTRON))
     assert opinion.fit == "breaks a rule" and "at least 7 micro-batches" in opinion.reason
@@ -192,6 +196,15 @@ def test_an_interval_widens_with_the_band_of_the_network() -> None:
     assert high / low > far / near
     assert network_band({2: (0.5, 1.5), 8: (0.1, 3.0)}, 4) == pytest.approx((0.3, 2.25))
     assert network_band({2: (0.5, 1.5)}, 1) == (1.0, 1.0) and network_band({2: (0.5, 1.5)}, 64) == (0.5, 1.5)
+
+
+def test_the_usual_network_falls_between_known_numbers_of_nodes() -> None:
+    assert [NANOTRON.usual_network(nodes) for nodes in (1, 16, 32, 64, 128)] == pytest.approx([1, 1, 0.85, 0.7, 0.7])
+    assert PLAIN.usual_network(64) == 1.0
+    grid = TrainingGrid(data=64, tensor=8, zero_stage=1, accumulation=4)
+    steady = replace(NANOTRON, network_usual={})
+    slower, step = (step_seconds(SMALL, grid, stack) for stack in (NANOTRON, steady))
+    assert float(slower.gather_s) > float(step.gather_s)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

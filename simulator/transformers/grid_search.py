@@ -75,7 +75,11 @@ def ranked_grid(card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> Ra
 
 
 def ranked_grids(card: ModelCard, devices: int, batch: int, stack: TrainingStack) -> list[RankedGrid]:
-    """All candidates, those that run first, then by step. Raises InputError where there is none."""
+    """All candidates, those that run first, then by step.
+
+    Raises InputError where there is none, and for a mixture of experts, whose routing has no predicted time yet.
+    """
+    require(not card.experts, "experts", card.experts, "only dense decoders are ranked; name another card")
     ranked = [ranked_grid(card, grid, stack) for grid in candidate_grids(card, devices, batch)]
     rule = f"a number of replicas that divides {devices} devices divides the batch"
     require(len(ranked) > 0, "batch_size", batch, rule)

@@ -7,7 +7,7 @@ Columns: model, layers, hidden, heads, ffn, vocab, seq, tied_embeddings, dp, tp,
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from simulator.errors import InputError
@@ -66,7 +66,7 @@ def usable(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def _numbers(row: Row):  # type: ignore[no-untyped-def]
+def _numbers(row: Row) -> Callable[[str], int]:
     def number(column: str) -> int:
         try:
             return int(row[column])

@@ -129,6 +129,9 @@ def verdict(
         return MemoryVerdict(
             fit="breaks a rule", reason=f"{grid.pipeline} stages are more than {card.layers} + 2 blocks"
         )
+    if grid.data > 1 and sum(stage.blocks == 0 for stage in split_stages(card, grid, stack)[:-1]) > 1:
+        reason = f"{grid.pipeline} stages leave several without parameters, which replicas refuse"
+        return MemoryVerdict(fit="breaks a rule", reason=reason)
     capacity, limit = accelerator(stack.accelerator).memory_bytes, stack.constants.border_bytes
     pressing = [float(memory.pressing(stack.constants)) for memory in memories]
     retried = tuple(size > limit for size in pressing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,8 @@ def step_seconds(
     retried: the stages whose allocations are retried at every micro-batch (`step_memory`).
     """
     constants, gpu = constants or stack.constants, accelerator(stack.accelerator)
+    usual = stack.usual_network(grid.nodes)
+    constants = replace(constants, network_bytes_per_s=constants.network_bytes_per_s * usual)
     stages = split_stages(card, grid, stack)
     block = block_seconds(card, grid, gpu, constants)
     busy = [stage_seconds(stage, block, card, grid, gpu, constants) for stage in stages]

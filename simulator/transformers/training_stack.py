@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
+
 from simulator.errors import UnknownNameError, require
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.transformers.accelerators import accelerator
@@ -78,7 +80,8 @@ class TrainingStack:
 
     splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
     residual_quantiles: of measured over predicted seconds, 10 and 90 %. network_band: by number of nodes, the network's
-    bandwidth in a bad and in a good run over the usual one.
+    bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the usual bandwidth over
+    what it was on those that the constants were calibrated on.
     waits_for_all: a plan with fewer micro-batches
     than stages - 1 is refused by the runtime. Raises InputError on unknown names.
     """
@@ -95,6 +98,7 @@ class TrainingStack:
     waits_for_all: bool = True
     residual_quantiles: tuple[float, float] = (1.0, 1.0)
     network_band: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    network_usual: Mapping[int, float] = field(default_factory=dict)
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()
@@ -106,6 +110,14 @@ class TrainingStack:
             if name not in names:
                 raise UnknownNameError.of("constant", name, names)
         require(self.splits in ("parameters", "equal"), "splits", self.splits, "it is parameters or equal")
+
+    def usual_network(self, nodes: int) -> float:
+        """The usual bandwidth on so many nodes over the calibrated one, between known numbers by their logarithms."""
+        if not self.network_usual:
+            return 1.0
+        known = sorted(self.network_usual)
+        shares = [self.network_usual[count] for count in known]
+        return float(np.interp(np.log2(nodes), np.log2(known), shares))
 
 
 def stacks() -> tuple[str, ...]:
