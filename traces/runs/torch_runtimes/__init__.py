@@ -5,6 +5,7 @@
     measured_steps   whole training steps on one rank: timed back to back, their bytes counted, their memory taken
                      afterwards
     network_blocks   the modules of a network that users name when they shard, split or recompute it
+    parallel_plans   the plans that FSDP2 and tensor parallelism run
     pipeline_stage   a stage of torch's pipelines that is observed: its passes, and the messages before and after them
     pipelining       pipelines: torch.distributed.pipelining
     recomputation    activations computed again before the backward pass: torch.utils.checkpoint
