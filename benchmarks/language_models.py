@@ -109,7 +109,7 @@ def constants_table(stack: TrainingStack) -> str:
 
 
 def write_predictions(rows: Sequence[Row], stack: TrainingStack, path: Path) -> None:
-    """One line per row, as `score_plans.py` reads it."""
+    """One line per row: seconds, GiB of the first device, and 1 where it runs out of memory."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "pred_step_s", "pred_mem_gb", "pred_oom"))
