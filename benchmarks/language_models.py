@@ -36,7 +36,9 @@ def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
     memories = stage_memories(card, grid, stack)
     opinion = verdict(card, grid, stack, memories)
     seconds = float(step_seconds(card, grid, stack, retried=opinion.retried).step_s)
-    return seconds, float(memories[0].peak(stack.constants)) / GIB, opinion.fit == "does not fit"
+    limit = stack.constants.border_bytes  # also of plans that a runtime's rule refuses
+    fails = any(float(memory.pressing(stack.constants)) > limit for memory in memories)
+    return seconds, float(memories[0].peak(stack.constants)) / GIB, fails
 
 
 def errors(rows: Sequence[Row], stack: TrainingStack) -> tuple[list[float], list[float]]:
@@ -107,7 +109,7 @@ def constants_table(stack: TrainingStack) -> str:
 
 
 def write_predictions(rows: Sequence[Row], stack: TrainingStack, path: Path) -> None:
-    """One line per row, as `score_plans.py` reads it."""
+    """One line per row: seconds, GiB of the first device, and 1 where it runs out of memory."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "pred_step_s", "pred_mem_gb", "pred_oom"))

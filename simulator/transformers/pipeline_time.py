@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def pipeline_ends(
     return PipelineEnds(stages=tuple(free))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _passes(stages: int, microbatches: int, schedule: str) -> tuple[tuple[int, int, int], ...]:
     """Every (stage, backward or not, micro-batch), each after what it waits for, in the stages' own order."""
     order = load(schedule).order
