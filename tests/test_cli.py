@@ -114,7 +114,9 @@ def test_one_device_takes_the_sum_of_the_layers(tiny: str, capsys: pytest.Captur
     found = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
     assert found.keys() >= KEYS
     assert found["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
-    assert found["communication_bytes"].keys() == {"total", "forward", "backward", "synchronisation", "matrix"}
+    assert found["communication_bytes"].keys() == {
+        *("total", "forward", "backward", "synchronisation", "parameters", "matrix"),
+    }
     assert found["communication_bytes"]["total"] == 0
 
 

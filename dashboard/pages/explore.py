@@ -162,7 +162,7 @@ def _table() -> Any:
         {"field": "task", "width": 90},
         {"field": "kind", "width": 130},
         {"field": "where", "width": 160},
-        {"field": "layer", "flex": 1, "minWidth": 140},
+        {"field": "layer", "width": 320},
         {"field": "microbatch", "headerName": "micro-batch", "width": 120},
         {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
         {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
