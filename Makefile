@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint docs bench bench-screens clean
+.PHONY: run test test-screens lint docs bench bench-screens clean
 
 run: $(VENV)/installed
 	@mkdir -p out
@@ -17,10 +17,14 @@ run: $(VENV)/installed
 	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"
 
 test: $(VENV)/installed-for-test
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone and not screens" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m alone
+
+# The dashboard in Chromium, about eight minutes.
+test-screens: $(VENV)/installed-for-test
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
 		|| echo "no chromium: the browser tests will be skipped"
-	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone" --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest --hypothesis-profile=ci -m alone
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m screens --numprocesses 2
 
 lint: $(VENV)/installed-for-test
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ from simulator.network.catalogue import read_preset, write_cluster
 from traces.results.executions import Execution, write_execution
 
 pytestmark = [
+    pytest.mark.screens,
     needs_browser,
     pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small"),
     pytest.mark.filterwarnings("default"),  # of the browser's driver

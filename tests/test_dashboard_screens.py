@@ -18,6 +18,7 @@ from dashboard.state.validations import at_hand
 from simulator.files import library
 
 pytestmark = [
+    pytest.mark.screens,
     needs_browser,
     pytest.mark.skipif("resnet50_v100" not in library(), reason="the library has no profile resnet50_v100"),
     pytest.mark.filterwarnings("default"),  # of the browser's driver

@@ -20,6 +20,8 @@ from simulator.errors import UnknownNameError
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 
+NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
+
 
 def add_routes(server: Flask, store: Store) -> None:
     """/spans, /partition.svg and /strategies.svg?<configuration>, /export/<file name>?<configuration>, and /leave."""
@@ -40,7 +42,11 @@ def add_routes(server: Flask, store: Store) -> None:
 
     @server.get("/strategies.svg")
     def strategies() -> Response:
-        outcome, run, _ = _asked(store, only_at_hand=True)
+        """Of a configuration that cannot run, whose strip is fetched all the same, an empty drawing."""
+        outcome = store.at_hand(store.read(request.query_string.decode())[0])
+        run = outcome.run
+        if run is None:
+            return Response(NOTHING, mimetype="image/svg+xml")
         options = alternatives(store.resolved(outcome.configuration))
         drawn = [(option, store.desk.glance(option)) for option in options]
         data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
