@@ -10,7 +10,7 @@ from simulator.files import library
 
 
 @needs_browser
-@pytest.mark.alone
+@pytest.mark.screens
 @pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small")
 @pytest.mark.filterwarnings("default")  # of the browser's driver
 def test_three_times_each_budget_is_kept() -> None:
