@@ -11,7 +11,7 @@ from hypothesis import settings
 
 # On a shared machine any deadline is flaky. "ci" draws the same examples in every run, the default looks further.
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("default")
 
 ROOT = Path(__file__).resolve().parent.parent
