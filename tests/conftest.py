@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -36,3 +37,39 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SHARDSCOPE_ENGINE", request.param)
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def site(store: Any) -> Iterator[str]:
+    """The address of a dashboard over the `store` of the test file."""
+    from benchmarks.browser import served
+
+    with served(store) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium."""
+    from benchmarks.browser import chromium
+
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A fresh page; what it complains about on its console, or asks of another machine, fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda r: page.complaints.append(r.url) if not _local(r.url) else None)
+    yield page
+    context.close()
+    assert page.complaints == []
+
+
+def _local(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "data:", "blob:"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import chromium, needs_browser, served, settled, shot, until
+from benchmarks.browser import needs_browser, settled, shot, until
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand
@@ -34,36 +33,6 @@ pytestmark = [
 def store() -> Store:
     profiles = bundled()
     return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand(), scenarios=shipped_scenarios())
-
-
-@pytest.fixture(scope="module")
-def site(store: Store) -> Iterator[str]:
-    with served(store) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A fresh page; whatever it complains about on its console fails the test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("request", lambda r: page.complaints.append(r.url) if not _local(r.url) else None)
-    yield page
-    context.close()
-    assert page.complaints == []
-
-
-def _local(url: str) -> bool:
-    return url.startswith(("http://127.0.0.1:", "data:", "blob:"))
 
 
 def opened(page: Any, site: str, query: str = "", path: str = "/") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import chromium, needs_browser, served, shot, until
+from benchmarks.browser import needs_browser, shot, until
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand
@@ -30,31 +29,6 @@ SLOW = "profile=vgg16_v100&strategy=hypergraph&effort=1&devices=8&batch_size=512
 @pytest.fixture(scope="module")
 def store() -> Store:
     return Store(bundled(), validations=at_hand())
-
-
-@pytest.fixture(scope="module")
-def site(store: Store) -> Iterator[str]:
-    with served(store) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A fresh page; whatever it complains about on its console fails the test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    yield page
-    context.close()
-    assert page.complaints == []
 
 
 def opened(page: Any, site: str, query: str) -> None:
