@@ -143,7 +143,7 @@ def test_a_lab_of_a_users_shaping_has_its_rate(discipline: str) -> None:
     size, rate = 4 << 20, 25e6
     cluster = LabNetwork(ranks=2, mbit=200).cluster([0, 1])
     with Lab(cluster, Shaping(discipline=discipline, burst_s=1e-3)) as lab:  # type: ignore[arg-type]
-        arguments = {"source": 0, "target": 1, "size": size}
+        arguments = {"source": 0, "target": 1, "size": size, "messages": 5}
         seconds = launch("rank_programs:one_way", 2, lab=lab, arguments=arguments)[1]
     assert seconds == pytest.approx(size / rate, rel=0.2)
 

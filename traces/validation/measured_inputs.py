@@ -39,10 +39,13 @@ def measure_inputs(
 ) -> None:
     """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them."""
     models = list(dict.fromkeys(case.model for case in cases))
+    split = {
+        case.model for case in cases if case.via == "execute"
+    }  # neither torch's DDP nor its pipelines split channels
     networks = list(dict.fromkeys(case.network for case in cases))
     for number in range(captures):
         for model in models:
-            _captured(folder, model, number, cores, say)
+            _captured(folder, model, number, cores, say, fractions=model in split)
         for network in networks[number::captures]:
             _calibrated(folder, network, [case.model for case in cases if case.network == network], cores, say)
     for model in models:
@@ -54,17 +57,30 @@ def measure_inputs(
         _overhead(folder, model, cores, say)
 
 
-def _captured(folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _captured(
+    folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None], *, fractions: bool
+) -> None:
     """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
     path = folder / "captures" / f"{model}.{number}.json"
     if not path.exists():
         say(f"capture {number + 1} of {model}")
-        capture_on_all_cores(path, model, BATCH_SIZE, cores, command="shardscope validate")
+        capture_on_all_cores(path, model, BATCH_SIZE, cores, command="shardscope validate", fractions=fractions)
 
 
-def capture_on_all_cores(path: Path, model: str, batch_size: int, cores: Sequence[int], command: str) -> None:
-    """Write the profile of a network captured on every core at once; command: what its file says it was made by."""
-    arguments = {"path": str(path), "model": model, "batch_size": batch_size, "command": command}
+def capture_on_all_cores(
+    path: Path, model: str, batch_size: int, cores: Sequence[int], command: str, *, fractions: bool = True
+) -> None:
+    """Write the profile of a network captured on every core at once.
+
+    command: what its file says it was made by. fractions: whether layers are measured with parts of their channels.
+    """
+    arguments = {
+        "path": str(path),
+        "model": model,
+        "batch_size": batch_size,
+        "command": command,
+        "fractions": fractions,
+    }
     on_all_cores("traces.validation.measured_inputs:profile_rank", cores, arguments, timeout_s=900)
 
 
@@ -74,11 +90,10 @@ def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]
     return launch(target, len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=timeout_s)
 
 
-def profile_rank(rank: Rank, path: str, model: str, batch_size: int, command: str) -> None:
+def profile_rank(rank: Rank, path: str, model: str, batch_size: int, command: str, fractions: bool) -> None:
     """What each process of a capture on all cores does; rank 0 keeps the profile."""
     rank.doing(f"capture of {model}")
-    fractions = () if ":" in model else FRACTIONS  # no strategy splits the channels of a drawn network
-    profile = capture(model, batch_size, repeats=25, fractions=fractions, command=command)
+    profile = capture(model, batch_size, repeats=25, fractions=FRACTIONS if fractions else (), command=command)
     if rank.number == 0:
         files.write_profile(profile, path)
 
