@@ -7,11 +7,15 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from simulator import units
 from simulator.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import pydantic
 
 SCHEMA = 1
 T = TypeVar("T")
@@ -33,8 +37,22 @@ def in_si_units(content: Any, kind: Any, path: Path) -> Any:
     if not dataclasses.is_dataclass(kind):
         values = typing.get_args(kind)[-1:] or (Any,)
         return {key: in_si_units(part, values[0], path) for key, part in content.items()}
-    hints = typing.get_type_hints(kind)
+    hints = _field_types(cast(Any, kind))
     return {key: _quantity(str(key), part, hints.get(str(key), Any), path) for key, part in content.items()}
+
+
+@cache
+def _field_types(kind: Any) -> dict[str, Any]:
+    """The type of each field of a dataclass; kept, as reading the hints costs more than reading a file."""
+    return typing.get_type_hints(kind)
+
+
+@cache
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    """What makes a `kind` of JSON; kept, as making it costs more than its use."""
+    import pydantic
+
+    return pydantic.TypeAdapter(kind)
 
 
 def _quantity(key: str, value: Any, kind: Any, path: Path) -> Any:
@@ -68,7 +86,7 @@ def validated(path: Path, content: object, kind: type[T]) -> T:
 
     try:
         # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
-        return pydantic.TypeAdapter(kind).validate_json(json.dumps(fields, default=str), strict=True)
+        return cast(T, _adapter(cast(Any, kind)).validate_json(json.dumps(fields, default=str), strict=True))
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing; the first says more.
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")

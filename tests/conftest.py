@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# Tests run beside each other, one on each core: threads of one operation would only wait for each other there.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # On a shared machine any deadline is flaky. "ci" draws the same examples in every run, the default looks further.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

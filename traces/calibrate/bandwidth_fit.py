@@ -26,10 +26,11 @@ from pathlib import Path
 
 from simulator import collectives, files
 from simulator.cluster import Cluster
+from simulator.engine import simulate
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Synchronisation
-from simulator.run import step_seconds
+from simulator.run import lowered
 from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
@@ -52,8 +53,9 @@ class MeasuredStep:
         """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
         needed = collectives.load(self.synchronisation.collective).needs_server
         cluster = read_cluster(source, devices=self.devices, needs_server=needed)
+        cluster = cluster.with_efficiency(tier, efficiency, "tried")
         plan = replicated(self.profile, self.devices, self.batch_size, self.synchronisation)
-        return step_seconds(self.profile, cluster.with_efficiency(tier, efficiency, "tried"), plan)
+        return simulate(lowered(self.profile, cluster, plan).graph, cluster).step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
