@@ -54,15 +54,12 @@ def gradients_of_one_device(script: Path) -> dict[str, Any]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("runtime", "strategy", "options"),
     [
-        ("ddp", "data", ()),
         ("ddp", "data", ("--microbatches", "2")),
         ("fsdp2", "data", ("--microbatches", "2")),
         ("pipelining", "pipeline", ("--microbatches", "4", "--schedule", "1f1b")),
-        ("pipelining", "pipeline", ("--microbatches", "4", "--schedule", "gpipe")),
     ],
 )
 def test_a_script_trains_with_one_devices_gradients(

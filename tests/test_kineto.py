@@ -6,6 +6,7 @@ import gzip
 import json
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from traces.imports._attribution import BACKWARD, UNMATCHED, RecordedStep, _Owne
 from traces.imports._collectives import is_collective
 from traces.imports._imported import ImportOptions
 from traces.imports._recording import Work, read_recording
-from traces.imports._structure import structure
+from traces.imports._structure import Structure, structure
 from traces.imports.kineto import read, recognises
 from traces.zoo.networks import ZOO, Network
 from traces.zoo.transformers import Decoder, vision_transformer
@@ -34,10 +35,14 @@ TINY = Network(
 )
 
 
+@cache
+def structure_of(model: str, batch_size: int, dtype: str) -> Structure:
+    return structure(ZOO[model], batch_size, dtype)
+
+
 def steps_of(shared_data: Path, name: str) -> list[RecordedStep]:
-    model, batch_size, dtype, _ = TRACES[name]
     recording = read_recording(shared_data / "kineto" / f"{name}.json.gz")
-    return attribute(recording, structure(ZOO[model], batch_size, dtype))[0]
+    return attribute(recording, structure_of(*TRACES[name][:3]))[0]
 
 
 # Published traces.

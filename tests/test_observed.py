@@ -104,7 +104,6 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
     return graph, run(profile, cluster, plan, steps=2, timeout_s=60).execution
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("strategy", ["data", "zero-bubble"])
 def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     """Tasks run after what they depend on, but torch makes the weights' gradients of a pass from the first layer on."""

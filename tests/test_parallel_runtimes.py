@@ -95,7 +95,6 @@ VOLUMES = {
 }
 
 
-@pytest.mark.alone
 @pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 @pytest.mark.parametrize("ranks", VOLUMES)
 def test_ranks_send_what_the_formulas_say(ranks: int) -> None:

@@ -56,7 +56,6 @@ def test_the_tutorial_goes_from_capture_to_a_real_run() -> None:
     assert [command.split()[1] for command in COMMANDS] == [*order, "--standalone", "execute"]
 
 
-@pytest.mark.alone
 def test_every_command_runs(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples/mine.py", tmp_path)
     for command in COMMANDS:
