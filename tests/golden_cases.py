@@ -113,7 +113,8 @@ def make_cluster(
 ) -> Cluster:
     """A preset at its line rate, or workers joined in a `shape`.
 
-    speed: of all devices; speeds: of each worker, times that. cores: of every host. link_curve, all_reduce: measured (bytes, seconds) points of every link and of the collective.
+    speed: of all devices; speeds: of each worker, times that. cores: of every host. link_curve, all_reduce: measured
+    (bytes, seconds) points of every link and of the collective.
     """
     cluster = _at_line_rate(read_cluster(preset, devices=devices, servers=servers)) if preset else None
     cluster = cluster or _shaped(shape, devices, servers, wire)
