@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf, log
@@ -75,7 +75,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AchievedShare:
-    """The share of a link's bandwidth that collectives or training were measured to get: median, 5 and 95 %."""
+    """The share of a link's line rate that collectives or training were measured to get: median, 5 and 95 %."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
@@ -84,7 +84,7 @@ class AchievedShare:
     high: float
 
     def __post_init__(self) -> None:
-        rule = "0 < low <= median <= high, shares of the bandwidth"
+        rule = "0 < low <= median <= high, shares of the line rate"
         require(0 < self.low <= self.median <= self.high < inf, "achieved", self, rule)
 
 
@@ -94,7 +94,8 @@ class Link:
 
     `tier` groups links of one kind ("intra", "inter", ...), so that one option can change them all.
     A `curve` of measured times of an uncontended message over this link replaces latency + bytes / bandwidth.
-    `achieved` is for people, until `Cluster.with_achieved` applies it.
+    line_rate_bytes_per_s: what the product promises, of which the bandwidth is the measured share; None: the bandwidth.
+    achieved: that share, its median the one in use, with its band.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -105,12 +106,15 @@ class Link:
     latency_s: float = 0.0
     tier: str = "link"
     curve: Curve | None = None
+    line_rate_bytes_per_s: float | None = None
     achieved: AchievedShare | None = None
 
     def __post_init__(self) -> None:
         where = f"link {self.name}: "
         require(self.bandwidth_bytes_per_s > 0, where + "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "positive")
         require(0 <= self.latency_s < inf, where + "latency_s", self.latency_s, "it is finite and at least 0")
+        rate = self.line_rate_bytes_per_s
+        require(rate is None or rate > 0, where + "line_rate_bytes_per_s", rate, "positive")
 
     @property
     def name(self) -> str:
@@ -123,7 +127,7 @@ class Cluster:
 
     host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core); hosts that are
     absent never limit their devices. collectives: measured curves by name, as {"all_reduce": {number of devices:
-    curve}}; they replace the formula where one matches.
+    curve}}, of devices that fill one host after another; they replace the formula where one matches.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
@@ -228,6 +232,20 @@ class Cluster:
         formula = sum(link.latency_s for link in bare) + size_bytes / narrowest if bare else 0.0
         return max(measured, formula)
 
+    @cached_property
+    def devices_per_host(self) -> int:
+        """The most workers that one host has."""
+        return max(Counter(device.host for device in self.devices[: self.workers]).values())
+
+    def collective_s(self, name: str, group: Sequence[int], size_bytes: float) -> float:
+        """Measured time of a collective over `group`; 0 without a curve of as many devices that lie on hosts alike."""
+        curve = self.collectives.get(name, {}).get(len(group))
+        if curve is None:
+            return 0.0
+        of_hosts = sorted(Counter(self.devices[i].host for i in group).values(), reverse=True)
+        fills_hosts = all(number == self.devices_per_host for number in of_hosts[:-1])
+        return curve.seconds(size_bytes) if fills_hosts else 0.0
+
     @property
     def tiers(self) -> tuple[str, ...]:
         """The tiers that links name, in order of appearance."""
@@ -241,10 +259,9 @@ class Cluster:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
 
         def changed(link: Link) -> Link:
-            bandwidth = link.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
             latency = link.latency_s if latency_s is None else latency_s
-            achieved = link.achieved if bandwidth_bytes_per_s is None else None
-            return replace(link, curve=None, bandwidth_bytes_per_s=bandwidth, latency_s=latency, achieved=achieved)
+            alike = replace(link, curve=None, latency_s=latency)
+            return alike if bandwidth_bytes_per_s is None else _giving(alike, bandwidth_bytes_per_s)
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         alike = replace(self, links=links, collectives={})
@@ -253,37 +270,28 @@ class Cluster:
         return alike
 
     def with_efficiency(self, tier: str, efficiency: float, source: str) -> Cluster:
-        """This cluster with links of `tier` that give training `efficiency` of their bandwidth, which `source` says.
+        """This cluster with links of `tier` that give training `efficiency` of their line rate, which `source` says.
 
-        Measured curves stay: they hold what was lost already. Raises UnknownNameError or InputError.
+        What was measured lapses: curves of these links and of collectives. Raises UnknownNameError or InputError.
         """
         if tier not in self.tiers:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
         require(0 < efficiency < inf, f"efficiency of {tier}", efficiency, "it is positive; 1 is the line rate")
-        links = tuple(
-            replace(x, bandwidth_bytes_per_s=x.bandwidth_bytes_per_s * efficiency, achieved=None)
-            if x.tier == tier
-            else x
-            for x in self.links
-        )
-        return replace(self, links=links, sources=(*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}"))
 
-    def with_achieved(self, tier: str) -> Cluster:
-        """This cluster with links of `tier` that give the share of their bandwidth that was measured on such links.
+        def changed(link: Link) -> Link:
+            rate = link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s
+            return replace(_giving(replace(link, curve=None), rate * efficiency), line_rate_bytes_per_s=rate)
 
-        Raises UnknownNameError, or InputError where nothing was measured.
-        """
-        if tier not in self.tiers:
-            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
-        shares = {link.achieved for link in self.links if link.tier == tier}
-        share = shares.pop()
-        if shares or share is None:
-            raise InputError(
-                f"efficiency of {tier}: nothing was measured on these links; give a share, e.g. {tier}=0.3"
-            )
-        return self.with_efficiency(tier, share.median, f"as {tier}.achieved says")
+        links = tuple(changed(link) if link.tier == tier else link for link in self.links)
+        sources = (*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}")
+        return replace(self, links=links, collectives={}, sources=sources)
 
     def with_speed(self, factor: float, role: Literal["worker", "server"] | None = None) -> Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
         return replace(self, devices=devices)
+
+
+def _giving(link: Link, bandwidth_bytes_per_s: float) -> Link:
+    """`link` with another bandwidth, which nobody measured."""
+    return replace(link, bandwidth_bytes_per_s=bandwidth_bytes_per_s, line_rate_bytes_per_s=None, achieved=None)

@@ -111,11 +111,12 @@ def make_cluster(
     link_curve: tuple[tuple[float, float], ...] = (),
     all_reduce: tuple[tuple[float, float], ...] = (),
 ) -> Cluster:
-    """A preset, or workers joined in a `shape`. speed: of all devices; speeds: of each worker, times that.
+    """A preset at its line rate, or workers joined in a `shape`.
 
-    cores: of every host. link_curve, all_reduce: measured (bytes, seconds) points of every link and of the collective.
+    speed: of all devices; speeds: of each worker, times that. cores: of every host. link_curve, all_reduce: measured
+    (bytes, seconds) points of every link and of the collective.
     """
-    cluster = read_cluster(preset, devices=devices, servers=servers) if preset else None
+    cluster = _at_line_rate(read_cluster(preset, devices=devices, servers=servers)) if preset else None
     cluster = cluster or _shaped(shape, devices, servers, wire)
     factors = [speed * factor for factor in (speeds or (1.0,) * cluster.workers)]
     factors += [speed] * len(cluster.servers)
@@ -130,6 +131,12 @@ def make_cluster(
         host_cores={d.host: cores for d in members} if cores else cluster.host_cores,
         collectives={"all_reduce": {cluster.workers: Curve(points=all_reduce)}} if all_reduce else {},
     )
+
+
+def _at_line_rate(cluster: Cluster) -> Cluster:
+    for tier in cluster.tiers:
+        cluster = cluster.with_efficiency(tier, 1.0, "as asked for")
+    return cluster
 
 
 def _shaped(shape: str, devices: int, servers: int, wire: Wire) -> Cluster:

@@ -59,12 +59,12 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
     lines = [f"{profile_file}, {n}, 48, {measured(n, 0.25).step_s!r}, ring, no" for n in (8, 16)]
     table.write_text("profile, devices, batch_size, step_s, sync, overlap\n" + "\n".join(lines) + "\n")
     assert shardscope("calibrate", CLUSTER, "--from", table, "-o", output) == 0
-    assert "inter links give training 0.250 of their bandwidth" in capsys.readouterr().out
+    assert "inter links give training 0.250 of their line rate" in capsys.readouterr().out
     cluster = read_cluster(output)
     assert cluster.workers == 16
     assert cluster.sources[-1] == "inter.efficiency 0.25: fitted to 2 measured steps of measured.csv"
     rates = {link.tier: link.bandwidth_bytes_per_s for link in cluster.links}
-    assert rates == {"intra": 1e11, "inter": pytest.approx(0.25 * 1.25e9, rel=1e-4)}
+    assert rates == {"intra": 0.512e11, "inter": pytest.approx(0.25 * 1.25e9, rel=1e-4)}
 
 
 @pytest.mark.parametrize(

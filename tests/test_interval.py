@@ -52,9 +52,11 @@ def test_what_no_file_says_adds_nothing_and_is_named() -> None:
     assert interval.unknown == ("the profile has no spreads", "wire links have no measured band")
 
 
-def test_a_share_of_the_line_rate_is_no_band() -> None:
-    cluster = banded(AchievedShare(median=0.4, low=0.3, high=0.5))
-    assert "calibration" not in step_interval(report_of(PROFILE, cluster), PROFILE, cluster).parts
+def test_the_band_of_a_share_is_around_its_median() -> None:
+    share, profile = AchievedShare(median=0.4, low=0.32, high=0.5), replace(PROFILE, step_s=0.1)
+    report = report_of(profile, PAIR)
+    parts = [step_interval(report, profile, banded(band)).parts["calibration"] for band in (share, BAND)]
+    assert parts[0] == pytest.approx(parts[1])
 
 
 def test_without_a_whole_step_the_spread_is_that_of_the_layers() -> None:

@@ -233,8 +233,13 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
             why = "one node only"
         bandwidth = format_bandwidth(link.bandwidth_bytes_per_s) if link else ""
         latency = format_time(link.latency_s) if link else ""
+        share = (
+            f", {link.achieved.median:.0%} of the line rate"
+            if link and link.line_rate_bytes_per_s and link.achieved
+            else ""
+        )
         remarks[f"{tier}_bandwidth"] = Remark(
-            text=why or f"{bandwidth} (×{getattr(now, f'{tier}_bandwidth'):.3g})", disabled=bool(why)
+            text=why or f"{bandwidth} (×{getattr(now, f'{tier}_bandwidth'):.3g}{share})", disabled=bool(why)
         )
         remarks[f"{tier}_latency"] = Remark(
             text=why or f"{latency} (×{getattr(now, f'{tier}_latency'):.3g})", disabled=bool(why)

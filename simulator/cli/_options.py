@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +100,7 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
     )  # fmt: skip
     machine.add_argument(
         "--efficiency", metavar="TIER=SHARE", type=assignment, action="append", default=[],
-        help="share of its bandwidth that a tier gives training, e.g. inter=0.3, or inter=measured; repeatable",
+        help="share of its line rate that a tier gives training, e.g. inter=0.3 (default: as measured); repeatable",
     )  # fmt: skip
     machine.add_argument(
         "--speed", metavar="X", type=positive, default=1.0,
@@ -174,10 +173,7 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=units.parse_time(value))
     for tier, value in args.efficiency:
-        measured = value == "measured"
-        cluster = (
-            cluster.with_achieved(tier) if measured else cluster.with_efficiency(tier, _share(value), "as asked for")
-        )
+        cluster = cluster.with_efficiency(tier, _share(value), "as asked for")
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
@@ -259,7 +255,7 @@ def machine_note(profile: Profile, cluster: Cluster, strict: bool = False) -> st
     device_note = _device_note(profile, cluster)
     if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
         raise InputError(f"--strict: {device_note}")
-    return "; ".join(filter(None, [device_note, _layers_note(profile), *_line_rate_notes(cluster)]))
+    return "; ".join(filter(None, [device_note, _layers_note(profile), _links_note(cluster)]))
 
 
 def _layers_note(profile: Profile) -> str:
@@ -270,15 +266,22 @@ def _layers_note(profile: Profile) -> str:
     return f"the profile's layers add up to {ratio:.2f} of its measured step, so times may be off by as much"
 
 
-def _line_rate_notes(cluster: Cluster) -> Iterator[str]:
-    """Tiers at line rate, between the first and the last worker, of which training was measured to get less."""
+def _links_note(cluster: Cluster) -> str:
+    """What share of their line rate the links between the first and the last worker give, where it was measured."""
     crossed = [cluster.links[number] for number in cluster.route(0, cluster.workers - 1)]
-    for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed):
-        if share is not None and share.median < MOST_OF_LINE_RATE:
-            yield (
-                f"{tier} links are at line rate, of which training reached {share.median:.0%} ({share.low:.0%} to "
-                f"{share.high:.0%}) on such links: --efficiency {tier}=measured"
-            )
+    shares = [
+        f"{tier} {share.median:.0%} ({share.low:.0%} to {share.high:.0%})"
+        for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed)
+        if share is not None and share.median != 1
+    ]
+    if not shares:
+        return ""
+    curves = ", ".join(name.replace("_", "-") for name in sorted(cluster.collectives))
+    measured = f", {curves} as measured" if curves else ""
+    return (
+        f"links give the share of their line rate measured on such links: {', '.join(shares)}{measured}; "
+        "--efficiency TIER=1 asks for the line rate"
+    )
 
 
 def _device_note(profile: Profile, cluster: Cluster) -> str:
@@ -296,7 +299,7 @@ def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"efficiency {text!r}: write a share of the bandwidth, e.g. 0.3, or measured") from None
+        raise InputError(f"efficiency {text!r}: write a share of the line rate, e.g. 0.3") from None
 
 
 def _given(**options: Any) -> dict[str, Any]:

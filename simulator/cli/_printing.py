@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from simulator.cluster import Cluster
+    from simulator.cluster import Cluster, Link
     from simulator.network.catalogue import Join, Preset
     from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
@@ -185,7 +186,8 @@ def print_presets(presets: Iterable[Preset]) -> None:
     console.print(table)
     say(
         console,
-        "default: devices without --devices; intra: per device, each way; inter: per node, each way; $/h: per node",
+        "default: devices without --devices; intra: per device, each way; inter: per node, each way: line rate and the "
+        "share of it that was measured, which links give; $/h: per node",
     )
 
 
@@ -200,17 +202,14 @@ def print_cluster(cluster: Cluster) -> None:
     devices = new_table("devices", "number", "memory")
     for (kind, memory), number in kinds.items():
         devices.add_row(kind, str(number), memory)
-    tiers = new_table("tier", "links", "bandwidth", "latency", "measured (5-95 %)")
-    tally: dict[tuple[str, str, str, str], int] = {}
-    for link in cluster.links:
-        share = link.achieved
-        measured = f"{share.median:.0%} ({share.low:.0%}-{share.high:.0%})" if share else "-"
-        row = link.tier, format_bandwidth(link.bandwidth_bytes_per_s), format_time(link.latency_s), measured
-        tally[row] = tally.get(row, 0) + 1
-    for (tier, bandwidth, latency, measured), number in tally.items():
-        tiers.add_row(tier, str(number), bandwidth, latency, measured)
+    tiers = new_table("tier", "links", "line rate", "measured (5-95 %)", "bandwidth", "latency")
+    tally = Counter(_link_row(link) for link in cluster.links)
+    for (tier, *cells), number in tally.items():
+        tiers.add_row(tier, str(number), *cells)
     console.print(devices)
     console.print(tiers)
+    for name, curves in cluster.collectives.items():
+        say(console, f"{name.replace('_', '-')} as measured on {', '.join(map(str, curves))} devices")
     for source in cluster.sources:
         say(console, source)
 
@@ -282,8 +281,20 @@ def _matrix_table(report: Report) -> Table:
     return table
 
 
+def _link_row(link: Link) -> tuple[str, ...]:
+    share = link.achieved
+    return (
+        link.tier,
+        format_bandwidth(link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s),
+        f"{share.median:.0%} ({share.low:.0%}-{share.high:.0%})" if share else "-",
+        format_bandwidth(link.bandwidth_bytes_per_s),
+        format_time(link.latency_s),
+    )
+
+
 def _speed(join: Join) -> str:
-    return format_bandwidth(join.wire("").bandwidth_bytes_per_s)
+    share = f" {join.achieved.median:.0%}" if join.achieved else ""
+    return f"{format_bandwidth(join.wire('').bandwidth_bytes_per_s)}{share}"
 
 
 def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:

@@ -1,7 +1,7 @@
 """What a group of devices does with a tensor that moves as a whole: gather it, sum and scatter it, transpose it.
 
-Each is one task at the pace of its slowest pair. A measured curve of the cluster for that many devices replaces the
-formula; its sizes are those of the whole tensor.
+Each is one task at the pace of its slowest pair. A measured curve of the cluster for that many devices, on hosts alike,
+replaces the formula; its sizes are those of the whole tensor.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def exchange(name: str, cluster: Cluster, group: Sequence[int], size_bytes: floa
     Raises UnknownNameError.
     """
     members, n = tuple(group), len(group)
-    curve = cluster.collectives.get(name.replace("-", "_"), {}).get(n)
-    seconds = curve.seconds(size_bytes) if curve else 0.0
+    seconds = cluster.collective_s(name.replace("-", "_"), members, size_bytes)
     halves = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}.get(name)
     if halves:
         return Route(around(members), rounds=halves * (n - 1)), halves * (n - 1) / n * size_bytes, seconds

@@ -17,11 +17,10 @@ def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[Coll
 
     Bandwidth-optimal (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009): every device sends
     2(N-1)/N x S to its neighbour in 2(N-1) rounds. The ring follows the order of `group`. A measured
-    "all_reduce" curve of the cluster for N devices replaces the formula.
+    "all_reduce" curve of the cluster for N devices that lie on hosts alike replaces the formula.
     """
     members, n = tuple(group), len(group)
-    curve = cluster.collectives.get("all_reduce", {}).get(n)
-    seconds = curve.seconds(size_bytes) if curve else 0.0
+    seconds = cluster.collective_s("all_reduce", members, size_bytes)
     route = Route(around(members), rounds=2 * (n - 1))
     sent_bytes = 2 * (n - 1) / n * size_bytes
     return [CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)]

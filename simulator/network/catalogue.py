@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
-from math import inf
 from pathlib import Path
 
 from simulator import files
-from simulator.cluster import AchievedShare, Cluster, Device
+from simulator.cluster import AchievedShare, Cluster, Curve, Device
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
@@ -27,9 +26,8 @@ MOST_DEVICES = 16_384
 class Join:
     """How points of a tier are joined: a wire and where its numbers come from.
 
-    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth. efficiency: the
-    share of it that training gets here by default; its source is required unless it is 1. achieved: what collectives or
-    training were measured to get of it, applied on request (`Cluster.with_achieved`); it has a source too.
+    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth, the line rate. achieved:
+    the share of it that collectives or training were measured to get, which links give by default; it has a source too.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -38,20 +36,16 @@ class Join:
     wires: int = 1
     bandwidth_bytes_per_s: float
     latency_s: float
-    efficiency: float = 1.0
     achieved: AchievedShare | None = None
     sources: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        require(0 < self.efficiency < inf, "efficiency", self.efficiency, "it is positive; 1 is the line rate")
-        has_source = self.efficiency == 1 or "efficiency" in self.sources
-        require(has_source, "sources", sorted(self.sources), "an efficiency other than 1 says where it was measured")
         has_source = self.achieved is None or "achieved" in self.sources
         require(has_source, "sources", sorted(self.sources), "an achieved share says where it was measured")
 
     def wire(self, tier: str) -> Wire:
         """The wire, named as links of `tier`."""
-        total = self.wires * self.bandwidth_bytes_per_s * self.efficiency
+        total = self.wires * self.bandwidth_bytes_per_s
         return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier, achieved=self.achieved)
 
 
@@ -77,7 +71,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A node, what joins its devices (`intra`, absent when it has but one) and what joins nodes (`inter`)."""
+    """A node, what joins its devices (`intra`, absent when it has but one) and what joins nodes (`inter`).
+
+    collectives: curves measured on such nodes, as in a Cluster, by name and number of devices; collective_sources says
+    by name where.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}
 
@@ -87,12 +85,16 @@ class Preset:
     node: Node
     intra: Join | None = None
     inter: Join
+    collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
+    collective_sources: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
 
     def __post_init__(self) -> None:
         require(self.default_devices >= 1, "default_devices", self.default_devices, "it is at least 1")
         rule = "a node of several devices says what joins them"
         require(self.intra is not None or self.node.devices == 1, "intra", self.intra, rule)
+        names = sorted(self.collective_sources)
+        require(sorted(self.collectives) == names, "collective_sources", names, "one for each of the collectives")
 
     def build(self, devices: int | None = None, *, servers: int = 0) -> Cluster:
         """A cluster of `devices` workers (None: the preset's default) and `servers` parameter servers."""
@@ -105,7 +107,7 @@ class Preset:
         if self.intra is None:
             cluster = flat_switch(count, inter, servers=servers, device=device, name=self.name)
             cores = {d.host: node.cores for d in cluster.devices[:count]} if node.cores else {}
-            return replace(cluster, host_cores=cores, sources=self.sources)
+            return replace(cluster, host_cores=cores, sources=self.sources, collectives=self._curves(count))
         cluster = two_tier(
             count,
             node.devices,
@@ -116,12 +118,20 @@ class Preset:
             device=device,
             name=self.name,
         )
-        return replace(cluster, sources=self.sources)
+        return replace(cluster, sources=self.sources, collectives=self._curves(count))
+
+    def _curves(self, devices: int) -> dict[str, dict[int, Curve]]:
+        """The measured collectives that so many devices can take part in."""
+        curves = {
+            name: {count: curve for count, curve in by_count.items() if count <= devices}
+            for name, by_count in self.collectives.items()
+        }
+        return {name: by_count for name, by_count in curves.items() if by_count}
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where each number comes from, as "node.memory_bytes: ..."."""
-        parts = {"node": self.node.sources, "inter": self.inter.sources}
+        parts = {"node": self.node.sources, "inter": self.inter.sources, "collectives": self.collective_sources}
         if self.intra is not None:
             parts["intra"] = self.intra.sources
         return tuple(f"{part}.{key}: {text}" for part, texts in parts.items() for key, text in texts.items())

@@ -30,7 +30,10 @@ WORKER = Device(name="device", host="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """What joins two points: one link each way, of this bandwidth (per direction), latency and tier."""
+    """What joins two points: one link each way, of this bandwidth (per direction), latency and tier.
+
+    achieved: the share of the bandwidth that links give, as it was measured; without it they give all.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}
 
@@ -190,21 +193,33 @@ def take(cluster: Cluster, devices: int) -> Cluster:
 
 
 def select(cluster: Cluster, workers: Iterable[int]) -> Cluster:
-    """`cluster` with these of its workers, in this order, and all its servers and links."""
+    """`cluster` with these of its workers, in this order, and all its servers and links.
+
+    Where every host has lost some, collectives measured on several full hosts lapse.
+    """
     kept = tuple(cluster.devices[i] for i in workers) + cluster.devices[cluster.workers :]
     hosts = {device.host for device in kept}
     cores = {host: cores for host, cores in cluster.host_cores.items() if host in hosts}
-    return replace(cluster, devices=kept, host_cores=cores)
+    smaller = replace(cluster, devices=kept, host_cores=cores)
+    if smaller.devices_per_host == cluster.devices_per_host or not cluster.collectives:
+        return smaller
+    curves = {
+        name: {count: curve for count, curve in by_count.items() if count <= smaller.devices_per_host}
+        for name, by_count in cluster.collectives.items()
+    }
+    return replace(smaller, collectives={name: by_count for name, by_count in curves.items() if by_count})
 
 
 def _join(a: str, b: str, wire: Wire) -> list[Link]:
+    share = 1.0 if wire.achieved is None else wire.achieved.median
     return [
         Link(
             source=source,
             target=target,
-            bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s * share,
             latency_s=wire.latency_s,
             tier=wire.tier,
+            line_rate_bytes_per_s=None if wire.achieved is None else wire.bandwidth_bytes_per_s,
             achieved=wire.achieved,
         )
         for source, target in ((a, b), (b, a))

@@ -85,17 +85,16 @@ def _on_path(report: Report, kind: str) -> float:
 def _bands(report: Report, cluster: Cluster) -> Iterator[tuple[str, tuple[float, float] | None]]:
     """By tier on the binding chain, seconds (below, above) that its links' measured shares allow.
 
-    A share is of the bandwidth: the least of it makes the transfer longest. Only shares around 1 are a band; others say
-    what of a line rate training gets, which is no spread of this prediction.
+    Links give the median share of their line rate: the least share makes the transfer longest.
     """
     for tier in cluster.tiers:
         seconds = _on_path(report, tier)
         if not seconds:
             continue
         shares = [link.achieved for link in cluster.links if link.tier == tier]
-        bands = [share for share in shares if share is not None and share.median == 1]
+        bands = [(share.low / share.median, share.high / share.median) for share in shares if share is not None]
         if not bands:
             yield tier, None
             continue
-        low, high = min(share.low for share in bands), max(share.high for share in bands)
+        low, high = min(low for low, _ in bands), max(high for _, high in bands)
         yield tier, (seconds * (1 - 1 / high), seconds * (1 / low - 1))

@@ -57,7 +57,7 @@ def graph_bound_s(graph: TaskGraph, cluster: Cluster) -> float:
     """
     computes = ~graph.is_transfer
     busiest_s = np.bincount(graph.device[computes], weights=graph.seconds[computes]).max(initial=0.0)
-    measured = bool(cluster.collectives) or any(link.curve for link in cluster.links)
+    measured = any(link.curve for link in cluster.links) or bool(graph.seconds[graph.is_transfer].any())
     bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     links_s = 0.0 if measured else (link_bytes(graph, cluster) / bandwidths).max(initial=0.0)
     return float(max(busiest_s, links_s, critical_path_s(graph, cluster)))

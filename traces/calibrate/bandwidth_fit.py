@@ -35,7 +35,7 @@ from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 
 LEAST, MOST = 1e-3, 1.0
-"""The range of efficiencies, as shares of the nominal bandwidth; none is beyond line rate."""
+"""The range of efficiencies, as shares of the line rate."""
 COLUMNS, OPTIONAL = ("profile", "devices", "batch_size", "step_s"), ("sync", "overlap")
 
 
@@ -50,7 +50,7 @@ class MeasuredStep:
     synchronisation: Synchronisation = Synchronisation()
 
     def step_s_at(self, source: str, tier: str, efficiency: float) -> float:
-        """The simulated step on the cluster `source` when links of `tier` give this share of their bandwidth."""
+        """The simulated step on the cluster `source` when links of `tier` give this share of their line rate."""
         needed = collectives.load(self.synchronisation.collective).needs_server
         cluster = read_cluster(source, devices=self.devices, needs_server=needed)
         cluster = cluster.with_efficiency(tier, efficiency, "tried")
@@ -160,7 +160,7 @@ def main(argv: Sequence[str]) -> int:
             f"{step.profile.model} on {step.devices}: measured {step.step_s:.4g} s; alone it says {alone:.3f}; "
             f"with {fitted.efficiency:.3f} the step takes {step_s:.4g} s ({step_s / step.step_s - 1:+.1%})"
         )
-    print(f"{args.tier} links give training {fitted.efficiency:.3f} of their bandwidth")
+    print(f"{args.tier} links give training {fitted.efficiency:.3f} of their line rate")
     if args.output:
         write_cluster(_calibrated(args, measured, fitted), args.output)
         print(f"cluster: {args.output}")

@@ -105,6 +105,7 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
             bandwidth_bytes_per_s=kinds[_kind(link)].bandwidth_bytes_per_s,
             latency_s=kinds[_kind(link)].latency_s,
             curve=kinds[_kind(link)].curve,
+            line_rate_bytes_per_s=None,
             achieved=kinds[_kind(link)].achieved,
         )
         if _kind(link) in kinds
@@ -218,6 +219,7 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
             bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * share,
             latency_s=max(curve.points[0][1] - known_s, 0.0) / len(new),
             curve=curve,
+            line_rate_bytes_per_s=None,
             achieved=band_of(points),
         )
 

@@ -85,6 +85,8 @@ class _Port:
 
 def line_rate(link: Link) -> float:
     """Bytes per second at which a link's interface is shaped; a measured link says what messages get, less headers."""
+    if link.achieved is not None and link.line_rate_bytes_per_s is not None:
+        return link.line_rate_bytes_per_s
     return link.bandwidth_bytes_per_s * (FRAME_OVER_PAYLOAD if link.curve else 1)
 
 
