@@ -115,11 +115,14 @@ def test_json_has_a_schema_and_the_keys_that_its_page_lists(
     plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
+    log = tmp_path / "train.log"
+    log.write_text("412ms 405ms")
     commands: dict[str, tuple[object, ...]] = {
         "simulate": (*STEP, "--strategy", "data"),
         "compare": (*STEP, "--strategies", "data"),
         "partition": (*STEP, "--strategy", "data", "--output", tmp_path / "p.json"),
         "explain": (plan,),
+        "check": (log, plan),
         "accumulate": (*STEP, "--batch-size", 64),
         "scale": ("vgg_digits", "--cluster", "cpu-1g", "--devices", "1,2"),
         "search": (*STEP, "--budget", "1s"),

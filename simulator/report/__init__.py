@@ -6,6 +6,7 @@ interval          how far a predicted step may be off, from the spreads of what 
 layer_use         what each layer computes and sends in a step
 memory            how much memory each device needs during a step
 metrics           what a step cost: Timeline, TaskGraph -> Report
+step_causes       where the step of one device goes, by cause
 time_spans        arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in seconds
 unmeasured_sizes  which compute times were not measured at their size, and the band that they give the step
 traffic           who sends how much to whom, kept for the pairs of devices that do
@@ -19,6 +20,7 @@ from simulator.report.interval import StepInterval, step_interval
 from simulator.report.layer_use import LayerUse
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.metrics import PHASES, DeviceUse, Report, measure, one_device_s
+from simulator.report.step_causes import CAUSES, step_causes
 from simulator.report.time_spans import length, spread, union
 from simulator.report.traffic import traffic_matrix
 from simulator.report.unmeasured_sizes import UnmeasuredSizes, unmeasured_sizes
@@ -26,6 +28,7 @@ from simulator.report.usage import Usage, carried_bytes, figure, usage_of, write
 from simulator.report.volume import communication_volume
 
 __all__ = [
+    "CAUSES",
     "PHASES",
     "DeviceUse",
     "LayerUse",
@@ -45,6 +48,7 @@ __all__ = [
     "path_shares",
     "peak_bytes",
     "spread",
+    "step_causes",
     "step_interval",
     "traffic_matrix",
     "union",

@@ -15,6 +15,8 @@ _text              text of a file, packed or plain
 _structure         a network on torch's meta device: layers, and the operators that they call
 _kineto            a profile out of recordings
 _recording         a trace as spans of host threads and work of the GPU
+_step_bounds       which spans and work each recorded step holds
+_recorded_phases   recorded steps by cause, or their times alone
 _recorded_input    batch size, sample and precision out of recorded shapes
 _attribution       whose every kernel is
 _alignment         longest common subsequence

@@ -12,18 +12,16 @@ What runs before the first layer's operator copies data and buffers. What runs a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from simulator.errors import InputError
 from traces.imports._alignment import align
 from traces.imports._collectives import CollectiveCall, collective_call, is_collective
-from traces.imports._recording import OPTIMIZER_STEP, PROFILER_STEP, Recording, Span, Work
+from traces.imports._recording import BACKWARD, OPTIMIZER_STEP, PROFILER_STEP, Recording, Span, Work
+from traces.imports._step_bounds import by_step, covered_s, launched_s, step_bounds
 from traces.imports._structure import Call, Structure, kind_of
 
-T = TypeVar("T")
-BACKWARD = "autograd::engine::evaluate_function: "
 UPDATE, UNMATCHED = "update", "unmatched"
 COPIES, RECOMPUTED, DATA = "copies of DistributedDataParallel", "recomputed", "data copied"
 _REDUCER = ("torch.distributed.ddp.reducer", "torch::distributed::reducer", "c10d::", "record_param_comms", "nccl:")
@@ -72,10 +70,10 @@ def attribute(recording: Recording, network: Structure) -> tuple[list[RecordedSt
 
     Raises InputError when no step does.
     """
-    bounds = _bounds(recording)
+    bounds = step_bounds(recording)
     main = _main_thread(recording)
-    spans = _by_step(bounds, [(span.start_s, span) for span in recording.spans if not span.launches])
-    work = _by_step(bounds, [(_launched_s(each), each) for each in recording.work])
+    spans = by_step(bounds, [(span.start_s, span) for span in recording.spans if not span.launches])
+    work = by_step(bounds, [(launched_s(each), each) for each in recording.work])
     steps, errors = [], []
     for limits, inside, items in zip(bounds, spans, work, strict=True):
         try:
@@ -87,16 +85,6 @@ def attribute(recording: Recording, network: Structure) -> tuple[list[RecordedSt
     return steps, f"{len(errors)} of {len(bounds)} steps left out: {errors[0]}" if errors else ""
 
 
-def _bounds(recording: Recording) -> list[tuple[float, float]]:
-    """When the steps begin and end on the host: by ProfilerStep, or from one Optimizer.step to the next."""
-    marks = [span for span in recording.spans if span.name.startswith(PROFILER_STEP)]
-    if marks:
-        return [(mark.start_s, mark.end_s) for mark in marks]
-    ends = [span.end_s for span in recording.spans if span.name.startswith(OPTIMIZER_STEP)]
-    starts = [recording.spans[0].start_s, *ends]
-    return list(zip(starts, ends, strict=False)) or [(starts[0], max(span.end_s for span in recording.spans) + 1e-9)]
-
-
 def _main_thread(recording: Recording) -> object:
     """The thread of the forward passes: that of the steps' marks, else that of the first operator with a number."""
     for span in recording.spans:
@@ -104,20 +92,6 @@ def _main_thread(recording: Recording) -> object:
             return span.thread
     forward = (s for s in recording.spans if s.sequence is not None and not s.name.startswith(BACKWARD))
     return next(forward, recording.spans[0]).thread
-
-
-def _by_step(bounds: Sequence[tuple[float, float]], items: Iterable[tuple[float, T]]) -> list[list[T]]:
-    by_step: list[list[T]] = [[] for _ in bounds]
-    for start_s, item in items:
-        for step, (low, high) in enumerate(bounds):
-            if low <= start_s < high:
-                by_step[step].append(item)
-                break
-    return by_step
-
-
-def _launched_s(work: Work) -> float:
-    return work.start_s if work.origin is None else work.origin.start_s
 
 
 def _step(limits: tuple[float, float], work: Sequence[Work], owners: _Owners) -> RecordedStep:
@@ -154,16 +128,6 @@ def _book(step: RecordedStep, work: Work, owner: Owner, backward: bool) -> None:
         step.unmatched_s[owner.removeprefix(UNMATCHED)] += work.duration_s
     else:
         step.apart_s[owner] += work.duration_s
-
-
-def covered_s(work: Iterable[Work]) -> float:
-    """How long at least one of them ran."""
-    total, until = 0.0, float("-inf")
-    for each in sorted(work, key=lambda item: item.start_s):
-        end_s = each.start_s + each.duration_s
-        total += max(end_s - max(each.start_s, until), 0.0)
-        until = max(until, end_s)
-    return total
 
 
 class _Owners:

@@ -23,6 +23,7 @@ from traces.imports._text import read_text
 
 OPTIMIZER_STEP = "Optimizer.step"
 PROFILER_STEP = "ProfilerStep#"
+BACKWARD = "autograd::engine::evaluate_function: "
 _HOST = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "runtime"})
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})

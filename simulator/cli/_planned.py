@@ -1,0 +1,41 @@
+"""The profile and the machine that a plan file was made for, as it says itself or as the command line says instead."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+from simulator.cli import _effects, _options
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+    from simulator.run import Run
+    from simulator.workload import Profile
+
+
+def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile, Cluster, Run]:
+    """The plan of `args.plan`, simulated. kept: options that count also without --cluster. Raises InputError."""
+    from simulator import files
+    from simulator.run import run as simulate
+
+    if not args.cluster:
+        _effects.check_made_elsewhere(args, ("profile", "json", *kept))
+    _effects.check_step(args)
+    plan = files.read_plan(args.plan)
+    made = args if args.cluster else _made_by(plan)
+    profile = files.read_profile(args.profile or made.profile or plan.model)
+    cluster = _options.read_cluster(made, plan.synchronisation.collective)
+    return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(made))
+
+
+def _made_by(plan: Plan) -> argparse.Namespace:
+    """The arguments of the command that made the plan."""
+    from simulator import cli
+
+    words = shlex.split(plan.command)
+    if len(words) < 2:
+        raise InputError("command: the plan does not record the command that made it; say --cluster and --profile")
+    return cli.parse(words[1:])

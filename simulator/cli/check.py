@@ -1,0 +1,122 @@
+"""Check a prediction against a recorded step: a torch.profiler trace, or a file of step times.
+
+    shardscope check rank0.json.gz plan.json
+    shardscope check train.log plan.json
+
+A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
+hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM) are compared as a whole, and for each cause it
+says how many times longer it alone would have to be. Profile and cluster are those of the command that made the plan,
+as the plan file records it; with --cluster, what this command line says counts instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.cli import _options, _planned, _printing
+from simulator.errors import InputError
+from simulator.units import format_time
+
+if TYPE_CHECKING:
+    from simulator.report.interval import StepInterval
+    from simulator.run import Run
+    from traces.imports._recorded_phases import RecordedPhases
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recorded", metavar="LOG_OR_TRACE", help="a trace of torch.profiler, or a file of step times")
+    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
+    parser.add_argument("--device", metavar="N", type=int, help=text)
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead")
+    _options.add_inputs(parser, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    from simulator.report.interval import step_interval
+    from simulator.report.step_causes import step_causes
+    from traces.imports._recorded_phases import read_phases
+
+    recorded = read_phases(Path(args.recorded))
+    profile, cluster, done = _planned.simulated(args, ("device",))
+    device = _device(args.device, recorded, done)
+    predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
+    interval = step_interval(done.report, profile, cluster)
+    if args.json:
+        _printing.print_json(
+            {
+                "device": device,
+                "recorded_steps_s": recorded.steps_s,
+                "recorded_s": recorded.step_s,
+                "predicted_s": done.report.step_s,
+                "recorded_causes_s": recorded.causes_s,
+                "predicted_causes_s": predicted,
+                "interval": asdict(interval),
+            },
+            _options.machine_note(profile, cluster, args.strict),
+        )
+    else:
+        _print(recorded, predicted, done, device, interval)
+    return 0
+
+
+def _device(asked: int | None, recorded: RecordedPhases, done: Run) -> int:
+    """The device whose step is compared. Raises InputError where the plan does not use it."""
+    used = done.plan.devices
+    if asked is None and recorded.rank is None:
+        return max(used, key=lambda number: done.report.devices[number].compute_s)
+    device, whose = (asked, "--device") if asked is not None else (recorded.rank, "rank of the trace")
+    if device not in used:
+        raise InputError(f"{whose} is {device}: the plan computes on devices {used[0]} to {used[-1]}; say --device")
+    return int(device)
+
+
+def _print(
+    recorded: RecordedPhases, predicted: Mapping[str, float], done: Run, device: int, interval: StepInterval
+) -> None:
+    console, step_s, plan_s = _printing.new_console(), recorded.step_s, done.report.step_s
+    count = len(recorded.steps_s)
+    between = f", the median of {count} ({_range(min(recorded.steps_s), max(recorded.steps_s))})" if count > 1 else ""
+    error = f"error of the prediction {plan_s / step_s - 1:+.1%}"
+    _printing.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
+    inside = interval.low_s <= step_s <= interval.high_s
+    expected = _range(interval.low_s, interval.high_s)
+    _printing.say(console, f"{'within' if inside else 'outside'} what 9 of 10 steps are expected to take, {expected}")
+    name = f"device {device} {done.report.devices[device].name}"
+    console.print("", _by_cause(name, recorded, predicted, step_s - plan_s), sep="\n")
+    if recorded.causes_s:
+        longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
+        cause = max(longer, key=lambda name: abs(longer[name]))
+        share = abs(longer[cause]) / step_s
+        _printing.say(console, f"\nfarthest off: {cause}, {_signed(longer[cause])} ({share:.0%} of the recorded step)")
+        _printing.say(console, "a collective's kernel also waits for the slowest rank, so traces hold waits there")
+
+
+def _by_cause(name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float) -> object:
+    """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
+    if recorded.causes_s:
+        table = _printing.new_table(name, "predicted", "recorded", "longer", "error")
+        for cause, seconds in predicted.items():
+            actual = recorded.causes_s[cause]
+            error = f"{seconds / actual - 1:+.1%}" if actual else "-"
+            table.add_row(cause, format_time(seconds), format_time(actual), _signed(actual - seconds), error)
+        return table
+    table = _printing.new_table(name, "predicted", "share", "alone it would be")
+    total = sum(predicted.values())
+    for cause, seconds in predicted.items():
+        factor = 1 + longer_s / seconds if seconds else 0.0
+        words = f"{factor:.2f}x as long" if factor > 0 else "not enough"
+        table.add_row(cause, format_time(seconds), f"{seconds / total:.1%}", words)
+    return table
+
+
+def _range(low_s: float, high_s: float) -> str:
+    return f"{format_time(low_s)} to {format_time(high_s)}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
