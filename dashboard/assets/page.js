@@ -156,6 +156,8 @@
         results?.setAttribute("aria-busy", answer.pending);
         const cancel = document.getElementById("cancel");
         if (cancel) cancel.style.display = answer.pending ? "" : "none";
+        // Only now: Dash drops the answer to a request that was followed by another one.
+        if (answer.again) window.dash_clientside.set_props("again", { data: performance.now() });
         return window.dash_clientside.no_update;
       },
       /* The server ends what only a tab that is gone was waiting for. */

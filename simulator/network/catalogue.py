@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -126,12 +127,14 @@ class Preset:
         return tuple(f"{part}.{key}: {text}" for part, texts in parts.items() for key, text in texts.items())
 
 
+@cache
 def presets() -> tuple[str, ...]:
     """Names of all presets, sorted."""
     names = (entry.name for entry in (resources.files("simulator.network") / "presets").iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
+@cache
 def read_preset(name: str) -> Preset:
     """The preset called `name`. Raises UnknownNameError when there is none."""
     if name not in presets():
