@@ -30,6 +30,11 @@
     URL.revokeObjectURL(link.href);
   };
 
+  /* Before each request for a step: what is shown is no longer the controls' answer, from this moment on. */
+  ns.asked = (payload) => {
+    if (payload.output.includes("kpis.children")) document.getElementById("results")?.classList.add("stale");
+  };
+
   async function exportCard(id, format) {
     if (id === "partition") return ns.exportPartition(format);
     const canvas = document.querySelector(`#${id} canvas`);
@@ -131,7 +136,6 @@
         ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
         return window.dash_clientside.no_update;
       },
-      /* A control has changed: what is shown is no longer its answer, from this moment on. */
       /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
       rebase(query, baseline) {
         if (!query) return window.dash_clientside.no_update;
@@ -142,10 +146,6 @@
           sessionStorage.setItem("pins", JSON.stringify(pins));
         } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
         ns.rebased = key(query);
-        return window.dash_clientside.no_update;
-      },
-      stale() {
-        document.getElementById("results")?.classList.add("stale");
         return window.dash_clientside.no_update;
       },
       answered(answer) {

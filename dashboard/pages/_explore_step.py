@@ -39,7 +39,6 @@ def add(app: Dash, store: Store) -> None:
 
 def _add_refresh(app: Dash, store: Store) -> None:
     values = [Input(control.id, control.holds) for control in CONTROLS]
-    effect(app, "stale", *values)
 
     @app.callback(
         output={
