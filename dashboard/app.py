@@ -42,6 +42,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
         "/validate": ("Validate", validate.add(app, store)),
         "/profiles": ("Profiles", profiles.add(app, store)),
     }
+    app.renderer = "var renderer = new DashRenderer({ request_pre: window.shardscope.asked });"
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)

@@ -30,6 +30,11 @@
     URL.revokeObjectURL(link.href);
   };
 
+  /* Before each request for a step: what is shown is no longer the controls' answer, from this moment on. */
+  ns.asked = (payload) => {
+    if (payload.output.includes("kpis.children")) document.getElementById("results")?.classList.add("stale");
+  };
+
   async function exportCard(id, format) {
     if (id === "partition") return ns.exportPartition(format);
     const canvas = document.querySelector(`#${id} canvas`);
@@ -131,7 +136,6 @@
         ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
         return window.dash_clientside.no_update;
       },
-      /* A control has changed: what is shown is no longer its answer, from this moment on. */
       /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
       rebase(query, baseline) {
         if (!query) return window.dash_clientside.no_update;
@@ -144,10 +148,6 @@
         ns.rebased = key(query);
         return window.dash_clientside.no_update;
       },
-      stale() {
-        document.getElementById("results")?.classList.add("stale");
-        return window.dash_clientside.no_update;
-      },
       answered(answer) {
         if (!answer) return window.dash_clientside.no_update;
         const results = document.getElementById("results");
@@ -156,6 +156,8 @@
         results?.setAttribute("aria-busy", answer.pending);
         const cancel = document.getElementById("cancel");
         if (cancel) cancel.style.display = answer.pending ? "" : "none";
+        // Only now: Dash drops the answer to a request that was followed by another one.
+        if (answer.again) window.dash_clientside.set_props("again", { data: performance.now() });
         return window.dash_clientside.no_update;
       },
       /* The server ends what only a tab that is gone was waiting for. */

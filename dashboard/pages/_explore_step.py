@@ -14,15 +14,16 @@ from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chi
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration, from_values
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Outcome, searches
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
 from simulator.units import format_time
 from traces.results.validations import Validation
 
 MOST_REMEMBERED = 12
-PATIENCE_S = 0.4
-"""Seconds that an answer waits for its simulation before it says that there is none yet."""
+PATIENCE_S, MORE_PATIENCE_S = 0.4, 1.5
+"""Seconds that the first answer waits for a search before it says so, and that every later one and that of a quick
+strategy wait."""
 
 _PLAIN = [control for control in CONTROLS if control.field not in SLIDERS]
 
@@ -38,7 +39,6 @@ def add(app: Dash, store: Store) -> None:
 
 def _add_refresh(app: Dash, store: Store) -> None:
     values = [Input(control.id, control.holds) for control in CONTROLS]
-    effect(app, "stale", *values)
 
     @app.callback(
         output={
@@ -57,19 +57,18 @@ def _add_refresh(app: Dash, store: Store) -> None:
             "remarks": Output("shown-remarks", "data"),
             "toasts": Output("toasts", "sendNotifications", allow_duplicate=True),
             "answer": Output("answer", "data"),
-            "idle": Output("poll", "disabled"),
         },
         inputs={
             "values": values,
             "baseline": Input("baseline", "data"),
-            "polls": Input("poll", "n_intervals"),
+            "again": Input("again", "data"),
             "before": State("shown-remarks", "data"),
             "tab": State("tab", "data"),
         },
         prevent_initial_call="initial_duplicate",
     )
     def refresh(
-        values: list[Any], baseline: str | None, polls: int | None, before: dict[str, Any] | None, tab: str
+        values: list[Any], baseline: str | None, again: int | None, before: dict[str, Any] | None, tab: str
     ) -> dict[str, Any]:
         now, problems = _from_controls(store, values)
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
@@ -78,10 +77,12 @@ def _add_refresh(app: Dash, store: Store) -> None:
         address = {"query": now.query(), "base": baseline or ""}
         if base:
             store.desk.ask(base, tab, 0.0, beside=now)  # so that both are simulated at the same time
-        asked = store.desk.ask(now, tab, PATIENCE_S, beside=base)
+        first = ctx.triggered_id != "again" and searches(now.strategy)
+        patience_s = PATIENCE_S if first else MORE_PATIENCE_S
+        asked = store.desk.ask(now, tab, patience_s, beside=base)
         if isinstance(asked, Simulation):
             return _pending(asked.words, address, toasts)
-        pinned = store.desk.ask(base, tab, PATIENCE_S, beside=now) if base else None
+        pinned = store.desk.ask(base, tab, patience_s, beside=now) if base else None
         shown_remarks = {
             "profile": now.profile,
             "remarks": {
@@ -103,8 +104,7 @@ def _add_refresh(app: Dash, store: Store) -> None:
             "chips": chips(asked, _validation(store)),
             "baseline_name": "simulating the baseline …" if waits else baseline_name(before_pinned, asked),
             "toasts": toasts,
-            "answer": {"pending": False, "ran": asked.run is not None},
-            "idle": not waits,
+            "answer": {"pending": False, "ran": asked.run is not None, "again": waits},
         }
 
     @app.callback(
@@ -137,8 +137,7 @@ def _pending(words: str, address: dict[str, str], toasts: list[Any]) -> dict[str
         "address": address,
         "badge": busy_badge(words),
         "toasts": toasts or no_update,
-        "answer": {"pending": True, "ran": False},
-        "idle": False,
+        "answer": {"pending": True, "ran": False, "again": True},
     }
 
 

@@ -40,7 +40,7 @@ def add(app: Dash, store: Store) -> Page:
                 dcc.Store(id="tab", data=secrets.token_hex(8)),
                 dcc.Store(id="answer"),
                 dcc.Store(id="history", storage_type="session"),
-                dcc.Interval(id="poll", interval=350, disabled=True),
+                dcc.Store(id="again"),
                 dcc.Interval(id="strategies-poll", interval=900, disabled=True),
                 html.Div(
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],

@@ -137,6 +137,7 @@ class Preset:
         return tuple(f"{part}.{key}: {text}" for part, texts in parts.items() for key, text in texts.items())
 
 
+@cache
 def presets() -> tuple[str, ...]:
     """Names of all presets, sorted."""
     names = (entry.name for entry in (resources.files("simulator.network") / "presets").iterdir())
