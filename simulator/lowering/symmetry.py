@@ -123,8 +123,8 @@ class Symmetry:
         )
 
 
-_EXACT_BYTES = 2.0**-10
-"""Sums of multiples of this are exact up to 2^52 times it."""
+_UNITS_BYTES = (1.0, 2.0**-10)
+"""Sums of multiples of one of these are exact up to 2^52 times it."""
 
 
 class AsymmetryError(Exception):
@@ -148,7 +148,8 @@ def fits(graph: TaskGraph, cluster: Cluster) -> bool:
     if not joint:
         return True
     copies = np.array([len(route.pairs) if route.copies > 1 else 0 for route in graph.routes] + [0])[graph.route]
-    if (graph.bytes[copies > 0] % _EXACT_BYTES).any() or graph.bytes @ copies > 2**52 * _EXACT_BYTES:
+    size_bytes, total = graph.bytes[copies > 0], graph.bytes @ copies
+    if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
         return False
     users: list[list[tuple[int, float]]] = [[] for _ in cluster.links]
     for number, route in enumerate(graph.routes):

@@ -17,8 +17,8 @@ from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 class Paths:
     """Routes laid over a cluster's links; route r crosses link[start[r] : start[r + 1]], each `weight` times.
 
-    delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed. Both
-    are of one copy. measured: a link of the route carries a curve.
+    delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed.
+    Both are of one copy. measured: a link of the route carries a curve.
     """
 
     start: Ints  # [routes + 1]
