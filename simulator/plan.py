@@ -258,7 +258,12 @@ class Plan:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The devices that hold a shard, ascending."""
-        return tuple(sorted({d for placement in self.placements.values() for d in placement.devices}))
+        return tuple(sorted({d for placement in self.distinct_placements for d in placement.devices}))
+
+    @cached_property
+    def distinct_placements(self) -> tuple[Placement, ...]:
+        """The placements, each once however many layers share the object."""
+        return tuple({id(placement): placement for placement in self.placements.values()}.values())
 
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
@@ -268,13 +273,14 @@ class Plan:
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
+        last = {id(placement): max(placement.devices) for placement in self.distinct_placements}
         for layer in profile.layers:
             placement = self.placements.get(layer.name)
             if placement is None:
                 raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
-            if max(placement.devices) >= cluster.workers:
+            if last[id(placement)] >= cluster.workers:
                 raise InputError(
-                    f"placements: layer {layer.name!r} is on device {max(placement.devices)}, but cluster "
+                    f"placements: layer {layer.name!r} is on device {last[id(placement)]}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
                 )
             require_reducible(profile, layer, placement.reduce)

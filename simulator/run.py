@@ -9,7 +9,7 @@ from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
+from simulator.lowering.step import lower, lower_once
 from simulator.plan import Plan
 from simulator.report.metrics import Report, measure
 from simulator.runtime import IDEAL, Runtime
@@ -44,40 +44,69 @@ def run(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = ID
     )
 
 
+def step_report(
+    profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL, noise: Noise | None = None
+) -> Report:
+    """The report of `run`, bit for bit, without its tasks: equal replicas of the model are simulated once."""
+    if noise and noise.disturbs:
+        return run(profile, cluster, plan, runtime=runtime, noise=noise).report
+    model, graph = lower_once(profile, plan, cluster, runtime)
+    return measure(model, cluster, graph, simulate(graph, cluster, runtime))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredPlan:
-    """A plan, cut and lowered for a cluster and all that differ from it in bandwidths and latencies alone."""
+    """A plan, cut and lowered for a cluster and all that differ from it in bandwidths and latencies alone.
+
+    once: of equal replicas of the model the first alone, where there are any.
+    """
 
     model: ShardedModel
     cluster: Cluster
     runtime: Runtime
     graph: TaskGraph
+    once: bool
 
-    def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> bool:
-        """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link."""
+    def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
+        """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.
+
+        Whether replicas are equal may depend on the links.
+        """
         return (
             self.model.profile is profile
-            and self.model.plan == plan
+            and self.model.whole == plan
+            and self.once == once
             and self.runtime == runtime
             and self.cluster.devices == cluster.devices
             and self.cluster.collectives == cluster.collectives
+            and (not once or self.cluster.links == cluster.links or not self._has_joint_transfers)
         )
+
+    @property
+    def _has_joint_transfers(self) -> bool:
+        return any(route.copies > 1 for route in self.graph.routes)
 
 
 _MOST_TASKS_KEPT = 1_000_000
 _lowered: deque[LoweredPlan] = deque(maxlen=16)
 
 
-def lowered(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> LoweredPlan:
+def lowered(
+    profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL, once: bool = False
+) -> LoweredPlan:
     """A plan lowered, made once for as long as it is among the last few: for searches and sweeps over links.
 
-    Raises InputError when the plan fits neither profile nor cluster.
+    once: see LoweredPlan. Raises InputError when the plan fits neither profile nor cluster.
     """
     for known in _lowered:
-        if known.serves(profile, cluster, plan, runtime):
+        if known.serves(profile, cluster, plan, runtime, once):
             return known
-    model = ShardedModel(profile, plan)
-    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=lower(model, cluster, runtime))
+    if once:
+        model, graph = lower_once(profile, plan, cluster, runtime)
+    else:
+        model = ShardedModel(profile, plan)
+        graph = lower(model, cluster, runtime)
+    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
     _lowered.appendleft(made)
     while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered) > _MOST_TASKS_KEPT:
         _lowered.pop()
@@ -86,4 +115,4 @@ def lowered(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = I
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:
     """The simulated step alone, for searches that judge many plans."""
-    return simulate(lower(ShardedModel(profile, plan), cluster, runtime), cluster, runtime).step_s
+    return simulate(lower_once(profile, plan, cluster, runtime).graph, cluster, runtime).step_s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +40,31 @@ class Route:
     """The (source, target) device pairs that a transfer uses, all at one pace.
 
     A message has one pair. A ring all-reduce has one per neighbour: each pair carries the task's bytes, in
-    `rounds` rounds, each of which waits once for the slowest pair's latency.
+    `rounds` rounds, each of which waits once for the slowest pair's latency. copies: so many equal transfers with
+    `single` pairs each, one after the other in `pairs`, that replicas do at the same time; see `lowering.symmetry`.
     """
 
     pairs: tuple[tuple[int, int], ...]
     rounds: int = 1
+    copies: int = 1
+
+    def __hash__(self) -> int:
+        return hash((len(self.pairs), self.pairs[:1], self.pairs[-1:], self.rounds))  # of thousands of pairs at once
+
+    @property
+    def single(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of one transfer, the first of equal ones."""
+        return self.pairs if self.copies == 1 else self.pairs[: len(self.pairs) // self.copies]
 
     @property
     def devices(self) -> tuple[int, ...]:
         """The devices touched, ascending."""
-        return tuple(sorted({d for pair in self.pairs for d in pair}))
+        return _devices(self)
+
+
+@lru_cache(maxsize=4096)
+def _devices(route: Route) -> tuple[int, ...]:
+    return tuple(sorted({*chain.from_iterable(route.pairs)}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,17 +61,23 @@ def progress() -> Iterator[Callable[[str], None] | None]:
 
 
 def print_report(
-    done: Run, cluster: Cluster, batch_note: str, notes: Sequence[str], trace: str | None, interval: StepInterval
+    report: Report,
+    schedule: str,
+    cluster: Cluster,
+    batch_note: str,
+    notes: Sequence[str],
+    trace: str | None,
+    interval: StepInterval,
 ) -> None:
     """One step in full: figures, devices, who sends what to whom, busiest links; `trace` is the file written.
 
     batch_note: why this batch size, where nobody asked for one. interval: of the step.
     """
-    console, report = new_console(), done.report
+    console = new_console()
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices: {report.strategy or 'a plan'}"
     batch = f"batch {report.batch_size}{batch_note} in {parts}"
-    say(console, f"{title}, {batch}, schedule {done.plan.schedule}")
+    say(console, f"{title}, {batch}, schedule {schedule}")
     _say_notes(console, notes)
     _print_sizes(console, [report])
     figures = new_table("", "", header=False)

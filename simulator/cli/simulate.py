@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
     from simulator.report.interval import step_interval
     from simulator.run import run as simulate
+    from simulator.run import step_report
 
     _effects.check_step(args)
     if args.plan:
@@ -54,18 +55,20 @@ def run(args: argparse.Namespace) -> int:
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
-    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args), noise=_noise(args))
+    runtime, noise = _options.read_runtime(args), _noise(args)
+    done = simulate(profile, cluster, plan, runtime=runtime, noise=noise) if args.trace_out else None
+    report = done.report if done else step_report(profile, cluster, plan, runtime=runtime, noise=noise)
     if args.plan_out:
         files.write_plan(plan, args.plan_out)
-    if args.trace_out:
+    if done:
         _printing.write_trace(done, cluster, args.trace_out)
-    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [done.report])]
-    interval = step_interval(done.report, profile, cluster)
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report])]
+    interval = step_interval(report, profile, cluster)
     if args.json:
-        _printing.print_json({**done.report.to_dict(), "interval": asdict(interval)}, *notes)
+        _printing.print_json({**report.to_dict(), "interval": asdict(interval)}, *notes)
     else:
         batch_note = "" if args.plan else _options.batch_note(profile, args)
-        _printing.print_report(done, cluster, batch_note, notes, args.trace_out, interval)
+        _printing.print_report(report, plan.schedule, cluster, batch_note, notes, args.trace_out, interval)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,9 +22,14 @@ def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[Coll
     """
     members, n = tuple(group), len(group)
     seconds = cluster.collective_s("all_reduce", members, size_bytes)
-    route = Route(around(members), rounds=2 * (n - 1))
+    route = _route(members)
     sent_bytes = 2 * (n - 1) / n * size_bytes
     return [CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)]
+
+
+@lru_cache(maxsize=256)
+def _route(members: tuple[int, ...]) -> Route:
+    return Route(around(members), rounds=2 * (len(members) - 1))
 
 
 def around(members: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

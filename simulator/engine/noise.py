@@ -30,6 +30,11 @@ class Noise:
         for device, factor in self.stragglers.items():
             require(factor > 0, f"straggler {device}", factor, "it is positive")
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.jitter or self.stragglers)
+
     def disturb(self, graph: TaskGraph) -> TaskGraph:
         """`graph` with the durations of its compute tasks changed. Raises InputError for a device without tasks."""
         compute = ~graph.is_transfer

@@ -25,6 +25,8 @@ sharded_model      ShardedModel: everything that follows from a profile and a pl
                    need it
 stages             the stages of a plan: which layers a device, or a set of replicas, runs between two messages
 step               ShardedModel, Cluster, Runtime -> TaskGraph
+symmetry           replicas of a model that do the same at the same times are lowered and simulated once, and
+                   counted
 typical_scaling    what a part of a layer takes on a usual device, for profiles that measured only the whole
 weight_stashing    PipeDream's pipeline: no flush, so every stage updates its own weights after each backward pass
 """

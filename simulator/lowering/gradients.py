@@ -72,7 +72,7 @@ def add_synchronisation(
         summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
         delivered.append([])
         for number, bucket in enumerate(model.buckets):
-            steps = bucket.steps(cluster, plan)
+            steps = model.symmetry.steps(bucket, cluster) if model.symmetry else bucket.steps(cluster, plan)
             ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
             tasks = _add_steps(builder, bucket, number, steps, ready)
             delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
@@ -243,7 +243,7 @@ def _holdings(model: ShardedModel, cluster: Cluster) -> Iterator[tuple[list[int]
     state, synchronisation, states = model.plan.optimizer_state, model.plan.synchronisation, model.plan.states
     collective, ratio = collectives.load(synchronisation.collective), states.gradient_ratio(model.profile.dtype)
     for piece in model.replicas:
-        served = collective.updates_on_server and len(piece.devices) > 1
+        served = collective.updates_on_server and piece.is_shared
         part = 1 / states.shares(piece.devices)
         parameters, gradients = part if states.stage == 3 else 1.0, ratio * (part if states.stage >= 2 else 1.0)
         yield list(piece.devices), piece.parameter_bytes, (parameters, gradients, 0.0 if served else state * part)

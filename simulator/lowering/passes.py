@@ -91,7 +91,7 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
         seconds[np.add.outer(starts[1:], last)] += added_s
         further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
         seconds[last[further]] += added_s[further]
-        apart = last if len(piece.devices) > 1 else last[further]
+        apart = last if piece.is_shared else last[further]
         for column in held:
             column[np.append(np.add.outer(starts[1:], last), apart)] += piece.parameter_bytes
 

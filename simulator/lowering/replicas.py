@@ -30,7 +30,8 @@ class Replicas:
     A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot;
     of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
     whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
-    number among the shards of all layers in a row.
+    number among the shards of all layers in a row. models: how many replicas of the model sum it, of which the devices
+    are those of the first (see `symmetry`).
     """
 
     layer: int
@@ -40,11 +41,17 @@ class Replicas:
     devices: tuple[int, ...]
     holders: tuple[int, ...]
     shards: tuple[int, ...]
+    models: int = 1
 
     @property
     def is_summed(self) -> bool:
         """Whether any gradient moves."""
-        return len({*self.devices, *self.holders}) > 1
+        return self.models > 1 or len({*self.devices, *self.holders}) > 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several devices need the sum."""
+        return self.models > 1 or len(self.devices) > 1
 
 
 def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:

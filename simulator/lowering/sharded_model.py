@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from simulator.lowering.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of
+from simulator.lowering.symmetry import Symmetry
 from simulator.lowering.typical_scaling import Bound
 from simulator.plan import Placement, Plan
 from simulator.taskgraph import Floats, Ints
@@ -30,11 +31,22 @@ class ShardedModel:
     """A profile cut into the shards of a plan. Layers are named by their position in the profile.
 
     What is derived is kept, so one instance serves lowering, volume, memory, hypergraph and executor. The plan need not
-    fit any cluster yet: `Plan.check` says whether it does.
+    fit any cluster yet: `Plan.check` says whether it does. symmetry: where `plan` is that of one of several replicas.
     """
 
     profile: Profile
     plan: Plan
+    symmetry: Symmetry | None = None
+
+    @property
+    def whole(self) -> Plan:
+        """The plan of all replicas."""
+        return self.symmetry.whole if self.symmetry else self.plan
+
+    @property
+    def replicas_alike(self) -> int:
+        """How many replicas of the model this one stands for."""
+        return self.symmetry.replicas if self.symmetry else 1
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
@@ -59,7 +71,10 @@ class ShardedModel:
     @cached_property
     def replicas(self) -> tuple[Replicas, ...]:
         """Every parameter piece with the devices that use it."""
-        return tuple(replicas_of(self.profile, self.plan.placements))
+        pieces = replicas_of(self.profile, self.plan.placements)
+        if self.symmetry:
+            pieces = [replace(piece, models=self.symmetry.replicas) for piece in pieces]
+        return tuple(pieces)
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -79,7 +94,7 @@ class ShardedModel:
         seconds = np.zeros(max(self.plan.devices, default=-1) + 1)
         updates = np.zeros(len(seconds), dtype=np.bool_)
         for piece in self.replicas:
-            if not (on_server and len(piece.devices) > 1):
+            if not (on_server and piece.is_shared):
                 shares = self.plan.states.shares(piece.devices)
                 seconds[list(piece.devices)] += update_seconds(self.profile, piece) / shares
                 updates[list(piece.devices)] = True

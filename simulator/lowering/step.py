@@ -7,10 +7,12 @@ in which each device runs its passes, and the synchronisation adds collectives a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.errors import InputError
 from simulator.lowering.exchange_tasks import add_exchange
 from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
@@ -20,9 +22,12 @@ from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.symmetry import AsymmetryError, Symmetry, fits
 from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
+from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from simulator.workload import Profile
 
 
 def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> TaskGraph:
@@ -67,6 +72,33 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     if schedule.stashes_weights:
         static += stashed_bytes(model, cluster)
     return builder.build(static, names)
+
+
+def lower_once(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime = IDEAL) -> LoweredModel:
+    """As `lower`, but of equal replicas of the model the first alone, where they are sure to run alike; see `symmetry`.
+
+    Raises InputError as `lower` does.
+    """
+    plan.check(profile, cluster)
+    symmetry = Symmetry.of(profile, plan, cluster, runtime)
+    if symmetry:
+        model = ShardedModel(profile, symmetry.replica, symmetry)
+        try:
+            graph = symmetry.joint(lower(model, cluster, runtime))
+        except (AsymmetryError, InputError):  # what is wrong with the plan is said of the whole of it
+            pass
+        else:
+            if fits(graph, cluster):
+                return LoweredModel(model, graph)
+    model = ShardedModel(profile, plan)
+    return LoweredModel(model, lower(model, cluster, runtime))
+
+
+class LoweredModel(NamedTuple):
+    """A model and its tasks; where it has a symmetry, of one replica for all."""
+
+    model: ShardedModel
+    graph: TaskGraph
 
 
 def _add_overheads(builder: GraphBuilder, runtime: Runtime, orders: list[list[Ints]], pipelined: bool) -> None:

@@ -18,7 +18,7 @@ class Paths:
     """Routes laid over a cluster's links; route r crosses link[start[r] : start[r + 1]], each `weight` times.
 
     delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed.
-    measured: a link of the route carries a curve.
+    Both are of one copy. measured: a link of the route carries a curve.
     """
 
     start: Ints  # [routes + 1]
@@ -44,12 +44,13 @@ class Demand:
 def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
     """The links, latency and bandwidth of every route."""
     crossed = [link_weights(route, cluster) for route in routes]
+    alone = [cluster.link_weights(route.single) for route in routes]
     return Paths(
         start=np.cumsum([0, *map(len, crossed)]),
         link=np.array([link for weights in crossed for link in weights], dtype=np.int64),
         weight=np.array([weight for weights in crossed for weight in weights.values()], dtype=np.float64),
         delay_s=np.array([_latency_s(route, cluster) for route in routes], dtype=np.float64),
-        rate_bytes_per_s=np.array([_alone(weights, cluster) for weights in crossed], dtype=np.float64),
+        rate_bytes_per_s=np.array([_alone(weights, cluster) for weights in alone], dtype=np.float64),
         measured=np.array([any(cluster.links[i].curve for i in weights) for weights in crossed], dtype=np.bool_),
     )
 
@@ -86,7 +87,7 @@ def uncontended_s(graph: TaskGraph, cluster: Cluster) -> Floats:
 
 
 def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
-    """How many of a route's pairs cross each link, by link index."""
+    """How many of a route's pairs cross each link, by link index; of all copies."""
     return cluster.link_weights(route.pairs)
 
 
@@ -102,7 +103,7 @@ def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
 
 
 def _latency_s(route: Route, cluster: Cluster) -> float:
-    return route.rounds * max((cluster.latency_s(*pair) for pair in route.pairs), default=0.0)
+    return route.rounds * max((cluster.latency_s(*pair) for pair in route.single), default=0.0)
 
 
 def _alone(weights: Mapping[int, float], cluster: Cluster) -> float:
@@ -111,4 +112,4 @@ def _alone(weights: Mapping[int, float], cluster: Cluster) -> float:
 
 def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:
     """Seconds of a transfer over measured links that has them for itself."""
-    return route.rounds * max(cluster.transfer_s(*pair, size_bytes / route.rounds) for pair in route.pairs)
+    return route.rounds * max(cluster.transfer_s(*pair, size_bytes / route.rounds) for pair in route.single)

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import longest_chain_s
-from simulator.network.transfers import link_bytes, link_weights, uncontended_s
+from simulator.network.transfers import link_bytes, uncontended_s
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 
@@ -71,7 +71,7 @@ def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[
             resource = ("compute" if device.role == "worker" else "server", device.name)
         else:
             if route not in busiest:
-                crossed = link_weights(graph.routes[route], cluster)
+                crossed = cluster.link_weights(graph.routes[route].single)
                 link = max(crossed, key=lambda number: used_s[number], default=None)
                 busiest[route] = ("local", "") if link is None else (cluster.links[link].tier, cluster.links[link].name)
             resource = busiest[route]

@@ -32,7 +32,7 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
         owned = (graph.kind == kind) & (graph.layer >= 0)
         return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
 
-    compute = np.sum([by_layer(kind, graph.seconds) for kind in _PASSES], axis=0)
+    compute = np.sum([_compute_s(graph, kind, count, model.replicas_alike) for kind in _PASSES], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
@@ -53,3 +53,18 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
         )
         for layer, c, f, b, s in columns
     )
+
+
+def _compute_s(graph: TaskGraph, kind: Kind, layers: int, models: int) -> Floats:
+    """Seconds of one kind of pass by layer, added up task by task as if those of all replicas of the model were there.
+
+    In a micro-batch the shards of a layer stand replica after replica.
+    """
+    owned = np.flatnonzero((graph.kind == kind) & (graph.layer >= 0))
+    if models > 1 and len(owned):
+        first = np.flatnonzero(np.append(True, np.diff(graph.layer[owned]) | np.diff(graph.microbatch[owned])))
+        lengths = np.diff(np.append(first, len(owned)))
+        begin = np.repeat(first, lengths * models)
+        at = np.arange(len(begin)) - np.repeat(first * models, lengths * models)
+        owned = owned[begin + at % np.repeat(lengths, lengths * models)]
+    return np.bincount(graph.layer[owned], weights=graph.seconds[owned], minlength=layers).astype(np.float64)

@@ -20,7 +20,7 @@ from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.time_spans import covered_s
 from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
-from simulator.taskgraph import Floats, Kind, TaskGraph
+from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 
@@ -129,13 +129,15 @@ class Report:
 
 def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
     """The Report of a timeline of `graph`, which `model` was lowered to."""
-    profile, plan = model.profile, model.plan
+    profile, plan = model.profile, model.whole
     step_s = timeline.step_s
-    compute = _compute_seconds(graph, cluster)
-    peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))
+    owner = model.symmetry.represented(len(cluster.devices)) if model.symmetry else np.arange(len(cluster.devices))
+    compute = _compute_seconds(graph, cluster)[owner]
+    peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
     verdict = memory.verdict(graph, cluster, peaks)
     communication = _communication(graph, cluster)
-    devices = _devices(graph, cluster, timeline, compute, peaks, communication, static_parts(model, cluster))
+    static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
+    devices = _devices(graph, cluster, timeline, compute, peaks, communication, static, owner)
     used = [device for device, seconds in zip(devices, compute, strict=True) if seconds > 0][: cluster.workers]
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size)
@@ -165,7 +167,7 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=len(graph),
+        tasks=_tasks(graph, model.replicas_alike),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
@@ -181,6 +183,12 @@ def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
 def _one_device_s(profile: Profile, batch_size: int) -> float:
     passes = sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
     return passes + sum(layer.update_s for layer in profile.layers)
+
+
+def _tasks(graph: TaskGraph, models: int) -> int:
+    """How many tasks there are in `models` equal replicas."""
+    copies = np.array([route.copies for route in graph.routes] + [models])
+    return int(copies[graph.route].sum())
 
 
 def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
@@ -209,14 +217,16 @@ def _devices(
     peaks: Floats,
     communication: Communication,
     static: Mapping[str, Floats],
+    owner: Ints,
 ) -> tuple[DeviceUse, ...]:
+    """owner: by device, the one whose tasks stand for its own, shape (devices,)."""
     step_s, count = timeline.step_s, len(cluster.devices)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     computes = np.flatnonzero(graph.route < 0)
-    transfers, ends = touches(graph)
-    busy_s = covered_s(spans[computes], graph.device[computes], count)
+    transfers, ends = touches(graph, owner == np.arange(count))
+    busy_s = covered_s(spans[computes], graph.device[computes], count)[owner]
     active = np.append(graph.device[computes], ends)
-    active_s = covered_s(spans[np.append(computes, transfers)], active, count)
+    active_s = covered_s(spans[np.append(computes, transfers)], active, count)[owner]
     exposed_s = active_s - busy_s
     waiting_s = step_s - busy_s - exposed_s
     columns = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
@@ -101,17 +102,18 @@ def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Flo
     return matrix
 
 
-def touches(graph: TaskGraph) -> tuple[Ints, Ints]:
-    """Every (transfer, device at one of its ends)."""
-    touched = [route.devices for route in graph.routes]
+def touches(graph: TaskGraph, counts: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Every (transfer, device at one of its ends) of the devices that count, shape (devices,)."""
+    ends = [np.unique(np.array(route.pairs, dtype=np.int64)) for route in graph.routes]
+    touched = [devices[counts[devices]] for devices in ends]
     lengths = np.array([len(devices) for devices in touched], dtype=np.int64)
-    devices = np.array([device for row in touched for device in row], dtype=np.int64)
+    devices = np.concatenate([np.zeros(0, dtype=np.int64), *touched])
     transfers = np.flatnonzero(graph.route >= 0)
     routes = graph.route[transfers]
-    counts = lengths[routes]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    times = lengths[routes]
+    within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     first = np.cumsum(lengths) - lengths
-    return np.repeat(transfers, counts), devices[np.repeat(first[routes], counts) + within]
+    return np.repeat(transfers, times), devices[np.repeat(first[routes], times) + within]
 
 
 def route_bytes(graph: TaskGraph, kind: Kind) -> Floats:

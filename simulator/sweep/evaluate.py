@@ -147,7 +147,7 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
         return {}, reason
     runtime = context.inputs.runtime(values)
-    known = lowered(profile, cluster, plan, runtime)
+    known = lowered(profile, cluster, plan, runtime, once=True)
     clock.end("lower")
     timeline = simulate(known.graph, cluster, runtime)
     clock.end("simulate")

@@ -1,0 +1,210 @@
+"""Symmetry: replicas of a model that do the same at the same times are lowered and simulated once, and counted.
+
+    devices     replica 0     replica 1    ...      lowered: the tasks of replica 0; a message in it stands for those
+    stage 0         0             1                 of all replicas, all at one pace; gradients are summed over the
+    stage 1         4             5                 devices of all replicas, as ever
+
+It is exact: task by task, all replicas run as replica 0 does. That holds where replicas meet only when they sum
+gradients, all of them at once; where their devices are equally fast; and where the links that a message takes are as
+fast, and as much used, as those of its images. What breaks it (`Symmetry.of`, `fits`) is lowered in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
+from simulator.lowering import schedules
+from simulator.lowering.buckets import Bucket
+from simulator.plan import Placement, Plan
+from simulator.runtime import Runtime
+from simulator.taskgraph import Ints, Route, TaskGraph
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Symmetry:
+    """A plan of equal replicas: images[k, i] does in replica k what device images[0, i] does in replica 0.
+
+    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second.
+    """
+
+    whole: Plan
+    images: Ints
+
+    @classmethod
+    def of(cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> Symmetry | None:
+        """The replicas of a plan, as many as all layers' samples are cut into; None where it may have no equal ones."""
+        if not _may_collapse(plan, cluster, runtime):
+            return None
+        placements = plan.distinct_placements
+        replicas = gcd(*(placement.degrees[0] for placement in placements))
+        if replicas < 2 or any(not _is_cut_alike(placement, plan) for placement in placements):
+            return None
+        if any(placement.copy > 1 and not _has_copies_apart(placement, replicas) for placement in placements):
+            return None
+        if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
+            return None
+        images = _images(placements, replicas)
+        if images is None or (images.min(axis=0) != images[0]).any():
+            return None
+        speeds = np.array(cluster.speeds)[images]
+        return cls(plan, images) if bool((speeds == speeds[0]).all()) else None
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return len(self.images)
+
+    @cached_property
+    def replica(self) -> Plan:
+        """The plan of replica 0."""
+        made: dict[int, Placement] = {}
+        for placement in self.whole.distinct_placements:
+            own = _shards_of(placement, self.replicas)[0]
+            degrees = (placement.degrees[0] // self.replicas, *placement.degrees[1:])
+            made[id(placement)] = replace(placement, degrees=degrees, devices=tuple(own.tolist()))
+        placements = {name: made[id(placement)] for name, placement in self.whole.placements.items()}
+        return replace(self.whole, batch_size=self.whole.batch_size // self.replicas, placements=placements)
+
+    def represented(self, devices: int) -> Ints:
+        """By device, the one of replica 0 that does the same; itself where none does. Shape (devices,)."""
+        owner = np.arange(devices)
+        owner[self.images] = self.images[0]
+        return owner
+
+    @cached_property
+    def _column(self) -> Mapping[int, int]:
+        return {device: number for number, device in enumerate(self.images[0].tolist())}
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        return {}
+
+    def group(self, devices: tuple[int, ...]) -> tuple[int, ...]:
+        """Devices of replica 0 with their images, ascending; of the same devices the same tuple."""
+        if devices not in self._groups:
+            columns = [self._column[device] for device in devices]
+            self._groups[devices] = tuple(np.sort(self.images[:, columns], axis=None).tolist())
+        return self._groups[devices]
+
+    def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        """The collective of a bucket over all replicas; of needs and delivers the devices in replica 0.
+
+        Raises AsymmetryError where a step does not take place on all of them alike.
+        """
+        group = self.group(bucket.group)
+        whole = replace(bucket, group=group, holders=self.group(bucket.holders), devices=self.group(bucket.devices))
+        steps = whole.steps(cluster, self.whole)
+        if not all(_treats_alike(step, group) for step in steps):
+            raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
+        own = bucket.group
+        return [replace(step, needs=step.needs and own, delivers=step.delivers and own) for step in steps]
+
+    def joint(self, graph: TaskGraph) -> TaskGraph:
+        """`graph` of replica 0 with its transfers standing for those of all replicas, and what all devices hold."""
+        static_bytes = graph.static_bytes[self.represented(len(graph.static_bytes))]
+        return replace(graph, routes=tuple(map(self._joint, graph.routes)), static_bytes=static_bytes)
+
+    def _joint(self, route: Route) -> Route:
+        if any(device not in self._column for pair in route.pairs for device in pair):  # of all replicas already
+            return route
+        columns = [[self._column[device] for device in pair] for pair in route.pairs]
+        images = self.images[:, columns]  # (replicas, pairs, 2)
+        return Route(
+            tuple((a, b) for a, b in images.reshape(-1, 2).tolist()), rounds=route.rounds, copies=self.replicas
+        )
+
+
+_UNITS_BYTES = (1.0, 2.0**-10)
+"""Sums of multiples of one of these are exact up to 2^52 times it."""
+
+
+class AsymmetryError(Exception):
+    """Replicas are not equal after all; never seen by users, for whom the plan is lowered in full."""
+
+
+def _treats_alike(step: CollectiveTask, group: tuple[int, ...]) -> bool:
+    """Whether a step waits for, touches and serves all of a group, if any of it."""
+    if step.route is None or step.route.devices != group:
+        return False
+    return all(ends == group for ends in (step.needs, step.delivers) if ends)
+
+
+def fits(graph: TaskGraph, cluster: Cluster) -> bool:
+    """Whether the joint transfers of a graph take and carry what those of all replicas would.
+
+    Each copy's links are as fast, and as much used by the same transfers; and bytes add up without rounding, so that
+    their order does not matter.
+    """
+    joint = [route for route in graph.routes if route.copies > 1]
+    if not joint:
+        return True
+    copies = np.array([len(route.pairs) if route.copies > 1 else 0 for route in graph.routes] + [0])[graph.route]
+    size_bytes, total = graph.bytes[copies > 0], graph.bytes @ copies
+    if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
+        return False
+    users: list[list[tuple[int, float]]] = [[] for _ in cluster.links]
+    for number, route in enumerate(graph.routes):
+        for link, weight in cluster.link_weights(route.pairs).items():
+            users[link].append((number, weight))
+    numbers: dict[object, int] = {}
+    alike = np.array(
+        [
+            numbers.setdefault((link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used), len(numbers))
+            for link, used in zip(cluster.links, users, strict=True)
+        ]
+    )
+    return all(_has_equal_ways(route, alike, cluster) for route in joint)
+
+
+def _has_equal_ways(route: Route, alike: Ints, cluster: Cluster) -> bool:
+    """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
+    ways = [tuple(alike[list(cluster.route(*pair))].tolist()) for pair in route.pairs]
+    return ways == ways[: len(route.single)] * route.copies
+
+
+def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
+    """Whether nothing but links joins devices: no shared hosts, servers or states; and messages meet nobody."""
+    synchronisation = collectives.load(plan.synchronisation.collective)
+    return not (
+        synchronisation.updates_on_server
+        or cluster.host_cores
+        or plan.states.stage
+        or runtime.rendezvous
+        or runtime.busy_latency_s
+        or schedules.load(plan.schedule).stashes_weights
+    )
+
+
+def _is_cut_alike(placement: Placement, plan: Plan) -> bool:
+    """Whether all parts by sample have as many samples."""
+    return not placement.samples and plan.microbatch_size % placement.degrees[0] == 0
+
+
+def _has_copies_apart(placement: Placement, replicas: int) -> bool:
+    """Whether the shards of one replica are all on different devices."""
+    own = placement.devices[: len(placement.devices) // replicas]
+    return len(set(own)) == len(own)
+
+
+def _images(placements: Sequence[Placement], replicas: int) -> Ints | None:
+    """See Symmetry.images; None where layers differ in it, or replicas share a device."""
+    shards = np.concatenate([_shards_of(placement, replicas) for placement in placements], axis=1)
+    _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
+    images = shards[:, first]  # (replicas, devices of one)
+    if (images[:, which.reshape(-1)] != shards).any() or len(np.unique(images)) < images.size:
+        return None
+    return images
+
+
+def _shards_of(placement: Placement, replicas: int) -> Ints:
+    """The device of every shard, shape (replicas, shards of one)."""
+    return np.array(placement.devices, dtype=np.int64).reshape(replicas, -1)

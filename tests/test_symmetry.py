@@ -1,0 +1,133 @@
+"""Equal replicas of a model: lowered and simulated once, the report is that of all of them, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from random_inputs import plans, profiles
+from small_networks import branches, chain
+
+from partitioners import make_plan
+from simulator.cluster import Cluster
+from simulator.lowering.step import lower_once
+from simulator.network.topologies import Wire, two_tier
+from simulator.plan import Placement, Plan, StepSettings, Synchronisation
+from simulator.report.metrics import Report
+from simulator.run import run, step_report
+from simulator.runtime import IDEAL, Runtime
+from simulator.workload import Profile
+
+FAST, SLOW = (Wire(bandwidth_bytes_per_s=x, latency_s=y, tier=z) for x, y, z in ((1e7, 1e-5, "a"), (3e6, 2e-4, "b")))
+
+
+def assert_same_report(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> int:
+    """Compare every field of the two reports; how many replicas the lowered one stands for."""
+    whole, once = (
+        run(profile, cluster, plan, runtime=runtime).report,
+        step_report(profile, cluster, plan, runtime=runtime),
+    )
+    for field in fields(Report):
+        assert getattr(whole, field.name) == getattr(once, field.name), field.name
+    assert repr(whole.to_dict()) == repr(once.to_dict())
+    return lower_once(profile, plan, cluster, runtime).model.replicas_alike
+
+
+@st.composite
+def replicated(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
+    """A random plan on 1 to 3 devices, replicated 2 to 4 times, over nodes of one, two or so many devices."""
+    size, replicas = draw(st.integers(1, 3)), draw(st.integers(2, 4))
+    cluster = two_tier(size * replicas, draw(st.sampled_from((1, 2, size, size * replicas))), FAST, SLOW)
+    one = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
+    stride = draw(st.sampled_from(((size, 1), (1, replicas))))  # of replicas and of devices in them
+    placements = {}
+    for name, placement in one.placements.items():
+        own = np.array(placement.devices)
+        devices = np.concatenate([own * stride[1] + k * stride[0] for k in range(replicas)])
+        degrees = (placement.degrees[0] * replicas, *placement.degrees[1:])
+        placements[name] = replace(placement, degrees=degrees, devices=tuple(devices.tolist()))
+    common = prod({p.degrees[0] for p in one.placements.values()})  # samples that every layer can cut equally
+    batch_size = one.microbatches * common * replicas
+    collective = draw(st.sampled_from(("ring", "ring", "tree", "halving-doubling", "hierarchical", "all-to-all")))
+    synchronisation = replace(one.synchronisation, collective=collective)
+    exchange = draw(st.sampled_from(("messages", "collectives")))
+    plan = replace(
+        one, placements=placements, batch_size=batch_size, synchronisation=synchronisation, exchange=exchange
+    )
+    return cluster, plan
+
+
+@settings(max_examples=60)
+@given(st.data(), profiles(max_layers=5))
+def test_a_report_of_one_replica_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
+    cluster, plan = data.draw(replicated(profile))
+    runtime = data.draw(st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5))))
+    event(f"{assert_same_report(profile, cluster, plan, runtime)} replicas")
+
+
+@settings(max_examples=20)
+@given(st.data(), profiles(max_layers=4), st.integers(0, 5))
+def test_one_unequal_link_or_device_changes_nothing(data: st.DataObject, profile: Profile, odd: int) -> None:
+    """Symmetry is broken somewhere; where that matters all replicas are simulated."""
+    cluster, plan = data.draw(replicated(profile))
+    if data.draw(st.booleans()):
+        links = [replace(x, bandwidth_bytes_per_s=1e6) if i == odd else x for i, x in enumerate(cluster.links)]
+        cluster = replace(cluster, links=tuple(links))
+    else:
+        devices = [replace(x, speed=0.5) if i == odd else x for i, x in enumerate(cluster.devices)]
+        cluster = replace(cluster, devices=tuple(devices))
+    assert_same_report(profile, cluster, plan)
+
+
+GRID = {"tensor": 2, "pipeline": 2}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "devices", "replicas"),
+    [
+        ("data", {}, 8, 8),
+        ("pipeline", {"replicas": True}, 4, 4),
+        ("megatron", GRID, 16, 4),
+        ("model", {}, 4, 1),
+    ],
+)
+def test_how_many_replicas_one_stands_for(
+    strategy: str, options: dict[str, object], devices: int, replicas: int, engine: str
+) -> None:
+    """A grid of tensor 2 x pipeline 2 on 16 devices has 4 replicas; a pipeline alone has none."""
+    profile, cluster = chain([3.0, 2.0, 4.0, 1.0]), two_tier(devices, 4, FAST, SLOW)
+    plan = make_plan(strategy, profile, cluster, StepSettings(batch_size=32, microbatches=2), **options)
+    assert assert_same_report(profile, cluster, plan) == replicas
+
+
+@pytest.mark.parametrize("collective", ["ring", "tree", "halving-doubling", "all-to-all", "hierarchical", "ps-workers"])
+def test_only_collectives_of_everybody_at_once_keep_the_symmetry(collective: str) -> None:
+    """Rings inside hosts, and servers, treat some replicas apart."""
+    profile, cluster = branches(), two_tier(8, 4, FAST, SLOW)
+    step = StepSettings(batch_size=16, synchronisation=Synchronisation(collective=collective))
+    plan = make_plan("data", profile, cluster, step)
+    replicas = assert_same_report(profile, cluster, plan)
+    assert replicas == (8 if collective in ("ring", "tree", "halving-doubling", "all-to-all") else 1)
+
+
+def test_a_message_stands_for_those_of_all_replicas() -> None:
+    """Two pipelines over two nodes: their messages share the wire between the nodes, each at half its bandwidth."""
+    profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
+    halves = (Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), Placement(degrees=(2, 1, 1, 1), devices=(2, 3)))
+    plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
+    model, graph = lower_once(profile, plan, cluster)
+    assert [(route.pairs, route.copies, route.single) for route in graph.routes] == [
+        (((0, 2), (1, 3)), 2, ((0, 2),)),
+        (((2, 0), (3, 1)), 2, ((2, 0),)),
+    ]
+    assert model.replicas_alike == 2 and len(graph) == 6
+    report = step_report(profile, cluster, plan)
+    assert report.tasks == 12
+    forward_s = 1.0 / 2 + 2 * SLOW.latency_s + 2 * FAST.latency_s
+    assert report.communication_bytes.forward == 8 * 8 * 16 * 4
+    assert assert_same_report(profile, cluster, plan) == 2
+    assert report.step_s > forward_s
