@@ -195,7 +195,7 @@ def read_job(path: str | Path, options: ImportOptions | None = None) -> Recorded
     for event in events:
         named = _STAGE.match(str(_arguments(event).get("name", ""))) if event.get("name") == "thread_name" else None
         if named:
-            stages[event.get("pid"), event.get("tid")] = int(named[1])
+            stages[str(event.get("pid")), str(event.get("tid"))] = int(named[1])
     steps: dict[int, list[Operation]] = defaultdict(list)
     for event in events:
         if event.get("ph") == "X":
@@ -226,11 +226,10 @@ def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _operation(path: Path, event: Mapping[str, Any], stages: Mapping[tuple[Any, Any], int]) -> Operation:
-    try:
-        stage = stages[event.get("pid"), event.get("tid")]
-    except (KeyError, TypeError):
-        raise InputError(f"{path}: thread {str(event.get('tid'))[:20]} has no name with its PP rank") from None
+def _operation(path: Path, event: Mapping[str, Any], stages: Mapping[tuple[str, str], int]) -> Operation:
+    stage = stages.get((str(event.get("pid")), str(event.get("tid"))))
+    if stage is None:
+        raise InputError(f"{path}: thread {str(event.get('tid'))[:20]} has no name with its PP rank")
     start, duration = event.get("ts"), event.get("dur")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < 1e15 for x in (start, duration)):
         raise InputError(f"{path}: {str(event.get('name'))[:40]} has no ts and dur in microseconds")
