@@ -24,11 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
+from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 from traces.imports._imported import Imported, ImportOptions
-from traces.results.observed_timeline import ObservedTask
+from traces.results.executions import Execution
+from traces.results.observed_timeline import ObservedTask, execution
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
@@ -49,7 +54,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         raise InputError(f"{paths[0]}: give the timeline of one job at a time")
     job = read_job(paths[0], options)
     line = f"{len(job.steps)} steps of {job.replicas} x {job.stages} workers, {job.microbatches} micro-batches each"
-    return Imported(profile=job.profile, remarks=(line,))
+    return Imported(profile=job.profile, plan=job.plan, execution=recorded_execution(job), remarks=(line,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +186,14 @@ class RecordedJob:
             parameter_bytes=_BYTES,
             output_bytes=_BYTES,
         )
+
+
+def recorded_execution(job: RecordedJob) -> Execution:
+    """All steps' seconds and the median one's Timeline of the plan's task graph, whatever the cluster."""
+    cluster = flat_switch(job.replicas * job.stages, Wire(bandwidth_bytes_per_s=1.0))
+    graph = lower(ShardedModel(job.profile, job.plan), cluster, IDEAL)
+    by_rank = list(zip(*(job.observed(step) for step in job.steps), strict=True))
+    return execution(graph, [job.step_s(step) for step in job.steps], by_rank)
 
 
 def stage_name(stage: int) -> str:
