@@ -64,7 +64,7 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
     return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
 
 
-def serve(store: Store, host: str, port: int) -> None:
+def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
     workers = Workers()
     store.employ(workers)
@@ -72,7 +72,7 @@ def serve(store: Store, host: str, port: int) -> None:
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)
-    print(f"Shardscope is at http://{host}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
+    print(f"Shardscope is at http://{host}:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
     try:
         with server:
             server.serve_forever()

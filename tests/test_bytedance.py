@@ -134,3 +134,38 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(timeline()).encode())[:-40])
     with pytest.raises(InputError, match="not a whole JSON file"):
         read_job(path)
+
+
+def test_the_command_line_opens_a_job_beside_its_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Profile, plan and execution of `import` go into the dashboard, which begins with the two compared."""
+    import argparse
+
+    from dashboard.state.store import Store, bundled
+    from simulator.cli import dashboard, main
+
+    source = written(tmp_path / "job.json", timeline() + timeline(8, 500.0))
+    profile, plan, run = (str(tmp_path / name) for name in ("st.json", "plan.json", "run.npz"))
+    outputs = ["--output", profile, "--plan-output", plan, "--execution-output", run]
+    assert main(["import", str(source), *outputs]) == 0
+    assert "2 steps as they ran" in capsys.readouterr().out
+    parser = argparse.ArgumentParser()
+    dashboard.add_arguments(parser)
+    args = parser.parse_args([profile, "--plan", plan, "--execution", run, "--cluster", "p3-16xlarge"])
+    store = Store(bundled(args.profiles))
+    address, _, query = dashboard._first_page(store, args).partition("?")
+    configuration, problems = store.read(query)
+    assert (address, problems, configuration.devices) == ("/compare", [], 4)
+    outcome, compared = store.actual(configuration, query.rpartition("against=")[2])
+    assert compared is not None and outcome.run is not None
+    assert outcome.run.report.step_s == pytest.approx(0.103)
+    assert dashboard._first_page(store, parser.parse_args([])) == "/"
+    with pytest.raises(InputError, match="named together"):
+        dashboard._first_page(store, parser.parse_args(["--plan", plan]))
+
+
+def test_only_a_job_has_a_plan(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from simulator.cli import main
+
+    log = str(shared_data / "nccl" / "nccl_2.log")
+    assert main(["import", log, "--plan-output", str(tmp_path / "plan.json")]) == 2
+    assert "it is no recorded job" in capsys.readouterr().err

@@ -26,7 +26,8 @@ from simulator.network.catalogue import ClusterFile, read_preset, write_cluster
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
     """Four devices, whose links are half as wide as the preset's."""
-    return read_preset("cpu-1g").build(4).with_tier("inter", bandwidth_bytes_per_s=62.5e6)
+    preset = read_preset("cpu-1g").build(4)
+    return preset.with_tier("inter", bandwidth_bytes_per_s=preset.bandwidth_bytes_per_s(0, 1) / 2)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import statistics
 from collections.abc import Iterator
 from functools import cache
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from benchmarks.drawn_traces import TINY, Drawing, drawn
 from benchmarks.kineto_capture import layer_differences, recorded
 from simulator.errors import InputError
 from traces.capture.command import capture
-from traces.imports._attribution import BACKWARD, UNMATCHED, RecordedStep, _Owners, attribute
+from traces.imports._attribution import UNMATCHED, RecordedStep, _Owners, attribute
 from traces.imports._collectives import is_collective
 from traces.imports._imported import ImportOptions
 from traces.imports._recording import Work, read_recording
@@ -30,9 +29,6 @@ TRACES = {
     "resnet50-2xa100-ddp-step": ("resnet50", 32, "float32", 181),
     "resnet18-mi300x-step": ("resnet18", 10, "bfloat16", 71),
 }
-TINY = Network(
-    build=lambda: torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)), input_shape=(8,)
-)
 
 
 @cache
@@ -145,64 +141,10 @@ def test_the_meta_device_keeps_what_a_cpu_keeps(name: str) -> None:
 # Drawn traces.
 
 
-class Drawing:
-    """A trace of a step of the tiny network, written event by event: operators of 10 us, their kernels of 100 us."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.now_us, self.kernel_us, self.correlation = 0.0, 0.0, 0
-
-    def operator(
-        self, name: str, *, kernel: str = "", thread: int = 1, sequence: int | None = None, **more: Any
-    ) -> None:
-        arguments = {"External id": len(self.events), **({"Sequence number": sequence} if sequence is not None else {})}
-        self.event("cpu_op", name, self.now_us, 10, thread, arguments | more)
-        if kernel:
-            self.launch(kernel, thread)
-        self.now_us += 20
-
-    def launch(self, kernel: str, thread: int = 1, call: str = "cudaLaunchKernel") -> None:
-        self.correlation += 1
-        self.event("cuda_runtime", call, self.now_us + 2, 5, thread, {"correlation": self.correlation})
-        self.kernel_us = max(self.kernel_us, self.now_us + 10)
-        arguments = {"correlation": self.correlation, "device": 0, "stream": 7}
-        self.event("kernel", kernel, self.kernel_us, 100, 7, arguments)
-        self.kernel_us += 100
-
-    def event(self, category: str, name: str, ts: float, dur: float, tid: int, args: dict[str, Any]) -> None:
-        self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": tid, "ts": ts, "dur": dur, "args": args}
-        )
-
-    def step(self, number: int) -> None:
-        start = self.now_us
-        self.now_us += 5
-        for sequence, name in enumerate(("aten::linear", "aten::relu", "aten::linear", "aten::cross_entropy_loss")):
-            self.operator(name, kernel=f"{name}_forward", sequence=10 * number + sequence)
-        for sequence, name in reversed(list(enumerate(("Addmm", "Relu", "Addmm", "NllLoss")))):
-            self.operator(f"{BACKWARD}{name}Backward0", kernel=name, thread=2, sequence=10 * number + sequence)
-        self.event("user_annotation", "Optimizer.step#SGD.step", self.now_us, 15, 1, {})
-        self.operator("aten::_foreach_add_", kernel="update")
-        self.now_us = max(self.now_us, self.kernel_us)
-        self.event("user_annotation", f"ProfilerStep#{number}", start, self.now_us - start, 1, {})
-
-    def write(self, path: Path, **more: Any) -> Path:
-        cards = [{"id": 0, "name": "Drawn GPU"}]
-        path.write_text(json.dumps({"deviceProperties": cards, "traceEvents": self.events, **more}))
-        return path
-
-
 @pytest.fixture
 def tiny_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImportOptions]:
     monkeypatch.setitem(ZOO, "tiny", TINY)
     yield ImportOptions(model="tiny", batch_sizes=(4,))
-
-
-def drawn(path: Path, steps: int = 3) -> Path:
-    drawing = Drawing()
-    for number in range(steps):
-        drawing.step(number)
-    return drawing.write(path)
 
 
 def test_a_drawn_trace_gives_each_layer_its_kernels(tmp_path: Path, tiny_model: ImportOptions) -> None:

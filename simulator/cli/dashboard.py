@@ -9,12 +9,22 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from dashboard.state.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profiles", metavar="PROFILE", nargs="*", help="profile files to show beside the library's")
+    parser.add_argument("--plan", metavar="FILE", help="a plan of the first profile, to open beside its execution")
+    parser.add_argument(
+        "--execution", metavar="FILE", help="a run of --plan as it went (.npz, of `execute` or `import`): opens Compare"
+    )
+    parser.add_argument("--cluster", metavar="C", help="the preset that --plan is simulated on (default dgx-a100)")
     parser.add_argument(
         "--validation", metavar="PATH", type=Path,
         help="a validation.json, or the folder of `shardscope validate`, which also holds single tasks",
@@ -38,5 +48,31 @@ def run(args: argparse.Namespace) -> int:
         )
     validations = at_hand(args.validation)
     store = Store(bundled(args.profiles), validations=validations, scenarios=shipped_scenarios())
-    serve(store, args.host, args.port)
+    serve(store, args.host, args.port, path=_first_page(store, args))
     return 0
+
+
+def _first_page(store: Store, args: argparse.Namespace) -> str:
+    """The page to begin with: the execution beside the simulation of its plan, where both are named."""
+    from dashboard.state.configuration import Configuration
+    from simulator import files
+    from simulator.network import catalogue
+    from traces.results.executions import read_execution
+
+    if bool(args.plan) != bool(args.execution) or (args.plan and not args.profiles) or (args.cluster and not args.plan):
+        raise InputError("plan: a PROFILE, --plan and --execution are named together; --cluster with them alone")
+    if not args.plan:
+        return "/"
+    plan = files.read_plan(args.plan)
+    configuration = Configuration(
+        profile=store.profiles.resolve(Path(args.profiles[0]).stem),
+        cluster=catalogue.read_preset(args.cluster or "dgx-a100").name,
+        strategy="pipeline",
+        devices=1 + max(max(placement.devices) for placement in plan.placements.values()),
+        plan=store.plans.put(args.plan, plan),
+    )
+    execution = store.executions.put(args.execution, read_execution(args.execution))
+    outcome, compared = store.actual(configuration, execution)
+    if compared is None:
+        raise InputError(f"execution {args.execution}: {outcome.reason}")
+    return f"/compare?{configuration.query()}&{urlencode({'against': execution}, safe='@')}"

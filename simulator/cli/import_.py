@@ -6,8 +6,12 @@ import argparse
 import re
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from simulator.cli import _options
+
+if TYPE_CHECKING:
+    from traces.imports._imported import Imported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
     )
     parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
+    job = parser.add_argument_group("a recorded job (ByteDance)")
+    job.add_argument("--plan-output", metavar="FILE", help="its plan (JSON)")
+    job.add_argument("--execution-output", metavar="FILE", help="its median step as it ran (.npz), for the dashboard")
     curves = parser.add_argument_group("collectives, where the files hold some")
     curves.add_argument("--cluster", metavar="C", help="file or preset that gets their times as measured curves")
     curves.add_argument("--cluster-output", metavar="FILE", help="cluster to write (YAML)")
@@ -60,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from traces.imports._imported import ImportOptions
     from traces.imports._registry import import_files
 
-    if not args.output and not args.cluster_output:
+    if not (args.output or args.cluster_output or args.plan_output or args.execution_output):
         raise InputError(
             "output is missing: name the profile to write with --output, or --cluster and --cluster-output"
         )
@@ -88,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
             )
         files.write_profile(imported.profile, args.output)
         print(f"{args.output}: {len(imported.profile.layers)} layers of {imported.profile.model}")
+    if args.plan_output or args.execution_output:
+        _write_job(imported, args)
     if args.cluster_output:
         if not imported.collectives:
             raise InputError(f"{args.files[0]}: it holds no collective at two sizes, so no curve")
@@ -97,6 +106,21 @@ def run(args: argparse.Namespace) -> int:
         print(f"{args.cluster_output}: curves of {', '.join(sorted(imported.collectives))}")
     print("\n".join(imported.remarks))
     return 0
+
+
+def _write_job(imported: Imported, args: argparse.Namespace) -> None:
+    from simulator import files
+    from simulator.errors import InputError
+    from traces.results.executions import write_execution
+
+    if imported.plan is None or imported.execution is None:
+        raise InputError(f"{args.files[0]}: it is no recorded job; leave out --plan-output and --execution-output")
+    if args.plan_output:
+        files.write_plan(imported.plan, args.plan_output)
+        print(f"{args.plan_output}: plan of {len(imported.plan.placements)} layers, {imported.plan.schedule}")
+    if args.execution_output:
+        write_execution(imported.execution, args.execution_output)
+        print(f"{args.execution_output}: {len(imported.execution.steps_s)} steps as they ran")
 
 
 def _counts(text: str) -> tuple[int, ...]:

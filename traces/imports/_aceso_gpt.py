@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, ScalingPoint
-from traces.imports._aceso_tables import OperatorRow, OperatorTable, all_reduce_curve, rounded
+from traces.imports._aceso_tables import OperatorRow, OperatorTable, all_reduce_curve, is_a_share, rounded
 
 BLOCKS = {"350M": 24, "1_3B": 24}
 """Layers of the GPT-3 models of these sizes (arXiv 2005.14165, table 2.1); the tables hold one."""
 _ATTENTION = ("enc-attention-score", "enc-attention-softmax", "enc-attention-dropout", "enc-attention-context")
 _BYTES = 2
-_LEAST_SHARE = 0.5
-"""A point below this part of a proportional share was mostly all-reduce; it is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +159,7 @@ class _Gpt:
         forward_s, backward_s = table.seconds(operators)
         forward_s -= reduce_s * split.forward_reduces
         backward_s -= reduce_s * split.backward_reduces
-        whole_forward_s, whole_backward_s = self.whole[table.samples].seconds(operators)
-        least = _LEAST_SHARE / table.devices
-        if forward_s > least * whole_forward_s and backward_s > least * whole_backward_s:
+        if is_a_share((forward_s, backward_s), self.whole[table.samples].seconds(operators), table.devices):
             fraction = 1 / table.devices
             yield ScalingPoint(
                 batch_size=table.samples,

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from simulator.cluster import Curve
 from simulator.errors import InputError
-from simulator.workload import Geometry, Layer
-from traces.imports._aceso_tables import OperatorTable, rounded
+from simulator.workload import Geometry, Layer, ScalingPoint
+from traces.imports._aceso_tables import MIB, OperatorTable, all_gathers, all_reduce_curve, is_a_share, rounded
+from traces.imports._text import shown
 
 _BYTES = 4
 _SIDE = 224
 _OPERATOR = re.compile(r"block-(\d)-(\d+)-(\w+)")
 
 
-def resnet_layers(whole: Mapping[int, OperatorTable]) -> list[Layer]:
-    """The network at the largest micro-batch, with the smaller ones as points."""
+def resnet_layers(whole: Mapping[int, OperatorTable], split: Sequence[OperatorTable]) -> list[Layer]:
+    """The network at the largest micro-batch. whole: tables of one device by micro-batch; split: those of more."""
     table = whole[max(whole)]
+    shares = [_Shares(table=each, whole=whole[each.samples]) for each in split if each.samples in whole]
     layers: list[Layer] = []
     entry, skip_bytes, side = "", 0.0, _SIDE
     for name, row in table.rows.items():
@@ -33,7 +38,9 @@ def resnet_layers(whole: Mapping[int, OperatorTable]) -> list[Layer]:
         output_bytes = row.output_bytes - carried
         channels = round(output_bytes / _BYTES / table.samples / side**2)
         if channels < 1:
-            raise InputError(f"{table.path}: operator {name!r} puts out {output_bytes:.0f} bytes: less than a channel")
+            raise InputError(
+                f"{table.path}: operator {shown(name)} puts out {output_bytes:.0f} bytes: less than a channel"
+            )
         shape = (channels, side, side)
         inputs = (layers[-1].name, entry) if joins else (layers[-1].name,) if layers else ()
         outputs = math.prod(shape) * table.samples
@@ -50,10 +57,56 @@ def resnet_layers(whole: Mapping[int, OperatorTable]) -> list[Layer]:
                 saved_bytes=round(row.activation_bytes),
                 flops=_flops(kind, row.weight_bytes, channels, outputs),
                 geometry=_geometry(part, kind, stride),
-                scaling=tuple(whole[samples].point([name]) for samples in sorted(whole)[:-1]),
+                scaling=(
+                    *(whole[samples].point([name]) for samples in sorted(whole)[:-1]),
+                    *(point for each in shares for point in each.points(name, shape, _elements_read(layers, inputs))),
+                ),
             )
         )
     return layers
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """The table of several devices beside that of one, at the same micro-batch.
+
+    A convolution is split by its output channels: each device makes some of them, forward gathers all, backward sums
+    the gradient of what was read. The tables beside say how long these take, and it is taken off.
+    """
+
+    table: OperatorTable
+    whole: OperatorTable
+
+    @cached_property
+    def gathers(self) -> Mapping[int, float]:
+        return all_gathers(self.table)
+
+    @cached_property
+    def reduces(self) -> Curve | None:
+        return all_reduce_curve(self.table)
+
+    def points(self, name: str, shape: tuple[int, int, int], read: float) -> Iterator[ScalingPoint]:
+        """The point of an operator, if it is split; `read`: elements of a sample that it reads, 0 of training data."""
+        devices, samples, curve = self.table.devices, self.table.samples, self.reduces
+        rows = self.table.rows.get(name), self.whole.rows.get(name)
+        if self.table.variant or curve is None or rows[0] is None or rows[1] is None:
+            return
+        gather_s = self.gathers.get(int(math.prod(shape) * samples * _BYTES / devices / MIB))
+        if gather_s is None or rows[0].weight_bytes > 0.75 * rows[1].weight_bytes:
+            return
+        reduce_s = curve.seconds(read * samples * _BYTES) if read else 0.0
+        seconds = rows[0].forward_s - gather_s, rows[0].backward_s - reduce_s
+        if is_a_share(seconds, self.whole.seconds([name]), devices):
+            forward_s, backward_s = map(rounded, seconds)
+            yield ScalingPoint(
+                batch_size=samples, channel_fraction=1 / devices, forward_s=forward_s, backward_s=backward_s
+            )
+
+
+def _elements_read(layers: Sequence[Layer], inputs: Sequence[str]) -> float:
+    """Elements of a sample that a layer's gradient has: of the input that a convolution reads, the last named."""
+    shapes = {layer.name: layer.output_shape for layer in layers}
+    return math.prod(shapes[inputs[-1]]) if inputs else 0.0
 
 
 def _halves(match: re.Match[str] | None) -> bool:

@@ -1,9 +1,7 @@
-"""Aceso's tables of operators and of all-reduces, in seconds and bytes."""
+"""Aceso's tables of operators and of collectives, in seconds and bytes."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +10,13 @@ from pathlib import Path
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
-from traces.imports._text import read_text
+from traces.imports._text import read_rows
 
 MIB = 1 << 20
 COLUMNS = ("forward-compute", "backward-compute", "input_size", "output_size", "weights", "activations")
 _NAME = re.compile(r"(gpt|resnet)_(\w+?)_mbs(\d{1,6})_tp(\d{1,4})_algo(\d)")
 _FAILED_S = 1e6
+_LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +63,10 @@ def read_table(path: Path) -> OperatorTable:
     if match is None:
         raise InputError(f"{path}: its name says what it measured: gpt_SIZE_mbsB_tpT_algoA.csv or resnet_SIZE_...csv")
     rows: dict[str, OperatorRow] = {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path))), 2):
+    for number, row in enumerate(read_rows(path), 2):
         try:
             values = [float(row[name]) for name in COLUMNS]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, ValueError):
             values = [-1.0]
         if not all(0 <= value < 1e9 for value in values) or not row.get("op_name"):
             raise InputError(f"{path}: line {number}: {', '.join(COLUMNS)} are numbers of at least 0, behind a name")
@@ -94,19 +93,41 @@ def read_table(path: Path) -> OperatorTable:
 
 
 def all_reduce_curve(table: OperatorTable) -> Curve | None:
-    """All-reduces over the table's devices, from the file beside it; None where there is none."""
-    path = table.path.with_name(f"prim_{table.model}_{table.size}_all_reduce_{table.devices}gpus.csv")
-    if not path.is_file():
-        return None
+    """All-reduces over the table's devices, from a file beside it; None where there is none."""
+    points = {size: seconds for size, seconds in _collective(table, "all_reduce").items() if size}
+    return Curve(points=tuple(sorted(points.items()))) if len(points) > 1 else None
+
+
+def all_gathers(table: OperatorTable) -> dict[int, float]:
+    """Seconds of gathering what the table's devices hold, by whole MiB of each; empty without a file beside it.
+
+    They were measured at the sizes of this network, copies included, and do not lie on one curve.
+    """
+    return {round(size / MIB): seconds for size, seconds in _collective(table, "all_gather").items()}
+
+
+def _collective(table: OperatorTable, name: str) -> dict[float, float]:
+    """Seconds by bytes: of this network's own table, else, for the machine is the same, of another network's."""
+    own = table.path.with_name(f"prim_{table.model}_{table.size}_{name}_{table.devices}gpus.csv")
+    others = sorted(table.path.parent.glob(f"prim_*_{name}_{table.devices}gpus.csv"))
+    path = own if own.is_file() else next(iter(others), None)
     points = {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path))), 2):
+    for number, row in enumerate(read_rows(path) if path else (), 2):
         try:
             size, seconds = float(row["data_size(MB)"]) * MIB, float(row["time(ms)"]) / 1e3
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, ValueError):
             raise InputError(f"{path}: line {number}: it holds a size in MB and a time in ms") from None
-        if size > 0 and 0 < seconds < _FAILED_S:
+        if 0 <= size < 1e15 and 0 < seconds < _FAILED_S:
             points[size] = seconds
-    return Curve(points=tuple(sorted(points.items()))) if len(points) > 1 else None
+    return points
+
+
+def is_a_share(seconds: tuple[float, float], whole_s: tuple[float, float], devices: int) -> bool:
+    """Whether both passes of a shard without its communication took at least half of their proportional share.
+
+    What is less was mostly communication.
+    """
+    return all(part > _LEAST_SHARE / devices * whole for part, whole in zip(seconds, whole_s, strict=True))
 
 
 def rounded(value: float) -> float:

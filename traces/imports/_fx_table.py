@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
-from traces.imports._text import read_text
+from traces.imports._text import read_rows
 
 Shape = tuple[int, ...]
 VIEWS = frozenset(
@@ -90,7 +88,7 @@ class FxLayer:
 
 def read_fx_layers(path: Path) -> list[FxLayer]:
     """The layers of one block and what is around it, in the order of the file. Raises InputError naming the row."""
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    rows = read_rows(path)
     nodes: dict[str, FxNode] = {}
     for number, row in enumerate(rows, 2):
         try:

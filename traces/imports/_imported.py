@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from simulator.cluster import Curve
 from simulator.errors import InputError
+from simulator.plan import Plan
 from simulator.workload import Profile
+from traces.results.executions import Execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,13 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A profile, or None from files of communication alone; curves by collective and devices; lines to print."""
+    """A profile, or None from files of communication alone; curves by collective and devices; lines to print.
+
+    Of a recorded job also its plan, and its steps as they ran.
+    """
 
     profile: Profile | None
+    plan: Plan | None = None
+    execution: Execution | None = None
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()

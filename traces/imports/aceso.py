@@ -3,11 +3,11 @@
     op_name,forward-compute,backward-compute,input_size,output_size,weights,activations,fwd_reserved,bwd_reserved
 
 Microseconds and MiB. The networks are chains whose skip connections travel in the sizes. Files of one device (tp1) give
-the layers and their batch points. Files of more devices, in the first of the two variants (algo0, Megatron's), give
-GPT's points at fractions of the channels: of the output where an operator is column-parallel, of the input where it is
-row-parallel. Such rows hold the all-reduce of tensor parallelism; tables prim_MODEL_SIZE_all_reduce_Tgpus.csv beside
-them say how long that takes, and it is taken off; without them the points are left out. Wide-ResNet's rows of more
-devices hold gathers that no table matches, so it has batch points alone. GPT is in float16, Wide-ResNet in float32; one
+the layers and their batch points. Files of more devices, in the first of the two variants (algo0), give points at
+fractions of the channels: of the output where an operator is column-parallel, as GPT's and all convolutions, of the
+input where it is row-parallel. Such rows hold the communication of tensor parallelism: an all-reduce, and where
+Wide-ResNet's outputs are gathered an all-gather. Tables prim_MODEL_SIZE_COLLECTIVE_Tgpus.csv beside them say how long
+these take, and it is taken off; without them the points are left out. GPT is in float16, Wide-ResNet in float32; one
 block of GPT's operators stands for all.
 """
 
@@ -38,7 +38,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     if not whole:
         raise InputError(f"{paths[0]}: none of the files is of one device; give the tp1 file of each micro-batch too")
     split = [table for table in tables if table.devices > 1]
-    layers = gpt_layers(whole, split) if model == "gpt" else resnet_layers(whole)
+    layers = gpt_layers(whole, split) if model == "gpt" else resnet_layers(whole, split)
     profile = Profile(
         model=options.model or f"{model}_{size}",
         device=options.device or "Tesla V100-SXM2-32GB",
@@ -47,7 +47,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         command=options.command,
         notes=f"imported from Aceso's tables at micro-batches {sorted(whole)}; saved_bytes are Aceso's activations; "
         "neither update nor whole step were measured"
-        + ("; all-reduces are taken off the times of tensor-parallel shards" if model == "gpt" else ""),
+        + ("; collectives are taken off the times of tensor-parallel shards" if split else ""),
         layers=tuple(layers),
     )
     line = (

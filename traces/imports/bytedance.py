@@ -24,11 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Placement, Plan, Synchronisation
+from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 from traces.imports._imported import Imported, ImportOptions
-from traces.results.observed_timeline import ObservedTask
+from traces.results.executions import Execution
+from traces.results.observed_timeline import ObservedTask, execution
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
@@ -49,7 +54,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         raise InputError(f"{paths[0]}: give the timeline of one job at a time")
     job = read_job(paths[0], options)
     line = f"{len(job.steps)} steps of {job.replicas} x {job.stages} workers, {job.microbatches} micro-batches each"
-    return Imported(profile=job.profile, remarks=(line,))
+    return Imported(profile=job.profile, plan=job.plan, execution=recorded_execution(job), remarks=(line,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +188,14 @@ class RecordedJob:
         )
 
 
+def recorded_execution(job: RecordedJob) -> Execution:
+    """All steps' seconds and the median one's Timeline of the plan's task graph, whatever the cluster."""
+    cluster = flat_switch(job.replicas * job.stages, Wire(bandwidth_bytes_per_s=1.0))
+    graph = lower(ShardedModel(job.profile, job.plan), cluster, IDEAL)
+    by_rank = list(zip(*(job.observed(step) for step in job.steps), strict=True))
+    return execution(graph, [job.step_s(step) for step in job.steps], by_rank)
+
+
 def stage_name(stage: int) -> str:
     return f"stage{stage}"
 
@@ -195,7 +208,7 @@ def read_job(path: str | Path, options: ImportOptions | None = None) -> Recorded
     for event in events:
         named = _STAGE.match(str(_arguments(event).get("name", ""))) if event.get("name") == "thread_name" else None
         if named:
-            stages[event.get("pid"), event.get("tid")] = int(named[1])
+            stages[str(event.get("pid")), str(event.get("tid"))] = int(named[1])
     steps: dict[int, list[Operation]] = defaultdict(list)
     for event in events:
         if event.get("ph") == "X":
@@ -226,11 +239,10 @@ def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _operation(path: Path, event: Mapping[str, Any], stages: Mapping[tuple[Any, Any], int]) -> Operation:
-    try:
-        stage = stages[event.get("pid"), event.get("tid")]
-    except (KeyError, TypeError):
-        raise InputError(f"{path}: thread {str(event.get('tid'))[:20]} has no name with its PP rank") from None
+def _operation(path: Path, event: Mapping[str, Any], stages: Mapping[tuple[str, str], int]) -> Operation:
+    stage = stages.get((str(event.get("pid")), str(event.get("tid"))))
+    if stage is None:
+        raise InputError(f"{path}: thread {str(event.get('tid'))[:20]} has no name with its PP rank")
     start, duration = event.get("ts"), event.get("dur")
     if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < 1e15 for x in (start, duration)):
         raise InputError(f"{path}: {str(event.get('name'))[:40]} has no ts and dur in microseconds")

@@ -19,7 +19,7 @@ import numpy as np
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._text import read_text
+from traces.imports._text import read_text, shown
 
 _PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
@@ -55,6 +55,8 @@ def read_nccl_log(path: str | Path) -> Log:
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
     if header is None or not devices:
         raise InputError(f"{path}: no table with a header 'size count ...' and no ranks; give a log of nccl-tests")
+    if "time" not in header:
+        raise InputError(f"{path}: its table has no column 'time'; give a log of nccl-tests")
     time = header.index("time")
     points = {}
     for number, line in enumerate(lines, 1):
@@ -63,9 +65,11 @@ def read_nccl_log(path: str | Path) -> Log:
             try:
                 size, seconds = float(cells[0]), float(cells[time]) / 1e6
             except (IndexError, ValueError):
-                raise InputError(f"{path}, line {number}: {line.strip()!r} has no time in column {time + 1}") from None
+                raise InputError(
+                    f"{path}, line {number}: {shown(line.strip())} has no time in column {time + 1}"
+                ) from None
             if not (0 < size < 1e18 and 0 < seconds < 1e9):
-                raise InputError(f"{path}, line {number}: {line.strip()[:80]!r}: size and time are positive")
+                raise InputError(f"{path}, line {number}: {shown(line.strip())}: size and time are positive")
             points[size] = seconds
     if len(points) < 2:
         raise InputError(f"{path}: it has {len(points)} sizes: a curve needs at least 2; give the log whole")

@@ -25,6 +25,7 @@ from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 from traces.imports._fx_table import FxLayer, FxNode, numbered, read_fx_layers
 from traces.imports._imported import Imported, ImportOptions
+from traces.imports._text import shown
 
 _SIZES = (("token_type", "type_vocab_size"), ("wpe", "n_positions"), ("position", "max_position_embeddings"))
 _OPT_OFFSET = 2
@@ -166,7 +167,9 @@ def _parameters(path: Path, node: FxNode, config: Mapping[str, Any]) -> int:
             key = next((key for part, key in _SIZES if part in node.part), "vocab_size")
             rows = config.get(key)
             if type(rows) is not int or not 0 < rows < 1 << 32:
-                raise InputError(f"{path}: {key} is {rows!r} in its configuration, where {node.part} needs a number")
+                raise InputError(
+                    f"{path}: {key} is {shown(rows)} in its configuration, where {node.part} needs a number"
+                )
             return (rows + (_OPT_OFFSET if config.get("model_type") == "opt" and "position" in key else 0)) * width
     return 0
 

@@ -9,9 +9,8 @@ backward pass runs in exactly the reverse order of the forward operators that it
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from simulator.errors import InputError
 from simulator.workload import Layer, Profile
 from traces.imports._alignment import align
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._text import read_text
+from traces.imports._text import read_rows, shown
 
 if TYPE_CHECKING:
     from traces.imports._structure import Structure
@@ -44,6 +43,7 @@ _BACKWARD_OF = {
     "AddBackward": "add",
     "CatBackward": "cat",
 }
+_COUNT = re.compile(r"\d{1,15}")
 _LOSS = ("NllLossBackward", "LogSoftmaxBackward", "MseLossBackward")
 Row = Mapping[str, str]
 
@@ -63,7 +63,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     if not options.model:
         raise InputError(f"model is missing: {path} has no graph; known: {', '.join(ZOO)}, or package.module:callable")
     network = load(options.model, options.input_shape, options.classes, options.vocabulary)
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    rows = read_rows(path)
     batch_size = options.batch_size(0, 1) or _batch_size(path, rows, math.prod(network.input_shape))
     dtype = options.dtype or "float32"
     built = structure(network, batch_size, dtype)
@@ -118,7 +118,7 @@ def _forward(path: Path, rows: Sequence[Row], built: Structure) -> tuple[list[fl
     for position, row in enumerate(rows):
         if position not in owners and position < last:
             raise InputError(
-                f"{path}: operator {row['OperatorName']} is none of the model's; name the model that was traced"
+                f"{path}: operator {shown(row['OperatorName'])} is none of the model's; name the model that was traced"
             )
         seconds[owners.get(position, loss)] += _seconds(path, row)
     return seconds, [(kinds[position], owners[position]) for position in sorted(owners)]
@@ -136,19 +136,19 @@ def _backward(path: Path, rows: Sequence[Row], built: Structure, owners: Sequenc
     for position, row in enumerate(rows):
         if position not in matched:
             name = row["OperatorName"].removeprefix(_PREFIX)
-            raise InputError(
-                f"{path}: {name} (row {row['OperatorID']}) is no layer's backward; is it this model's trace?"
-            )
+            number = shown(row.get("OperatorID", ""))
+            raise InputError(f"{path}: {shown(name)} (row {number}) is no layer's backward; is it this model's trace?")
         seconds[backwards[matched[position]][1]] += _seconds(path, row)
     return seconds
 
 
 def _batch_size(path: Path, rows: Sequence[Row], sample: int) -> int:
     sizes = (rows[0].get("InputSize") or "").strip("[]").split(";") if rows else []
-    size, rest = divmod(int(sizes[0]), sample) if sizes and sizes[0].isdecimal() else (0, 0)
+    size, rest = divmod(int(sizes[0]), sample) if sizes and _COUNT.fullmatch(sizes[0]) else (0, 0)
     if rest or not size:
+        elements = shown(sizes[0] if sizes else "")
         raise InputError(
-            f"{path}: its first operator reads {sizes[:1]} elements, no whole number of samples of {sample}"
+            f"{path}: its first operator reads {elements} elements, no whole number of samples of {sample}"
         )
     return size
 
@@ -157,7 +157,8 @@ def _seconds(path: Path, row: Row) -> float:
     text = row.get("Operator_cudatimenooverlap") or ""
     if not text.replace(".", "", 1).isdecimal() or len(text) > 15:
         raise InputError(
-            f"{path}: row {row.get('OperatorID')}: Operator_cudatimenooverlap is {text!r}: microseconds, a number"
+            f"{path}: row {shown(row.get('OperatorID'))}: Operator_cudatimenooverlap is {shown(text)}: microseconds, "
+            "a number"
         )
     return float(text) / 1e6
 

@@ -1,0 +1,305 @@
+"""Damages sound trace files of every format and imports them: no traceback, no hang, no flood of memory.
+
+    python -m benchmarks.mutated_traces --count 10000
+    python -m benchmarks.mutated_traces --first 4711 --count 1 --format kineto    # one of them again
+
+Every file is read in a process of its own, which has LONGEST_S of processor time and MOST_BYTES. It may be refused, in
+one line, or become a profile that can be written. Each number damages the same file alike. Needs SHARDSCOPE_DATA for
+the published formats; a drawn trace and a written job stand in for their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import signal
+import sys
+import tarfile
+import tempfile
+import traceback
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from benchmarks.drawn_traces import Drawing, drawn
+from benchmarks.mutations import NUMBER, mutated_bytes, mutated_json, mutated_table, mutated_text
+from benchmarks.published import shared_data
+from simulator import files
+from simulator.errors import ShardscopeError
+from traces.imports._imported import ImportOptions
+from traces.imports._registry import formats, import_files
+
+LONGEST_S, MOST_BYTES, LONGEST_MESSAGE = 20, 2_000_000_000, 700
+JSON, TEXT = None, "text"
+"""How a file is damaged, beside a separator of cells."""
+
+
+@dataclass(frozen=True)
+class SoundFiles:
+    """Files of one measurement, by their place in a folder; `read` are named to the importer, others lie beside them.
+
+    weight: how often they are taken; separator: of cells, or JSON.
+    """
+
+    format: str
+    files: Mapping[str, bytes]
+    read: Sequence[str]
+    options: ImportOptions
+    separator: str | None = JSON
+    weight: float = 1.0
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def packed(self) -> frozenset[str]:
+        return frozenset(name for name, content in self.files.items() if content[:2] == b"\x1f\x8b")
+
+    def text(self, name: str) -> str:
+        content = self.files[name]
+        return (gzip.decompress(content) if name in self.packed else content).decode()
+
+    def damaged(self, random: Random) -> tuple[dict[str, bytes], list[str]]:
+        """(all files, those to read): one of them damaged, or named otherwise."""
+        name = random.choice(list(self.files)) if random.random() < 0.3 else random.choice(list(self.read))
+        content, kind = self.files[name], random.random()
+        if kind < 0.08:
+            renamed = NUMBER.sub(lambda match: random.choice(("0", "", "9" * 9, match.group())), name)
+            contents = {(renamed if each == name else each): data for each, data in self.files.items()}
+            return contents, [renamed if each == name else each for each in self.read]
+        if kind < 0.18:
+            content = mutated_bytes(content, random)
+        else:
+            text = self._damaged_text(name, random).encode("utf-8", errors="surrogatepass")
+            content = gzip.compress(text, 1) if name in self.packed and random.random() < 0.5 else text
+        return {**self.files, name: content}, list(self.read)
+
+    def _damaged_text(self, name: str, random: Random) -> str:
+        is_json = self.separator is JSON or name.endswith(".json")
+        if random.random() < 0.15:
+            return mutated_text(self.text(name), random)
+        if not is_json:
+            return mutated_table(self.text(name), random, self.separator or ",")
+        if name not in self.values:
+            self.values[name] = json.loads(self.text(name))
+        return json.dumps(mutated_json(self.values[name], random))
+
+
+def sound_files() -> list[SoundFiles]:
+    """Of every format, or only those drawn here where the published measurements are absent."""
+    own = [_drawn(1), _drawn(2), _ranks(), _job()]
+    try:
+        data = shared_data()
+    except FileNotFoundError:
+        return own
+    return [*own, *_published(data)]
+
+
+TINY = ImportOptions(
+    model="benchmarks.drawn_traces:tiny_network", input_shape=(8,), batch_sizes=(4,), dtype="float32", force=True
+)
+
+
+def _drawn(steps: int) -> SoundFiles:
+    with tempfile.TemporaryDirectory() as folder:
+        content = drawn(Path(folder) / "t.json", steps).read_bytes()
+    return SoundFiles("kineto", {"t.json": content}, ["t.json"], TINY, weight=3)
+
+
+def _ranks() -> SoundFiles:
+    """Two ranks that sum gradients."""
+    contents = {}
+    for rank in range(2):
+        drawing = Drawing()
+        drawing.step(0)
+        for name, elements in (("ncclKernel_AllReduce_RING", 1000), ("ncclDevKernel_Generic(x)", 8000)):
+            about = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 2}
+            drawing.event("kernel", name, 300, 400, 20, {"correlation": 90 + rank, "External id": 0, **about})
+        with tempfile.TemporaryDirectory() as folder:
+            more = {"distributedInfo": {"rank": rank, "world_size": 2, "nccl_version": "2.20"}}
+            contents[f"{rank}.json"] = drawing.write(Path(folder) / "t.json", **more).read_bytes()
+    return SoundFiles("kineto", contents, list(contents), TINY, weight=2)
+
+
+def _job() -> SoundFiles:
+    """A step of 2 replicas x 2 stages in ByteDance's format, 2 micro-batches one after another."""
+    events: list[dict[str, Any]] = []
+    for replica, stage in ((replica, stage) for replica in range(2) for stage in range(2)):
+        where = {"pid": replica, "tid": 10 * stage + replica}
+        events.append({"name": "thread_name", "ph": "M", **where, "args": {"name": f"PP rank {stage}, TP rank 0"}})
+        operations = [("forward-compute", 0), ("forward-compute", 1), ("backward-compute", 0), ("backward-compute", 1)]
+        for i, (name, number) in enumerate([*operations, ("grads-reduce-scatter", 0), ("optimizer", 0)]):
+            about = {"step": 7, "model_chunk": 0, "mb_id": number, "seq_id": number}
+            events.append({"name": name, "ph": "X", **where, "ts": 1e4 * (i + stage), "dur": 9e3, "args": about})
+    return SoundFiles("bytedance", {"job.json": json.dumps(events).encode()}, ["job.json"], ImportOptions())
+
+
+def _published(data: Path) -> list[SoundFiles]:
+    resnet18 = ImportOptions(model="resnet18", force=True)
+    vgg13 = ImportOptions(model="vgg13")
+    llm = data / "sailor"
+    return [
+        _of(data, "kineto", ["kineto/resnet18-mi300x-step.json.gz"], resnet18, weight=0.1),
+        _of(data, "bytedance", ["bytedance/data/timeline-ST.json.gz"], ImportOptions(), weight=0.05),
+        _of(data, "triosim", ["triosim/vgg13/trace.csv.gz"], vgg13, separator=","),
+        _of(
+            data,
+            "neusight",
+            [f"neusight/Tesla_V100-PCIE-32GB/bert_large-train-512-{batch}.csv.gz" for batch in (2, 8)],
+            ImportOptions(),
+            beside=[*data.glob("neusight/Tesla_V100*/bert_large*.json"), *data.glob("neusight/DLmodel_configs/bert*")],
+            separator=",",
+        ),
+        *_aceso(data),
+        _of(
+            data,
+            "sailor",
+            ["sailor/profiles/OPT-350/GH-96/profile.json"],
+            ImportOptions(),
+            beside=[llm / "llm_info.json"],
+        ),
+        _of(data, "pipedream", ["pipedream/alexnet.txt"], ImportOptions(batch_sizes=(256,)), separator=", "),
+        _of(data, "nccl_tests", ["nccl/nccl_2.log", "nccl/nccl_8.log"], ImportOptions(), separator="  "),
+    ]
+
+
+def _of(
+    data: Path,
+    name: str,
+    read: Sequence[str],
+    options: ImportOptions,
+    *,
+    beside: Sequence[Path] = (),
+    separator: str | None = JSON,
+    weight: float = 1.0,
+) -> SoundFiles:
+    contents = {path: (data / path).read_bytes() for path in read}
+    contents |= {str(path.relative_to(data)): path.read_bytes() for path in beside}
+    return SoundFiles(name, contents, read, options, separator, weight)
+
+
+def _aceso(data: Path) -> list[SoundFiles]:
+    """A small part of the tables of each network, with the all-reduces that they need."""
+    wanted = {
+        "gpt_1_3B": [f"gpt_1_3B_mbs{batch}_tp1_algo0.csv" for batch in (2, 4)] + ["gpt_1_3B_mbs4_tp2_algo0.csv"],
+        "resnet_500M": ["resnet_500M_mbs16_tp1_algo0.csv", "resnet_500M_mbs32_tp1_algo0.csv"],
+    }
+    with tarfile.open(data / "aceso" / "visible.tar.gz") as archive:
+        contents = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+        sounds = []
+        for network, read in wanted.items():
+            beside = [f"prim_{network}_all_reduce_2gpus.csv"] if network.startswith("gpt") else []
+            of_network = {name: contents[name].read() for name in [*read, *beside]}  # type: ignore[union-attr]
+            sounds.append(SoundFiles("aceso", of_network, read, ImportOptions(), ","))
+    return sounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a damaged file: "imported", "refused" or a fault in words; seconds of processor time."""
+
+    outcome: str
+    seconds: float
+    most_bytes: int
+
+    @property
+    def is_fault(self) -> bool:
+        return self.outcome not in ("imported", "refused")
+
+
+def attempt(sound: SoundFiles, contents: Mapping[str, bytes], read: Sequence[str], folder: Path) -> str:
+    """Import files from `folder`: "imported", or "refused" in one line.
+
+    Raises what the importer should not have raised, ValueError for a message of several lines.
+    """
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    try:
+        imported = import_files([folder / name for name in read], sound.options)
+        if imported.profile is not None:
+            files.write_profile(imported.profile, folder / "imported.json")
+            files.read_profile(str(folder / "imported.json"))
+        return "imported"
+    except (ShardscopeError, OSError) as error:
+        message = str(error)
+        if "\n" in message or len(message) > LONGEST_MESSAGE + 2 * len(str(folder)):
+            raise ValueError(f"a message of {len(message)} letters: {message[:200]!r}") from error
+        return "refused"
+
+
+def judged(sound: SoundFiles, number: int, longest_s: float = LONGEST_S) -> Verdict:
+    """`attempt` in a process of its own, so that neither a hang nor a flood reaches this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _report(writing, lambda: attempt(sound, *sound.damaged(Random(number)), Path(folder)), longest_s)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as stream:
+            outcome = stream.read().decode(errors="replace")
+        _, status, usage = os.wait4(child, 0)
+    seconds, most_bytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    if os.WIFSIGNALED(status):
+        outcome = f"no answer after {seconds:.0f} s" if os.WTERMSIG(status) == signal.SIGPROF else f"signal {status}"
+    elif most_bytes > MOST_BYTES:
+        outcome = f"{most_bytes / 1e9:.1f} GB of memory"
+    return Verdict(outcome=outcome, seconds=seconds, most_bytes=most_bytes)
+
+
+def _report(writing: int, work: Callable[[], str], longest_s: float) -> None:
+    """In the child: write what `work` answers, or its traceback, and end."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, longest_s)
+    resource.setrlimit(resource.RLIMIT_AS, (8 * MOST_BYTES, 8 * MOST_BYTES))
+    warnings.simplefilter("error")
+    try:
+        outcome = work()
+    except BaseException:
+        outcome = "".join(traceback.format_exc())[-1500:]
+    os.write(writing, outcome.encode(errors="replace"))
+    os._exit(0)
+
+
+def chosen_sound(sounds: Sequence[SoundFiles], number: int) -> SoundFiles:
+    """Which of the sound files a number damages."""
+    return Random(f"file {number}").choices(sounds, [sound.weight for sound in sounds])[0]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutated_traces")
+    parser.add_argument("--count", type=int, default=10_000, help="how many files (default 10,000)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first (default 0)")
+    parser.add_argument("--format", choices=formats(), help="of this format alone")
+    args = parser.parse_args(argv)
+    sounds = [sound for sound in sound_files() if args.format in (None, sound.format)]
+    for sound in sounds:  # once in this process, so that each child has what it needs imported
+        with tempfile.TemporaryDirectory() as folder:
+            if attempt(sound, sound.files, sound.read, Path(folder)) != "imported":
+                raise ValueError(f"{sound.format}: the sound files were refused")
+    verdicts: dict[str, list[Verdict]] = defaultdict(list)
+    for number in range(args.first, args.first + args.count):
+        sound = chosen_sound(sounds, number)
+        verdict = judged(sound, number)
+        verdicts[sound.format].append(verdict)
+        if verdict.is_fault:
+            print(f"{sound.format} {number}: {verdict.outcome}", file=sys.stderr, flush=True)
+    print("| format | files | refused | imported | faults | longest s | most MB |\n|" + " --- |" * 7)
+    for name, of_format in sorted(verdicts.items()):
+        tally = [sum(each.outcome == outcome for each in of_format) for outcome in ("refused", "imported")]
+        faults = sum(each.is_fault for each in of_format)
+        longest, most = max(each.seconds for each in of_format), max(each.most_bytes for each in of_format)
+        print(f"| {name} | {len(of_format)} | {tally[0]} | {tally[1]} | {faults} | {longest:.1f} | {most / 1e6:.0f} |")
+    return int(any(each.is_fault for of_format in verdicts.values() for each in of_format))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
