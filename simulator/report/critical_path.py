@@ -41,17 +41,21 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
     return before
 
 
-def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:
+def path_shares(
+    graph: TaskGraph, cluster: Cluster, timeline: Timeline, carried: Floats | None = None
+) -> dict[tuple[str, str], float]:
     """Seconds of the binding chain by resource: ("compute" or "server", device name) or (link tier, link name).
 
-    A transfer counts for the link of its route that is used most in the whole step.
+    A transfer counts for the link of its route that is used most in the whole step. carried: `link_bytes` of the graph,
+    where they are known.
     """
     chain = binding_tasks(graph, timeline, _previous_on_device(graph, timeline))[::-1]
     spent_s = (timeline.end_s - timeline.start_s)[chain]
     route = graph.route[chain]
     used = np.where(route < 0, graph.device[chain], len(cluster.devices) + route)  # devices, then routes
     distinct, which = np.unique(used, return_inverse=True)
-    used_s = link_bytes(graph, cluster) / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
+    carried = link_bytes(graph, cluster) if carried is None else carried
+    used_s = carried / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     resources = [_resource(int(number), graph, cluster, used_s) for number in distinct]
     numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
     of_task = np.array([numbers[resource] for resource in resources], dtype=np.int64)[which.reshape(-1)]
