@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
 from simulator.expert_routing import Routing
@@ -195,6 +196,25 @@ class Profile:
             for name in dict.fromkeys(layer.inputs):
                 positions[self.index[name]].append(i)
         return tuple(map(tuple, positions))
+
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """For each layer, the first that is the same but for names, and so costs the same: blocks are repeated."""
+        first: dict[Layer, int] = {}
+        unnamed = (
+            replace(x, name="", inputs=(), tied_to=(), geometry=replace(x.geometry, aligned_inputs=()))
+            for x in self.layers
+        )
+        return tuple(first.setdefault(layer, position) for position, layer in enumerate(unnamed))
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What others have worked out of these layers and keep for as long as the profile, by a key of theirs."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other processes work it out for themselves."""
+        return {name: value for name, value in self.__dict__.items() if name != "derived"}
 
     def element_bytes(self, position: int) -> float:
         """Bytes of one output element of the layer at `position`."""

@@ -9,7 +9,7 @@ reference          SimPy: devices and network; the order of events is defined he
 compiled           the same in C, used where a compiler or a wheel has made it
   compiled.c         the loop
   compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
-  compiled_chain.h     the longest chain of dependencies
+  compiled_chain.h     chains of dependencies
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take
 """
@@ -25,14 +25,14 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine.columns import Columns, check_dependencies, make_columns
-from simulator.engine.compiled import compiled_chain_s, is_available, run_compiled
+from simulator.engine.compiled import compiled_binding_chain, compiled_chain_s, is_available, run_compiled
 from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Floats, TaskGraph
+from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 
-__all__ = ["ENGINES", "engine_name", "longest_chain_s", "simulate"]
+__all__ = ["ENGINES", "binding_tasks", "engine_name", "longest_chain_s", "simulate"]
 
 ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
     "compiled": run_compiled,
@@ -80,6 +80,31 @@ def _chain_s(graph: TaskGraph, seconds: list[float]) -> float:
             if not waits[successor]:
                 ready.append(successor)
     return longest
+
+
+def binding_tasks(graph: TaskGraph, timeline: Timeline, before: Ints, engine: str | None = None) -> Ints:
+    """Back from the task that ended last: each with the task that it waited for until it began, last to first.
+
+    That is the dependency that ended last, or the task that its device ran before, if that ended later. before: this
+    one, -1 where there is none, shape (tasks,). engine: as for `simulate`. Raises InputError where a dependency names
+    no task.
+    """
+    check_dependencies(graph)
+    start_s, end_s = timeline.start_s, timeline.end_s
+    if not len(graph) or engine_name(engine) == "compiled":
+        return compiled_binding_chain(graph, start_s, end_s, before) if len(graph) else before
+    chain = [int(np.argmax(end_s))]
+    while len(chain) <= len(graph):
+        task = chain[-1]
+        waited = graph.predecessors(task)
+        last = int(waited[np.argmax(end_s[waited])]) if len(waited) else -1
+        other = int(before[task])
+        if other >= 0 and (last < 0 or end_s[other] > end_s[last]):
+            last = other
+        if last < 0 or start_s[task] <= 0:
+            break
+        chain.append(last)
+    return np.array(chain, dtype=np.int64)
 
 
 def engine_name(engine: str | None = None) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from simulator.engine.columns import Columns
 from simulator.engine.library import STATE, library
-from simulator.taskgraph import Floats, TaskGraph
+from simulator.taskgraph import Floats, Ints, TaskGraph
 
 _SLICE = 1_000_000
 """Events and visits of classes between two returns to Python, where an interrupt is noticed: under 0.1 s."""
@@ -55,6 +55,18 @@ def compiled_chain_s(graph: TaskGraph, seconds: Floats) -> float:
     return float(loaded.longest_chain(len(graph), *(array.ctypes.data for array in arrays)))
 
 
+def compiled_binding_chain(graph: TaskGraph, start_s: Floats, end_s: Floats, before: Ints) -> Ints:
+    """See `binding_tasks`; the graph's dependencies are checked already."""
+    loaded = _load()
+    if loaded is None:
+        raise RuntimeError("is_available() is False")
+    columns = (graph.dependency_start, graph.dependencies, start_s, end_s, before)
+    arrays: list[Array] = [*map(np.ascontiguousarray, columns)]
+    chain = np.empty(len(graph) + 1, dtype=np.int64)
+    count = loaded.binding_chain(len(graph), *(array.ctypes.data for array in (*arrays, chain)))
+    return chain[:count]
+
+
 @cache
 def _load() -> ctypes.CDLL | None:
     path = library()
@@ -68,6 +80,8 @@ def _load() -> ctypes.CDLL | None:
     loaded.advance.argtypes, loaded.advance.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_int64
     loaded.longest_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
     loaded.longest_chain.restype = ctypes.c_double
+    loaded.binding_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
+    loaded.binding_chain.restype = ctypes.c_int64
     return loaded
 
 

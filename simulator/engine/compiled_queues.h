@@ -46,16 +46,22 @@ static int by_tie(const void *a, const void *b)
 /* Classes by the time at which their next activity ends: a heap in which each knows its place. */
 static void due_put(Run *r, i64 place, i64 c) { r->due[place] = c; r->class_[c].due_place = place; }
 
-static void due_sift(Run *r, i64 i, i64 c)
+static void due_sink(Run *r, i64 i, i64 c)
 {
     double due_s = r->class_[c].due_s;
-    for (; i > 0 && due_s < r->class_[r->due[(i - 1) / 2]].due_s; i = (i - 1) / 2) due_put(r, i, r->due[(i - 1) / 2]);
     for (i64 child; (child = 2 * i + 1) < r->due_count; i = child) {
         if (child + 1 < r->due_count && r->class_[r->due[child + 1]].due_s < r->class_[r->due[child]].due_s) child++;
         if (!(r->class_[r->due[child]].due_s < due_s)) break;
         due_put(r, i, r->due[child]);
     }
     due_put(r, i, c);
+}
+
+static void due_sift(Run *r, i64 i, i64 c)
+{
+    double due_s = r->class_[c].due_s;
+    for (; i > 0 && due_s < r->class_[r->due[(i - 1) / 2]].due_s; i = (i - 1) / 2) due_put(r, i, r->due[(i - 1) / 2]);
+    due_sink(r, i, c);
 }
 
 static void due_remove(Run *r, i64 c)

@@ -71,126 +71,91 @@ static i64 finish(Run *r)
     return count;
 }
 
-static i64 visit(Run *r, i64 number, i64 count)
+/* What a refresh is about: classes in `affected` and those with a cap in `capped`, resources in `visited`. */
+typedef struct { i64 classes, capped, resources; int loads_differ; double load; } Share;
+
+static void visit(Run *r, Share *s, i64 number)
 {
     Resource *resource = r->resource + number;
-    if (resource->seen == r->epoch) return count;
+    if (resource->seen == r->epoch) return;
     resource->seen = r->epoch;
     resource->left = resource->capacity;
     resource->load = 0.0;
     resource->ratio = STALE;
-    r->visited[count] = number;
-    return count + 1;
+    r->visited[s->resources++] = number;
 }
 
-static i64 affect(Run *r, i64 number, i64 count)
+/* Take a class in: served until now, its load added to its resources. Loads are whole, so their order is no matter. */
+static void affect(Run *r, Share *s, i64 number)
 {
     Class *c = r->class_ + number;
-    if (!c->active || c->seen == r->epoch) return count;
+    if (!c->active || c->seen == r->epoch) return;
     c->seen = r->epoch;
     c->is_settled = 0;
-    r->affected[count] = number;
-    return count + 1;
+    serve(r, c);
+    r->affected[s->classes++] = number;
+    if (c->cap < INFINITY) r->capped[s->capped++] = number;
+    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
+        double load = use->weight * (double)c->active;
+        visit(r, s, use->resource);
+        r->resource[use->resource].load += load;
+        if (s->load < 0) s->load = load;
+        s->loads_differ |= load != s->load;
+    }
 }
 
-/* Into `affected` the active classes joined to what has changed through shared resources, into `visited` those
- * resources, *visited of them; how many classes they are. */
-static i64 find_affected(Run *r, i64 *visited)
+/* The active classes joined to what has changed through shared resources, and those resources. */
+static Share find_affected(Run *r)
 {
-    i64 classes = 0, resources = 0;
+    Share s = {0, 0, 0, 0, -1.0};
     r->epoch++;
     for (i64 i = 0; i < r->changed_count; i++) {
         i64 item = r->changed[i];
         if (item < r->resources) {
             r->resource[item].is_changed = 0;
-            resources = visit(r, item, resources);
+            visit(r, &s, item);
         } else {
             r->class_[item - r->resources].is_changed = 0;
-            classes = affect(r, item - r->resources, classes);
+            affect(r, &s, item - r->resources);
         }
     }
     r->changed_count = 0;
-    for (i64 i = 0; i < resources; i++)
-        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next) {
-            i64 known = classes;
-            Class *c = r->class_ + r->use[use].class_number;
-            classes = affect(r, r->use[use].class_number, classes);
-            for (i64 k = c->first_use; classes > known && k < c->end_use; k++)
-                resources = visit(r, r->use[k].resource, resources);
-        }
-    *visited = resources;
-    return classes;
-}
-
-/* Add what the affected classes use to the loads of resources. List those with a cap; whether any loads differ. */
-static int add_loads(Run *r, i64 classes, i64 *capped)
-{
-    double first = -1.0;
-    int differ = 0;
-    for (i64 i = 0; i < classes; i++) {
-        Class *c = r->class_ + r->affected[i];
-        if (c->cap < INFINITY) r->capped[(*capped)++] = r->affected[i];
-        for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
-            double load = use->weight * (double)c->active;
-            r->resource[use->resource].load += load;
-            if (first < 0) first = load;
-            differ |= load != first;
-        }
-    }
-    return differ;
+    for (i64 i = 0; i < s.resources; i++)
+        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
+            affect(r, &s, r->use[use].class_number);
+    return s;
 }
 
 /* The smallest share that a resource or a cap allows those not settled yet; drops what no longer matters. */
-static double smallest_share(Run *r, i64 *capped, i64 *resources)
+static double smallest_share(Run *r, Share *s)
 {
     double share = INFINITY;
     i64 loaded = 0, unsettled = 0;
-    for (i64 i = 0; i < *resources; i++) {
+    for (i64 i = 0; i < s->resources; i++) {
         Resource *resource = r->resource + r->visited[i];
         if (!(resource->load > 0.0)) continue;
         if (resource->ratio == STALE) resource->ratio = resource->left / resource->load;
         share = least(share, resource->ratio);
         r->visited[loaded++] = r->visited[i];
     }
-    for (i64 i = 0; i < *capped; i++) {
+    for (i64 i = 0; i < s->capped; i++) {
         Class *c = r->class_ + r->capped[i];
         if (c->is_settled) continue;
         share = least(share, c->cap);
         r->capped[unsettled++] = r->capped[i];
     }
-    *resources = loaded;
-    *capped = unsettled;
+    s->resources = loaded;
+    s->capped = unsettled;
     return share;
 }
 
-static i64 hold(Run *r, i64 number, i64 count)
-{
-    Class *c = r->class_ + number;
-    if (c->is_settled) return count;
-    c->is_settled = 1;
-    r->batch[count] = (Entry){0.0, r->ending[c->first_ending].tie, number};
-    return count + 1;
-}
-
-/* Into `batch` the classes that can go no faster than `limit`: their cap or a resource of theirs holds them. */
-static i64 find_held(Run *r, double limit, i64 capped, i64 resources)
-{
-    i64 count = 0;
-    for (i64 i = 0; i < capped; i++)
-        if (r->class_[r->capped[i]].cap <= limit) count = hold(r, r->capped[i], count);
-    for (i64 i = 0; i < resources; i++)
-        if (r->resource[r->visited[i]].ratio <= limit)
-            for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
-                count = hold(r, r->use[use].class_number, count);
-    return count;
-}
-
-/* Fix the rate of a class, and take what it uses from its resources. */
+/* Fix the rate of a class, and take what it uses from those of its resources that have something left for others. */
 static void settle(Run *r, Class *c, double share)
 {
     c->rate = share;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
         Resource *resource = r->resource + use->resource;
+        if (!(resource->load > 0.0)) continue;
         double load = use->weight * (double)c->active;
         resource->left = most(resource->left - load * share, 0.0);
         resource->load -= load;
@@ -198,19 +163,41 @@ static void settle(Run *r, Class *c, double share)
     }
 }
 
+/* A class that can go no faster: settle it now, or, where the order of subtraction counts, when all are known. */
+static void hold(Run *r, const Share *s, i64 number, double share, i64 *held)
+{
+    Class *c = r->class_ + number;
+    if (c->is_settled) return;
+    c->is_settled = 1;
+    if (s->loads_differ) r->batch[*held] = (Entry){0.0, r->ending[c->first_ending].tie, number};
+    else settle(r, c, share);
+    ++*held;
+}
+
 /* Max-min fair rates of the classes in `affected`, which share the resources in `visited` with no others. In each
  * round those are settled that are held at the smallest share, by their first activity: the order of subtraction
- * counts only where loads differ. */
-static void fill(Run *r, i64 classes, i64 resources)
+ * counts only where loads differ. All classes on a full resource are, so that it is done with. */
+static void fill(Run *r, Share *s)
 {
-    i64 capped = 0;
-    int loads_differ = add_loads(r, classes, &capped);
-    for (i64 left = classes, held; left; left -= held) {
-        double share = smallest_share(r, &capped, &resources);
-        held = find_held(r, share * (1 + ROUNDING), capped, resources);
-        if (loads_differ) qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
+    for (i64 left = s->classes, held; left; left -= held) {
+        double share = smallest_share(r, s), limit = share * (1 + ROUNDING);
+        i64 some = 0;
+        held = 0;
+        for (i64 i = 0; i < s->resources; i++) { /* those that are full go last */
+            i64 number = r->visited[i];
+            if (r->resource[number].ratio <= limit) r->resource[number].load = 0.0;
+            else { r->visited[i] = r->visited[some]; r->visited[some++] = number; }
+        }
+        for (i64 i = 0; i < s->capped; i++)
+            if (r->class_[r->capped[i]].cap <= limit) hold(r, s, r->capped[i], share, &held);
+        for (i64 i = some; i < s->resources; i++)
+            for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
+                hold(r, s, r->use[use].class_number, share, &held);
+        r->effort += held + s->resources;
+        s->resources = some;
+        if (!s->loads_differ) continue;
+        qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
         for (i64 i = 0; i < held; i++) settle(r, r->class_ + r->batch[i].event, share);
-        r->effort += held + resources;
     }
 }
 
@@ -222,18 +209,21 @@ static void fill_one(Run *r, Class *c)
         c->rate = least(c->rate, r->resource[use->resource].capacity / (use->weight * (double)c->active));
 }
 
-/* Give every affected class its new rate. */
+/* Give every affected class its new rate. Where they are many of those that have an end ahead, the heap of these is
+ * made anew instead of changed one by one. */
 static void refresh(Run *r)
 {
-    i64 resources, classes = find_affected(r, &resources);
-    for (i64 i = 0; i < classes; i++) serve(r, r->class_ + r->affected[i]);
-    if (classes == 1) fill_one(r, r->class_ + r->affected[0]);
-    else fill(r, classes, resources);
-    for (i64 i = 0; i < classes; i++) {
+    Share s = find_affected(r);
+    int many = s.classes * 4 > r->due_count;
+    if (s.classes == 1) fill_one(r, r->class_ + r->affected[0]);
+    else fill(r, &s);
+    for (i64 i = 0; i < s.classes; i++) {
         Class *c = r->class_ + r->affected[i];
-        if (c->rate > 0) {
-            c->due_s = r->now_s + most(r->ending[c->first_ending].key - c->served, 0.0) / c->rate;
-            due_sift(r, c->due_place < 0 ? r->due_count++ : c->due_place, r->affected[i]);
-        } else due_remove(r, r->affected[i]);
+        if (!(c->rate > 0)) { due_remove(r, r->affected[i]); continue; }
+        c->due_s = r->now_s + most(r->ending[c->first_ending].key - c->served, 0.0) / c->rate;
+        i64 place = c->due_place < 0 ? r->due_count++ : c->due_place;
+        if (many) due_put(r, place, r->affected[i]);
+        else due_sift(r, place, r->affected[i]);
     }
+    for (i64 i = many ? r->due_count / 2 - 1 : NONE; i >= 0; i--) due_sink(r, i, r->due[i]);
 }

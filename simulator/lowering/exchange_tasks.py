@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,57 +18,74 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Ints, Kind, Route
 
 
-def add_exchange(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int, own_buffers: bool
+def add_exchanges(
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, own_buffers: bool
 ) -> None:
-    """Join a layer to its readers: directly on one device, through an activation and a gradient across two.
+    """Join every layer to its readers: directly on one device, through an activation and a gradient across two.
 
     A received activation stays for the backward pass of its first reader there; a received gradient until
     its producer's backward has used it. Partial gradients are summed before they are sent. own_buffers: what is
     received has a buffer of its own that stays from step to step.
     """
-    if model.has_plain_edge[position]:
-        _add_messages(builder, model, passes, position, own_buffers)
-    elif model.profile.consumers[position]:
-        _add_exchanges(builder, model, cluster, passes, position, own_buffers)
+    layers = range(len(model.profile.layers))
+    for plain, positions in groupby(layers, lambda position: model.has_plain_edge[position]):
+        if plain:
+            _add_messages(builder, model, passes, list(positions), own_buffers)
+            continue
+        for position in positions:
+            if model.profile.consumers[position]:
+                _add_exchanges(builder, model, cluster, passes, position, own_buffers)
 
 
-def _add_messages(builder: GraphBuilder, model: ShardedModel, passes: Passes, position: int, own_buffers: bool) -> None:
-    """Append a message from each shard to each device that reads it, and back; many at once, as most edges are so."""
-    reads = model.reads(position)
-    if not len(reads.producer):
-        return
-    producer = passes.first[position] + reads.producer
-    reader = passes.first[reads.consumer] + reads.shard
-    crossing = model.crossings(position, reads)
-    local, away = crossing.entry < 0, crossing.entry >= 0
+def _add_messages(
+    builder: GraphBuilder, model: ShardedModel, passes: Passes, positions: Sequence[int], own_buffers: bool
+) -> None:
+    """Append a message from each shard to each device that reads it, and back, of several layers in a row."""
+    edges = [model.plain_edge(position) for position in positions]
+    counts = np.array([len(edge.size_bytes) for edge in edges])
+    before = np.cumsum(counts) - counts  # messages of earlier layers, one way
+    producer = np.concatenate([passes.first[i] + edge.reads.producer for i, edge in zip(positions, edges, strict=True)])
+    reader = passes.first[np.concatenate([edge.reads.consumer for edge in edges])]
+    reader = reader + np.concatenate([edge.reads.shard for edge in edges])
+    number = np.concatenate([edge.crossings.entry for edge in edges])
+    number = np.where(number < 0, -1, number + np.repeat(before, [len(edge.reads.producer) for edge in edges]))
+    local, away = number < 0, number >= 0
     builder.depend(reader[local], producer[local])
     builder.depend(producer[local] + passes.total, reader[local] + passes.total)
-    if not len(crossing.shard):
+    if not counts.any():
         return
-    sender = passes.first[position] + crossing.shard
-    count, size = len(sender), crossing.elements * model.profile.element_bytes(position)
-    columns: dict[str, npt.ArrayLike] = {
-        "layer": position,
-        "shard": crossing.shard,
-        "bytes": size,
-        "allocated_bytes": 0.0 if own_buffers else size,
-    }
-    home = passes.device[sender]
-    there, back = builder.message_routes(home, crossing.device), builder.message_routes(crossing.device, home)
-    activation = builder.add(Kind.ACTIVATION, count, device=crossing.device, route=there, **columns)
-    gradient = builder.add(Kind.GRADIENT, count, device=home, route=back, **columns)
+    layer, shard = np.repeat(positions, counts), np.concatenate([edge.crossings.shard for edge in edges])
+    sender, target = passes.first[layer] + shard, np.concatenate([edge.crossings.device for edge in edges])
+    size, home = np.concatenate([edge.size_bytes for edge in edges]), passes.device[sender]
+    there = np.arange(len(size)) + np.repeat(before, counts)  # of a layer's tasks first all activations,
+    back = there + np.repeat(counts, counts)  # then their gradients
+    both = np.argsort(np.concatenate([there, back]))
+
+    def in_order(activations: npt.NDArray[Any], gradients: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.concatenate([activations, gradients])[both]
+
+    sources, targets, sizes = in_order(home, target), in_order(target, home), in_order(size, size)
+    tasks = builder.add(
+        in_order(np.full(len(size), Kind.ACTIVATION), np.full(len(size), Kind.GRADIENT)),
+        2 * len(size),
+        device=targets,
+        route=builder.message_routes(sources, targets),
+        layer=in_order(layer, layer),
+        shard=in_order(shard, shard),
+        bytes=sizes,
+        allocated_bytes=0.0 if own_buffers else sizes,
+    )
+    activation, gradient = tasks[there], tasks[back]
     builder.depend(activation, sender)
-    builder.depend(reader[away], activation[crossing.entry[away]])
-    builder.depend(gradient[crossing.entry[away]], reader[away] + passes.total)
+    builder.depend(reader[away], activation[number[away]])
+    builder.depend(gradient[number[away]], reader[away] + passes.total)
     builder.depend(sender + passes.total, gradient)
     if own_buffers:
         return
-    first_reader = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first_reader, crossing.entry[away], reader[away])
-    freed = builder.column("freed_bytes")
-    np.add.at(freed, passes.last[first_reader], size)
-    np.add.at(freed, passes.last[sender], size)
+    first_reader = np.full(len(size), np.iinfo(np.int64).max)
+    np.minimum.at(first_reader, number[away], reader[away])
+    freeing = in_order(passes.last[first_reader], passes.last[sender])
+    np.add.at(builder.column("freed_bytes"), freeing, sizes)
 
 
 def _add_exchanges(

@@ -38,12 +38,13 @@ class GraphBuilder:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, kind: Kind, count: int, **columns: npt.ArrayLike) -> Ints:
+    def add(self, kind: Kind | Ints, count: int, **columns: npt.ArrayLike) -> Ints:
         """Append `count` tasks; each column has shape (count,) or is one value. Returns their indices (count,)."""
-        columns["kind"] = int(kind)
+        columns["kind"] = kind
         for name, (dtype, default) in _DEFAULTS.items():
-            value: npt.NDArray[Any] = np.asarray(columns.pop(name, default), dtype=dtype)
-            self._blocks[name].append(np.array(np.broadcast_to(value, (count,))))
+            block: npt.NDArray[Any] = np.empty(count, dtype=dtype)
+            block[...] = columns.pop(name, default)
+            self._blocks[name].append(block)
         if columns:
             raise TypeError(f"unknown columns {sorted(columns)}")
         self._count += count

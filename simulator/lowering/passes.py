@@ -84,16 +84,23 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
     seconds = builder.column("seconds")
     held = [builder.column(name) for name in ("allocated_bytes", "freed_bytes")]
     speeds = np.array(cluster.speeds)
-    for piece in model.replicas:
-        shards = np.array(piece.shards)
-        last, device = passes.last[shards], passes.device[shards]
-        added_s = addition_s(model, piece) / speeds[device]
-        seconds[np.add.outer(starts[1:], last)] += added_s
-        further = np.delete(np.arange(len(last)), np.unique(device, return_index=True)[1])
-        seconds[last[further]] += added_s[further]
-        apart = last if piece.is_shared else last[further]
-        for column in held:
-            column[np.append(np.add.outer(starts[1:], last), apart)] += piece.parameter_bytes
+    pieces = model.replicas
+    if not pieces:
+        return
+    shards = np.concatenate([piece.shards for piece in pieces])
+    owner = np.repeat(np.arange(len(pieces)), [len(piece.shards) for piece in pieces])
+    last, device = passes.last[shards], passes.device[shards]
+    added_s = np.array([addition_s(model, piece) for piece in pieces])[owner] / speeds[device]
+    later = np.add.outer(starts[1:], last).ravel()  # (micro-batches x terms,)
+    np.add.at(seconds, later, np.tile(added_s, len(starts) - 1))
+    further = np.ones(len(last), dtype=np.bool_)
+    further[np.unique(owner * len(speeds) + device, return_index=True)[1]] = False
+    np.add.at(seconds, last[further], added_s[further])
+    apart = further | np.array([piece.is_shared for piece in pieces])[owner]
+    size_bytes = np.array([piece.parameter_bytes for piece in pieces])[owner]
+    for column in held:
+        np.add.at(column, later, np.tile(size_bytes, len(starts) - 1))
+        np.add.at(column, last[apart], size_bytes[apart])
 
 
 def _weight_fractions(model: ShardedModel) -> Floats:

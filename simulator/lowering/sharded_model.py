@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator import collectives
 from simulator.lowering import schedules, shard_regions
@@ -24,6 +27,18 @@ from simulator.lowering.typical_scaling import Bound
 from simulator.plan import Placement, Plan
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
+
+_MOST_SHARDS, _MOST_KEPT = 512, 50_000
+"""Of what is kept for other plans of a profile: shards that it is about, and how many answers."""
+Kept = TypeVar("Kept")
+
+
+class PlainEdge(NamedTuple):
+    """The reads of a layer's output, what of it crosses between devices, and the bytes of that."""
+
+    reads: Reads
+    crossings: Crossings
+    size_bytes: npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +185,19 @@ class ShardedModel:
         """What of the layer's output crosses between devices, of its `reads`."""
         return crossings_of(reads, *self.ends(position, reads))
 
+    def plain_edge(self, position: int) -> PlainEdge:
+        """Reads and crossings of a layer that `has_plain_edge`."""
+        ends = [self.placements[i] for i in (position, *self.profile.consumers[position])]
+        cuts = tuple((end.degrees, end.samples, end.devices) for end in ends)
+
+        def edge() -> PlainEdge:
+            reads = self.reads(position)
+            crossings = self.crossings(position, reads)
+            return PlainEdge(reads, crossings, crossings.elements * self.profile.element_bytes(position))
+
+        shards = sum(len(end.devices) for end in ends)
+        return self._kept(("edge", position, self.plan.microbatch_size, cuts), edge, shards)
+
     def shard_elements(self, position: int) -> Floats:
         """Output elements of each shard of one micro-batch, shape (shards,)."""
         product = np.ones((), dtype=np.float64)
@@ -182,8 +210,25 @@ class ShardedModel:
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
 
-        bound: as shard_seconds has it.
+        bound: as shard_seconds has it. Layers alike that are cut alike share the answer, in all plans of a profile.
         """
+        placement = self.placements[position]
+        cut = self.plan.microbatch_size, placement.shape, placement.samples
+        key = ("pass_seconds", self.profile.alike[position], *cut, bound)
+        return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(placement.shape))
+
+    def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
+        """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""
+        known: Kept | None = self.profile.derived.get(key)
+        if known is None:
+            known = make()
+            if size <= _MOST_SHARDS:
+                if len(self.profile.derived) >= _MOST_KEPT:
+                    self.profile.derived.clear()
+                self.profile.derived[key] = known
+        return known
+
+    def _pass_seconds(self, position: int, bound: Bound) -> Floats:
         layer = self.layer(position)
         sample, channel, height, width = (
             np.array([last - first for first, last in axis]) for axis in self.intervals(position)

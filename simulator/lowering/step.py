@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering.exchange_tasks import add_exchange
+from simulator.lowering.exchange_tasks import add_exchanges
 from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.parameter_gathers import add_gathers
@@ -39,8 +39,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     plan.check(profile, cluster)
     builder, meets = GraphBuilder(), runtime.rendezvous and schedule.receives is not None
     passes = add_passes(builder, model, cluster)
-    for position in range(len(profile.layers)):
-        add_exchange(builder, model, cluster, passes, position, own_buffers=meets)
+    add_exchanges(builder, model, cluster, passes, own_buffers=meets)
     join_recomputations(builder, model, cluster, passes)
     updates = add_updates(builder, model, cluster) if schedule.stashes_weights else {}
     per_microbatch = len(builder)
@@ -107,7 +106,7 @@ def _add_overheads(builder: GraphBuilder, runtime: Runtime, orders: list[list[In
     if pipelined:
         seconds[builder.column("kind") == Kind.UPDATE] *= 1 + runtime.gradient_scaling
     seconds[builder.column("route") < 0] += runtime.task_overhead_s
-    for order in orders:
+    for order in orders if runtime.pass_overhead_s else ():
         seconds[[tasks[0] for tasks in order]] += runtime.pass_overhead_s
 
 
@@ -141,10 +140,11 @@ def _add_order(
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
-            passes_in_order = [
-                np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64)) + starts[m]
-                for kind, m, chunk in order
-            ]
+            first = {
+                (kind, chunk): np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64))
+                for kind, chunk in {(kind, chunk) for kind, _, chunk in order}
+            }  # of micro-batch 0
+            passes_in_order = [first[kind, chunk] + starts[m] for kind, m, chunk in order]
             orders.append([tasks for tasks in passes_in_order if len(tasks)])
             chain = np.concatenate(orders[-1])
             builder.depend(chain[1:], chain[:-1])

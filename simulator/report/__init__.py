@@ -2,6 +2,7 @@
 
 chrome_trace      a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
 critical_path     what a step waits for: its longest chain, by dependencies alone and as it really came to pass
+deferred_rows     rows of a report that are made when somebody reads them
 interval          how far a predicted step may be off, from the spreads of what it was predicted from
 layer_use         what each layer computes and sends in a step
 memory            how much memory each device needs during a step

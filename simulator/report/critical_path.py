@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine import longest_chain_s
+from simulator.engine import binding_tasks, longest_chain_s
 from simulator.network.transfers import link_bytes, uncontended_s
-from simulator.taskgraph import TaskGraph
+from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 
 
@@ -22,25 +22,11 @@ def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:
     A task is preceded by the dependency that ended last, or, if it still had to wait for its device, by the
     task that the device ran before.
     """
-    if not len(graph):
-        return []
-    start, end = timeline.start_s, timeline.end_s
-    before = _previous_on_device(graph, timeline)
-    chain = [int(np.argmax(end))]
-    while len(chain) <= len(graph):
-        task = chain[-1]
-        waited = graph.predecessors(task)
-        last = int(waited[np.argmax(end[waited])]) if len(waited) else -1
-        other = before[task]
-        if other >= 0 and (last < 0 or end[other] > end[last]):
-            last = other
-        if last < 0 or start[task] <= 0:
-            break
-        chain.append(last)
-    return chain[::-1]
+    chain: list[int] = binding_tasks(graph, timeline, _previous_on_device(graph, timeline))[::-1].tolist()
+    return chain
 
 
-def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
+def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
     """For each compute task the last one of some length that its device ran before it, -1 for none and for transfers.
 
     A task that takes no time holds up no other.
@@ -52,29 +38,38 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> list[int]:
     previous = np.maximum.accumulate(lasting)[:-1]
     same = (previous >= 0) & (graph.device[order[1:]] == graph.device[order[previous]])
     before[order[1:][same]] = order[previous[same]]
-    previous_task: list[int] = before.tolist()
-    return previous_task
+    return before
 
 
-def path_shares(graph: TaskGraph, cluster: Cluster, timeline: Timeline) -> dict[tuple[str, str], float]:
+def path_shares(
+    graph: TaskGraph, cluster: Cluster, timeline: Timeline, carried: Floats | None = None
+) -> dict[tuple[str, str], float]:
     """Seconds of the binding chain by resource: ("compute" or "server", device name) or (link tier, link name).
 
-    A transfer counts for the link of its route that is used most in the whole step.
+    A transfer counts for the link of its route that is used most in the whole step. carried: `link_bytes` of the graph,
+    where they are known.
     """
-    shares: dict[tuple[str, str], float] = {}
-    busiest: dict[int, tuple[str, str]] = {}
-    used_s = link_bytes(graph, cluster) / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-    for task in binding_chain(graph, timeline):
-        route = int(graph.route[task])
-        if route < 0:
-            device = cluster.devices[graph.device[task]]
-            resource = ("compute" if device.role == "worker" else "server", device.name)
-        else:
-            if route not in busiest:
-                crossed = cluster.link_weights(graph.routes[route].single)
-                link = max(crossed, key=lambda number: used_s[number], default=None)
-                busiest[route] = ("local", "") if link is None else (cluster.links[link].tier, cluster.links[link].name)
-            resource = busiest[route]
-        spent = float(timeline.end_s[task] - timeline.start_s[task])
-        shares[resource] = shares.get(resource, 0.0) + spent
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+    chain = binding_tasks(graph, timeline, _previous_on_device(graph, timeline))[::-1]
+    spent_s = (timeline.end_s - timeline.start_s)[chain]
+    route = graph.route[chain]
+    used = np.where(route < 0, graph.device[chain], len(cluster.devices) + route)  # devices, then routes
+    distinct, which = np.unique(used, return_inverse=True)
+    carried = link_bytes(graph, cluster) if carried is None else carried
+    used_s = carried / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
+    resources = [_resource(int(number), graph, cluster, used_s) for number in distinct]
+    numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
+    of_task = np.array([numbers[resource] for resource in resources], dtype=np.int64)[which.reshape(-1)]
+    first = np.unique(of_task, return_index=True)[1]
+    totals = np.bincount(of_task, weights=spent_s, minlength=len(numbers))
+    rows = sorted(zip(first.tolist(), numbers, totals.tolist(), strict=True), key=lambda row: (-row[2], row[0]))
+    return {resource: seconds for _, resource, seconds in rows}
+
+
+def _resource(number: int, graph: TaskGraph, cluster: Cluster, used_s: Floats) -> tuple[str, str]:
+    """What device `number`, or the route that follows the devices, is counted as."""
+    if number < len(cluster.devices):
+        device = cluster.devices[number]
+        return ("compute" if device.role == "worker" else "server", device.name)
+    crossed = cluster.link_weights(graph.routes[number - len(cluster.devices)].single)
+    link = max(crossed, key=lambda number: float(used_s[number]), default=None)
+    return ("local", "") if link is None else (cluster.links[link].tier, cluster.links[link].name)

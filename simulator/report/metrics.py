@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
+from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.time_spans import covered_s
 from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
@@ -110,9 +111,9 @@ class Report:
     peak_memory_bytes: float
     fits: bool
     verdict: str
-    devices: tuple[DeviceUse, ...]
-    links: tuple[LinkUse, ...]
-    layers: tuple[LayerUse, ...]
+    devices: Sequence[DeviceUse]
+    links: Sequence[LinkUse]
+    layers: Sequence[LayerUse]
     critical_path_s: float
     path_s: Mapping[str, float]
     bottleneck: Bottleneck
@@ -124,7 +125,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        return {**asdict(self), "communication_bytes": self.communication_bytes.to_dict()}
+        rows = {name: tuple(getattr(self, name)) for name in ("devices", "links", "layers")}
+        return {**asdict(replace(self, **rows)), "communication_bytes": self.communication_bytes.to_dict()}
 
 
 def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
@@ -136,12 +138,17 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
     peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
     verdict = memory.verdict(graph, cluster, peaks)
     communication = _communication(graph, cluster)
-    static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
-    devices = _devices(graph, cluster, timeline, compute, peaks, communication, static, owner)
-    used = [device for device, seconds in zip(devices, compute, strict=True) if seconds > 0][: cluster.workers]
+    carried = link_bytes(graph, cluster)
+    spent_s = _spent_s(graph, timeline, compute, owner)
+
+    def device_rows() -> tuple[DeviceUse, ...]:
+        static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
+        return _device_rows(cluster, spent_s, peaks, graph.static_bytes, static, communication)
+
+    bubble_s = spent_s["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size)
-    shares = path_shares(graph, cluster, timeline)
+    shares = path_shares(graph, cluster, timeline, carried)
     computed_s = sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
     return Report(
@@ -155,14 +162,14 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         speedup=one_s / step_s if step_s else 0.0,
         efficiency=one_s / step_s / cluster.workers if step_s else 0.0,
         load_balance_ratio=float(compute[: cluster.workers].max() / mean) if mean else 1.0,
-        bubble_ratio=sum(device.bubble_s for device in used) / (step_s * len(used)) if used else 0.0,
+        bubble_ratio=sum(bubble_s) / (step_s * len(bubble_s)) if bubble_s else 0.0,
         communication_bytes=communication,
         peak_memory_bytes=float(peaks.max()),
         fits=not verdict,
         verdict=verdict,
-        devices=devices,
-        links=_links(graph, cluster, step_s),
-        layers=layers_use(model, graph),
+        devices=DeferredRows(len(cluster.devices), device_rows),
+        links=DeferredRows(len(cluster.links), lambda: _links(cluster, carried, step_s)),
+        layers=DeferredRows(len(profile.layers), lambda: layers_use(model, graph)),
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
@@ -209,18 +216,12 @@ def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
     )
 
 
-def _devices(
-    graph: TaskGraph,
-    cluster: Cluster,
-    timeline: Timeline,
-    compute: Floats,
-    peaks: Floats,
-    communication: Communication,
-    static: Mapping[str, Floats],
-    owner: Ints,
-) -> tuple[DeviceUse, ...]:
-    """owner: by device, the one whose tasks stand for its own, shape (devices,)."""
-    step_s, count = timeline.step_s, len(cluster.devices)
+def _spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) -> dict[str, Floats]:
+    """Where the step of each device went: columns of DeviceUse, each of shape (devices,).
+
+    owner: by device, the one whose tasks stand for its own, shape (devices,).
+    """
+    step_s, count = timeline.step_s, len(owner)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     computes = np.flatnonzero(graph.route < 0)
     transfers, ends = touches(graph, owner == np.arange(count))
@@ -229,14 +230,27 @@ def _devices(
     active_s = covered_s(spans[np.append(computes, transfers)], active, count)[owner]
     exposed_s = active_s - busy_s
     waiting_s = step_s - busy_s - exposed_s
-    columns = {
+    return {
         "compute_s": busy_s,
         "exposed_communication_s": exposed_s,
         "bubble_s": np.where(compute > 0, waiting_s, 0.0),
         "idle_s": np.where(compute > 0, 0.0, waiting_s),
         "utilisation": busy_s / step_s if step_s else np.zeros(count),
+    }
+
+
+def _device_rows(
+    cluster: Cluster,
+    spent_s: Mapping[str, Floats],
+    peaks: Floats,
+    static_bytes: Floats,
+    static: Mapping[str, Floats],
+    communication: Communication,
+) -> tuple[DeviceUse, ...]:
+    columns = {
+        **spent_s,
         "peak_memory_bytes": peaks,
-        "static_bytes": graph.static_bytes,
+        "static_bytes": static_bytes,
         "parameter_bytes": static["parameters"],
         "gradient_bytes": static["gradients"],
         "optimizer_bytes": static["optimizer"],
@@ -250,15 +264,15 @@ def _devices(
     )
 
 
-def _links(graph: TaskGraph, cluster: Cluster, step_s: float) -> tuple[LinkUse, ...]:
+def _links(cluster: Cluster, carried: Floats, step_s: float) -> tuple[LinkUse, ...]:
     return tuple(
         LinkUse(
             name=link.name,
             tier=link.tier,
-            bytes=float(size),
-            utilisation=float(size) / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
+            bytes=size,
+            utilisation=size / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
         )
-        for link, size in zip(cluster.links, link_bytes(graph, cluster), strict=True)
+        for link, size in zip(cluster.links, carried.tolist(), strict=True)
     )
 
 
