@@ -69,7 +69,7 @@ def _fitted(stack: TrainingStack, names: Set[str], residuals: Residuals) -> Fitt
 
 def _retried(stack: TrainingStack, plan: MeasuredPlan) -> tuple[bool, ...]:
     memories = stage_memories(plan.card, plan.grid, stack)
-    return tuple(float(memory.pressing(stack.constants)) > stack.constants.border_bytes for memory in memories)
+    return tuple(float(memory.pressing) > stack.constants.border_bytes for memory in memories)
 
 
 def _time_residuals(stack: TrainingStack, values: Mapping[str, Floats], plans: Sequence[MeasuredPlan]) -> Floats:
