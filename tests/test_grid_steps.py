@@ -26,7 +26,7 @@ from simulator.transformers.model_card import ModelCard, read_card
 from simulator.transformers.pipeline_time import pipeline_ends
 from simulator.transformers.stage_split import StageBlocks, equal_stages, stages_by_parameters
 from simulator.transformers.stage_time import block_seconds, collective_seconds
-from simulator.transformers.step_interval import network_band, step_interval
+from simulator.transformers.step_interval import network_band, residual_band, step_interval
 from simulator.transformers.step_memory import stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_grid import TrainingGrid
@@ -209,6 +209,9 @@ def test_an_interval_widens_with_the_band_of_the_network() -> None:
     low, high = step_interval(card, TrainingGrid(data=64, tensor=8, accumulation=4), NANOTRON)
     near, far = step_interval(card, TrainingGrid(tensor=8, accumulation=256), NANOTRON)
     assert high / low > far / near
+    widening = {nodes: (2**-0.1, 2 ** (0.1 * nodes)) for nodes in (1, 2)}
+    assert residual_band(widening, 8) == pytest.approx((2**-0.1, 2**0.4))  # 0.1 more with every doubling
+    assert residual_band({}, 8) == (1.0, 1.0) and residual_band({4: (0.9, 1.2)}, 8) == pytest.approx((0.9, 1.2))
     assert network_band({2: (0.5, 1.5), 8: (0.1, 3.0)}, 4) == pytest.approx((0.3, 2.25))
     assert network_band({2: (0.5, 1.5)}, 1) == (1.0, 1.0) and network_band({2: (0.5, 1.5)}, 64) == (0.5, 1.5)
 

@@ -87,7 +87,7 @@ def ranked_grid(card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> Ra
     memories = stage_memories(card, grid, stack)
     opinion = verdict(card, grid, stack, memories)
     step = step_seconds(card, grid, stack, retried=opinion.retried)
-    low_s, high_s = step_interval(card, grid, stack)
+    low_s, high_s = step_interval(card, grid, stack, opinion.retried)
     tokens_per_s = grid.batch * card.sequence / float(step.step_s)
     peak = accelerator(stack.accelerator).flops_per_s * grid.devices
     return RankedGrid(

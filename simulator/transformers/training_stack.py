@@ -86,7 +86,7 @@ class TrainingStack:
     say what to expect, which decides where steps cannot tell two constants apart; remarks say what could not be told.
 
     splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
-    residual_quantiles: of measured over predicted seconds, 10 and 90 %. network_band: by number of nodes, the network's
+    residual_quantiles: by number of nodes, 10 and 90 % of measured over predicted seconds. network_band: by number of nodes, the network's
     bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the usual bandwidth over
     what it was on those that the constants were calibrated on.
     link_bytes_per_s: line rate of a GPU's link inside a node. waits_for_all: a plan with fewer micro-batches
@@ -104,7 +104,7 @@ class TrainingStack:
     fused_activation: bool = True
     waits_for_all: bool = True
     link_bytes_per_s: float = 450e9
-    residual_quantiles: tuple[float, float] = (1.0, 1.0)
+    residual_quantiles: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     network_band: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     network_usual: Mapping[int, float] = field(default_factory=dict)
     source: str = ""
