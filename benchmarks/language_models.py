@@ -7,8 +7,9 @@
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (a run per row: model, layers, hidden, heads, ffn, vocab,
 seq, tied_embeddings, dp, tp, pp, zero, mbs, grad_acc; step_s and mem_gb where it was measured). Predictions have the
-columns id, pred_step_s, pred_mem_gb, pred_oom. Rows marked suspect, or whose batch is not what they say, are left out
-of calibrations.
+columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where memory does not suffice, and where several stages have no
+parameters at micro-batches of 2 and more, as all such runs failed for a reason that is not known. Rows marked suspect,
+or whose batch is not what they say, are left out of calibrations.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks.published import shared_data, table
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.calibration import calibrated
 from simulator.transformers.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
-from simulator.transformers.step_memory import stage_memories, verdict
+from simulator.transformers.step_memory import leaves_stages_empty, stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
 
@@ -37,7 +38,8 @@ def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
     opinion = verdict(card, grid, stack, memories)
     seconds = float(step_seconds(card, grid, stack, retried=opinion.retried).step_s)
     limit = stack.constants.border_bytes  # also of plans that a runtime's rule refuses
-    fails = any(float(memory.pressing(stack.constants)) > limit for memory in memories)
+    fails = any(float(memory.pressing) > limit for memory in memories)
+    fails |= grid.microbatch > 1 and leaves_stages_empty(card, grid, stack)
     return seconds, float(memories[0].peak(stack.constants)) / GIB, fails
 
 

@@ -1,4 +1,4 @@
-"""shardscope model: cards, ranked grids with a launch command, profiles, calibration."""
+"""shardscope model and compare of cards: ranked grids with a launch command, profiles, calibration."""
 
 from __future__ import annotations
 
@@ -21,20 +21,32 @@ def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "llama3-70b" in text and "2 of 8 experts" in text and "8.03 billion parameters" in text
 
 
-def test_grids_are_ranked_and_the_best_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["model", "llama3-8b", "--devices", "16", "--batch-size", "64", "--sequence", "4096", "--top", "3"]
-    assert main([*asked, "--runtime", "nanotron"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("modelled, not measured") and lines[2].split()[:3] == ["data", "tensor", "pipe"]
-    data, tensor, pipe = lines[3].split()[:3]
-    assert int(data) * int(tensor) * int(pipe) == 16 and lines[6].startswith("left out, e.g. ")
-    assert any(f"dp: {data}, tp: {tensor}, pp: {pipe}" in line for line in lines)
+COMPARED = ("--cluster", "dgx-h100", "--devices", "16", "--batch-size", "64", "--sequence", "4096")
+
+
+def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "llama3-8b", *COMPARED, "--strategies", "data,megatron"]
+    assert main([*asked, "--top", "3", "--runtime", "torchtitan"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[1].startswith("modelled with nanotron-h100, not measured")
+    assert "data 16 x ZeRO-0: stage 1 of 1 needs 1" in text  # 18 bytes for each of 8 billion parameters
     assert main([*asked, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    rows = printed["grids"]
-    assert rows[0]["data"] == int(data) and rows[0]["low_s"] < rows[0]["step_s"] < rows[0]["high_s"]
-    assert {row["fit"] for row in rows} >= {"fits", "does not fit"}
-    assert rows[0]["memory_bytes"][0]["parameters"] > 0
+    best = printed["grids"][0]
+    assert best["data"] * best["context"] * best["tensor"] * best["pipeline"] == 16
+    assert best["low_s"] < best["step_s"] < best["high_s"] and best["memory_bytes"][0]["parameters"] > 0
+    assert f"tensor_parallel_degree {best['tensor']}" in text
+    assert {row["fit"] for row in printed["grids"]} >= {"fits", "does not fit"}
+    assert {row["strategy"] for row in printed["grids"]} == {"data", "megatron"}
+
+
+def test_a_card_stands_for_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = tmp_path / "tiny.yaml"
+    card.write_text("schema: 1\nname: tiny\nlayers: 2\nhidden: 64\nheads: 4\nffn: 128\nvocabulary: 256\nsequence: 64\n")
+    asked = ["simulate", str(card), "--cluster", "dgx-h100", "--devices", "4", "--strategy", "megatron"]
+    assert main([*asked, "--set", "tensor=2", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["step_s"] > 0 and "modelled, not measured" in captured.err
 
 
 def test_a_profile_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,15 +69,18 @@ def test_a_stack_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["llama3-8b"], "name --devices to rank grids, or --output"),
-        (["llama4"], "unknown model card"),
-        (["llama3-8b", "--devices", "8", "--stack", "nemo"], "unknown training stack"),
-        (["llama3-8b", "--devices", "8", "--device", "h1"], "unknown accelerator"),
-        (["llama3-405b", "--devices", "8"], "no grid of them fits llama3-405b"),
-        (["mixtral-8x7b", "--output", "x.json"], "only dense decoders"),
-        (["mixtral-8x7b", "--devices", "64"], "only dense decoders are ranked"),
+        (["model", "llama4"], "unknown model card"),
+        (["model", "llama3-8b", "--stack", "nemo"], "unknown training stack"),
+        (["model", "llama3-8b", "--device", "h1"], "unknown accelerator"),
+        (["model", "mixtral-8x7b", "--output", "x.json"], "only dense decoders"),
+        (["compare", "llama3-405b", "--cluster", "dgx-h100"], "no grid of them fits llama3-405b"),
+        (["compare", "llama3-8b", "--cluster", "cpu-1g"], "a model card needs one kind of"),
+        (["compare", "llama3-8b", "--cluster", "dgx-h100", "--sync", "ring"], "--sync: has no effect on the grids"),
+        (["compare", "llama3-8b", "--cluster", "dgx-h100", "--strategies", "owt"], "unknown strategy of model cards"),
+        (["compare", "llama3-8b", "--cluster", "dgx-h100", "--runtime", "nemo"], "unknown runtime"),
+        (["compare", "vgg_digits", "--cluster", "cpu-1g", "--sequence", "8"], "counts only where PROFILE is a model"),
     ],
 )
 def test_wrong_requests_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["model", *arguments]) == 2
+    assert main(arguments) == 2
     assert message in capsys.readouterr().err

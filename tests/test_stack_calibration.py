@@ -75,7 +75,7 @@ def test_a_stack_is_recovered_from_steps_and_memory_made_with_it() -> None:
         assert getattr(fitted.constants, name) == pytest.approx(getattr(wanted, name), rel=0.1), name
     errors = [float(step_seconds(card, plan.grid, fitted).step_s) / plan.step_s - 1 for plan in plans]
     assert max(map(abs, errors)) < 0.05
-    assert fitted.residual_quantiles == pytest.approx((1.0, 1.0), abs=0.03)
+    assert all(ends == pytest.approx((1.0, 1.0), abs=0.05) for ends in fitted.residual_quantiles.values())
 
 
 def test_a_stack_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     """The options that say what is trained on which machine; all of them optional unless `required`."""
     from simulator.lowering.schedules import SCHEDULES
 
-    text = "profile file, or a name that `shardscope profiles` lists"
+    text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
@@ -139,6 +139,15 @@ def add_states(step: argparse._ActionsContainer) -> None:
     step.add_argument("--gradient-dtype", metavar="DTYPE", help="precision of kept and summed gradients, e.g. float32")
     text = "drop activations and compute them again: 'stages', or a number of segments"
     step.add_argument("--recompute", metavar="SEGMENTS", help=text)
+
+
+def read_profile(args: argparse.Namespace) -> Profile:
+    """The profile asked for; of a model card, a modelled one. Raises as the readers do."""
+    from simulator import files
+    from simulator.transformers.model_card import is_card
+    from simulator.transformers.modelled_profile import read_profile_or_card
+
+    return read_profile_or_card(args.profile) if is_card(args.profile) else files.read_profile(args.profile)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
@@ -250,12 +259,15 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
 def machine_note(profile: Profile, cluster: Cluster, strict: bool = False) -> str:
     """What makes times look better or other than they will be; empty where nothing is known to.
 
+    First of all that layers were modelled.
+
     strict: raise InputError where the devices are not the profiled one and nobody said how fast they are.
     """
     device_note = _device_note(profile, cluster)
     if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
         raise InputError(f"--strict: {device_note}")
-    return "; ".join(filter(None, [device_note, _layers_note(profile), _links_note(cluster)]))
+    modelled = profile.notes if profile.notes.startswith("modelled") else ""
+    return "; ".join(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
 
 
 def _layers_note(profile: Profile) -> str:

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.studies.accumulation import best, choices
 
     _effects.check_step(args)
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     options = {"schedule": args.schedule, **_strategy.read(args, args.strategy)}
     make = partial(_options.make_plan, args.strategy, profile, cluster, args, **options)

@@ -1,8 +1,11 @@
 """Rank partitioning strategies by simulated step time, or by time to accuracy.
 
     shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
+    shardscope compare llama3-8b --cluster dgx-h100 --devices 64
 
-A strategy that cannot be built for this network and cluster is listed with the reason.
+Of a model card (`shardscope model` lists them) every grid of data, context, tensor, pipeline and expert parallelism is
+ranked, with ZeRO and recomputation, by mechanisms instead of a simulation of every task; the best one's launch command
+is printed. A strategy that cannot be built for this network and cluster is listed with the reason.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _accuracy, _effects, _options, _strategy
+from simulator.cli import _accuracy, _effects, _grids, _options, _strategy
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,12 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
     _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
+    _grids.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
+    from simulator.transformers.model_card import is_card
 
+    if is_card(args.profile):
+        return _grids.run(args)
+    _grids.check_profile(args)
     names = strategy_names(args.strategies)
     _effects.check_step(args)
     _effects.check_strategies(args, names)

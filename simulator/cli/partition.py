@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.output == "-":
         raise InputError("output is -: standard output cannot hold both the plan and --json; name a file")
     files.check_writable(args.output)
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
     with _printing.progress() as progress:

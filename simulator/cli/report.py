@@ -48,12 +48,11 @@ def _say_failures(sections: list[Section]) -> None:
 def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
     from dashboard.figures.standalone import Section
-    from simulator import files
     from simulator.cli import _printing
     from simulator.cli.compare import simulate_strategy, strategy_names
 
     _effects.check_step(args)
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     names, sections = strategy_names(args.strategies), []
     _effects.check_strategies(args, names)

@@ -102,11 +102,10 @@ def _batch(study: ScalingStudy) -> str:
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:
-    from simulator import files
     from simulator.plan import OPTIMIZERS
     from simulator.studies.scaling import ScalingStudy
 
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
 
     def cluster_of(devices: int, servers: int) -> Cluster:
         machine = argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers})

@@ -58,13 +58,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _search(args: argparse.Namespace) -> PlanSearch:
     import partitioners
-    from simulator import files
     from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
     from simulator.sweep.search import PlanSearch
 
     ends_s = perf_counter() + units.parse_time(args.budget)
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
         raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")

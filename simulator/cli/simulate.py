@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     _effects.check_step(args)
     if args.plan:
         _effects.check_plan_file(args)
-    profile = files.read_profile(args.profile)
+    profile = _options.read_profile(args)
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from simulator import collectives, files
+from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
+from simulator.transformers.modelled_profile import read_profile_or_card
 from simulator.workload import Profile
 
 Machine = tuple[str, int | None, int | None, bool]
@@ -68,7 +69,7 @@ def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
     for point in points:
         profile, machine = str(point["profile"]), machine_of(point)
         if profile not in profiles:
-            profiles[profile] = files.read_profile(profile)
+            profiles[profile] = read_profile_or_card(profile)
         if machine not in machines:
             machines[machine] = _read_machine(machine)
             runtimes[machine[0]] = read_runtime(machine[0])

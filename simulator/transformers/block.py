@@ -49,14 +49,16 @@ class BlockOperator:
 
 
 def block_operators(
-    card: ModelCard, tokens: int, tensor: int = 1, *, fused_activation: bool = True
+    card: ModelCard, tokens: float, tensor: int = 1, *, expert: int = 1, fused_activation: bool = True
 ) -> Iterator[BlockOperator]:
-    """The operators of one block of `card` for `tokens` of a micro-batch, in order.
+    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order.
 
-    Without fused_activation the activation's output is kept as well as its product with the other half.
+    `expert` devices share the experts, every one with as many tokens. Without fused_activation the activation's output
+    is kept as well as its product with the other half.
     """
     h, q, k = card.hidden, card.query_channels, card.key_channels
     active, wide = card.experts_per_token or 1, (2 if card.gated else 1) * card.ffn
+    copies = card.experts // expert or 1
     keys = max(k / tensor, card.width)
     norm = BlockOperator(
         name="norm", kind="norm", parameters=card.norm_vectors * h, output_channels=h,
@@ -77,7 +79,7 @@ def block_operators(
     yield norm
     yield _linear(
         "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor,
-        copies=card.experts or 1,
+        copies=copies,
     )  # fmt: skip
     yield BlockOperator(
         name="activation", kind="activation", output_channels=card.ffn * active,
@@ -86,12 +88,12 @@ def block_operators(
     )  # fmt: skip
     yield _linear(
         "down", tokens * active, card.ffn / tensor, h, output_channels=h, saved=2 * tokens * active * card.ffn / tensor,
-        copies=card.experts or 1,
+        copies=copies,
     )  # fmt: skip
     yield add
 
 
-def head_operator(card: ModelCard, tokens: int, tensor: int = 1) -> BlockOperator:
+def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOperator:
     """The matrix that makes logits; where it is tied to the embedding its table is counted here too."""
     vocabulary = card.vocabulary / tensor
     return _linear(

@@ -51,11 +51,14 @@ def calibrated(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> TrainingS
     return replace(stack, remarks=remarks, residual_quantiles=_quantiles(stack, timed or plans))
 
 
-def _quantiles(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> tuple[float, float]:
-    """10 and 90 % of measured over predicted seconds."""
-    ratios = [plan.step_s / float(step_seconds(plan.card, plan.grid, stack).step_s) for plan in plans]
-    low, high = np.quantile(ratios, (0.1, 0.9))
-    return float(low), float(high)
+def _quantiles(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> dict[int, tuple[float, float]]:
+    """10 and 90 % of measured over predicted seconds, by number of nodes."""
+    ratios: dict[int, list[float]] = {}
+    for plan in plans:
+        predicted_s = float(step_seconds(plan.card, plan.grid, stack).step_s)
+        ratios.setdefault(plan.grid.nodes, []).append(plan.step_s / predicted_s)
+    ends = {nodes: np.quantile(group, (0.1, 0.9)) for nodes, group in sorted(ratios.items())}
+    return {nodes: (float(low), float(high)) for nodes, (low, high) in ends.items()}
 
 
 def _fitted(stack: TrainingStack, names: Set[str], residuals: Residuals) -> FittedConstants:
@@ -69,7 +72,7 @@ def _fitted(stack: TrainingStack, names: Set[str], residuals: Residuals) -> Fitt
 
 def _retried(stack: TrainingStack, plan: MeasuredPlan) -> tuple[bool, ...]:
     memories = stage_memories(plan.card, plan.grid, stack)
-    return tuple(float(memory.pressing(stack.constants)) > stack.constants.border_bytes for memory in memories)
+    return tuple(float(memory.pressing) > stack.constants.border_bytes for memory in memories)
 
 
 def _time_residuals(stack: TrainingStack, values: Mapping[str, Floats], plans: Sequence[MeasuredPlan]) -> Floats:

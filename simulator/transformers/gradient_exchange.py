@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,26 +22,44 @@ ADAM_TRAFFIC, ZERO_GRADIENT_TRAFFIC = 30, 8
 every replica the fp32 gradient is read for its norm and set to zero."""
 
 
-def exchange_seconds(parameters: float, grid: TrainingGrid, constants: StackConstants) -> Any:
-    """Until the gradients of a stage with that many parameters per device are summed, if nothing hides it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingSeconds:
+    """A collective over the replicas: seconds of its bytes, and of its hops from replica to replica."""
 
-    An all-reduce, or a reduce-scatter where ZeRO needs a slice only: rings over the replicas, bucket by bucket.
+    transfer_s: Any
+    hops_s: Any
+
+    @property
+    def total_s(self) -> Any:
+        return self.transfer_s + self.hops_s
+
+
+def exchange_seconds(stage: StageBlocks, card: ModelCard, grid: TrainingGrid, constants: StackConstants) -> RingSeconds:
+    """Until the gradients of `stage` are summed over its replicas, if nothing hides it.
+
+    An all-reduce, or a reduce-scatter where ZeRO needs a slice only: rings over the replicas, bucket by bucket. NCCL
+    has trees for an all-reduce alone, so that its hops cost less than those of the other two.
     """
-    passes = 1 if grid.zero_stage else 2
-    return passes * _ring_seconds(parameters, GRADIENT_BYTES, grid, constants)
+    if grid.zero_stage:
+        return _rings(stage, GRADIENT_BYTES, constants.gather_hop_s, card, grid, constants)
+    once = _rings(stage, GRADIENT_BYTES, constants.ring_hop_s, card, grid, constants)
+    return RingSeconds(transfer_s=2 * once.transfer_s, hops_s=2 * once.hops_s)
 
 
-def gather_seconds(parameters: float, grid: TrainingGrid, constants: StackConstants) -> Any:
-    """Of the updated parameters, where each replica has updated a slice."""
-    return _ring_seconds(parameters, PARAMETER_BYTES, grid, constants) if grid.zero_stage else 0.0
+def gather_seconds(stage: StageBlocks, card: ModelCard, grid: TrainingGrid, constants: StackConstants) -> Any:
+    """Of the parameters of `stage`, of which each replica has a slice."""
+    if not grid.zero_stage:
+        return 0.0
+    return _rings(stage, PARAMETER_BYTES, constants.gather_hop_s, card, grid, constants).total_s
 
 
 def update_seconds(
     stage: StageBlocks, card: ModelCard, grid: TrainingGrid, gpu: Accelerator, constants: StackConstants
 ) -> Any:
     """Norm of the gradients and Adam on one stage: traffic, and the host's work by block."""
-    owners = grid.data if grid.zero_stage else 1
-    traffic = stage.parameters(card, grid.tensor) * (ADAM_TRAFFIC / owners + ZERO_GRADIENT_TRAFFIC)
+    parameters = stage.parameters(card, grid.tensor, grid.expert)
+    shared = grid.owners if grid.zero_stage >= 2 else 1
+    traffic = parameters * (ADAM_TRAFFIC / grid.owners + ZERO_GRADIENT_TRAFFIC / shared)
     seconds = traffic / (gpu.memory_bytes_per_s * constants.memory_efficiency)
     return seconds + constants.update_layer_s * stage.blocks
 
@@ -54,20 +73,45 @@ def tied_seconds(card: ModelCard, grid: TrainingGrid, constants: StackConstants)
     return size / (across if grid.devices > grid.node_devices else constants.tensor_bytes_per_s)
 
 
-def exposed_seconds(exchange_s: Any, hiding_s: Any, grid: TrainingGrid, constants: StackConstants) -> Any:
-    """What is left of an exchange that runs beside the last backward pass.
+def exposed_seconds(exchange: RingSeconds, hiding_s: Any, constants: StackConstants) -> Any:
+    """What is left of an exchange that runs beside the last backward pass, which hides bytes and no hops.
 
-    The reduce-scatters of ZeRO-1 hide nothing in the runs at hand: at any micro-batch they add the same seconds.
+    So the runs at hand show it: with more replicas an exchange adds the same seconds at any micro-batch.
     """
-    return exchange_s if grid.zero_stage else np.maximum(0.0, exchange_s - constants.overlap * hiding_s)
+    return exchange.hops_s + np.maximum(0.0, exchange.transfer_s - constants.overlap * hiding_s)
 
 
-def _ring_seconds(parameters: float, element_bytes: int, grid: TrainingGrid, constants: StackConstants) -> Any:
-    """One pass around a ring of the replicas. In a node, the rings of its other devices share its network."""
-    count = grid.data
-    size = parameters * element_bytes * (count - 1) / count
-    if not grid.data_crosses_nodes:
-        return size / constants.tensor_bytes_per_s
-    rate = constants.network_share * constants.network_bytes_per_s * grid.replicas_per_node
-    buckets = parameters / BUCKET_PARAMETERS
-    return size / rate + (count - 1) * buckets * constants.ring_hop_s
+def _rings(
+    stage: StageBlocks, element_bytes: int, hop_s: Any, card: ModelCard, grid: TrainingGrid, constants: StackConstants
+) -> RingSeconds:
+    """One pass around the rings of a stage's replicas; those of an expert are fewer, by its degree."""
+    experts = stage.expert_parameters(card, grid.tensor, grid.expert)
+    dense = stage.parameters(card, grid.tensor, grid.expert) - experts
+    rings = [(dense, grid.replicas, 1), (experts, grid.replicas // grid.expert, grid.expert)]
+    return RingSeconds(
+        transfer_s=sum(
+            _transfer_seconds(size * element_bytes, count, apart, grid, constants) for size, count, apart in rings
+        ),
+        hops_s=sum(_hops_seconds(size, count, apart, hop_s, grid) for size, count, apart in rings),
+    )
+
+
+def _transfer_seconds(size: float, count: int, apart: int, grid: TrainingGrid, constants: StackConstants) -> Any:
+    """Of the bytes of `size` around a ring of `count` devices, every `apart`-th.
+
+    In a node, the rings of its other devices share its network.
+    """
+    carried = size * (count - 1) / count
+    if not _crosses_nodes(count, apart, grid):
+        return carried / constants.tensor_bytes_per_s
+    neighbours = max(1, min(count, grid.per_node(grid.replicas) // apart))
+    return carried / (constants.network_share * constants.network_bytes_per_s * neighbours)
+
+
+def _hops_seconds(parameters: float, count: int, apart: int, hop_s: Any, grid: TrainingGrid) -> Any:
+    """Of the hops around a ring across nodes, bucket by bucket."""
+    return (count - 1) * parameters / BUCKET_PARAMETERS * hop_s if _crosses_nodes(count, apart, grid) else 0.0
+
+
+def _crosses_nodes(count: int, apart: int, grid: TrainingGrid) -> bool:
+    return count > 1 and count * apart * grid.tensor > grid.node_devices

@@ -27,6 +27,11 @@ def _torchrun(grid: TrainingGrid) -> str:
 
 def megatron(card: ModelCard, grid: TrainingGrid) -> str:
     """Megatron-LM, pretrain_gpt.py. Its 1F1B puts as many blocks on every stage."""
+    if grid.zero_stage >= 2 and grid.expert > 1:
+        raise InputError(
+            f"zero_stage is {grid.zero_stage} with experts on {grid.expert} devices: its FSDP shards dense "
+            f"blocks; take zero_stage 1 or torchtitan"
+        )
     uneven = card.layers % grid.pipeline
     options = [
         f"--num-layers {card.layers} --hidden-size {card.hidden} --num-attention-heads {card.heads}",
@@ -42,8 +47,18 @@ def megatron(card: ModelCard, grid: TrainingGrid) -> str:
         options.append("--untie-embeddings-and-output-weights")
     if grid.tensor > 1:
         options.append("--sequence-parallel")
-    if grid.zero_stage:
+    if grid.context > 1:
+        options.append(f"--context-parallel-size {grid.context} --cp-comm-type p2p")
+    if card.experts:
+        options.append(f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token}")
+        options.append(f"--expert-model-parallel-size {grid.expert} --moe-token-dispatcher-type alltoall")
+    if grid.zero_stage == 1:
         options.append("--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather")
+    if grid.zero_stage >= 2:
+        sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
+        options.append(f"--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy {sharded}")
+    if grid.recomputation == "full":
+        options.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     if uneven:
         options.append("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split")
     return " \\\n  ".join([f"{_torchrun(grid)} pretrain_gpt.py", *options])
@@ -51,11 +66,16 @@ def megatron(card: ModelCard, grid: TrainingGrid) -> str:
 
 def nanotron(card: ModelCard, grid: TrainingGrid) -> str:
     """nanotron, run_train.py with these parts of its configuration."""
+    if grid.zero_stage > 1 or grid.recomputation == "full":
+        raise InputError(
+            f"zero_stage is {grid.zero_stage}, recomputation {grid.recomputation}: nanotron has ZeRO-0 and -1 and "
+            f"recomputes no blocks; take megatron or torchtitan"
+        )
     tied = str(card.tied_embeddings).lower()
     return f"""CUDA_DEVICE_MAX_CONNECTIONS=1 {_torchrun(grid)} run_train.py --config-file config.yaml
 # config.yaml
-parallelism: {{dp: {grid.data}, tp: {grid.tensor}, pp: {grid.pipeline}, pp_engine: 1f1b, tp_mode: REDUCE_SCATTER,
-  tp_linear_async_communication: true}}
+parallelism: {{dp: {grid.data}, tp: {grid.tensor}, pp: {grid.pipeline}, context_parallel_size: {grid.context},
+  expert_parallel_size: {grid.expert}, pp_engine: 1f1b, tp_mode: REDUCE_SCATTER, tp_linear_async_communication: true}}
 optimizer: {{zero_stage: {grid.zero_stage}, accumulate_grad_in_fp32: true}}
 tokens: {{micro_batch_size: {grid.microbatch}, batch_accumulation_per_replica: {grid.accumulation},
   sequence_length: {card.sequence}}}
@@ -65,34 +85,63 @@ model: {{model_config: {{num_hidden_layers: {card.layers}, hidden_size: {card.hi
 
 
 def torchtitan(card: ModelCard, grid: TrainingGrid) -> str:
-    """torchtitan. Its data parallelism shards parameters; replicate keeps them whole, as ZeRO-0 and -1 do here."""
+    """torchtitan. shard is its FSDP, ZeRO-2 where parameters stay whole from forward to backward; replicate keeps every
+    state whole, also the optimizer's, which ZeRO-1 here shares."""
+    sharded = grid.zero_stage >= 2
+    replicate, shard = (1, grid.data) if sharded else (grid.data, 1)
+    extra = []
+    if sharded:
+        extra.append(f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}")
+    if grid.context > 1:
+        extra.append(f"--parallelism.context_parallel_degree {grid.context}")
+    if card.experts:
+        extra.append(f"--parallelism.expert_parallel_degree {grid.expert}")
+    local = grid.batch // grid.data if grid.pipeline > 1 else grid.microbatch  # else it accumulates by itself
+    mode = "full" if grid.recomputation == "full" else "none"
     return " \\\n  ".join(
         [
             f"{_torchrun(grid)} -m torchtitan.train --job.config_file CONFIG.toml",
-            f"--parallelism.data_parallel_replicate_degree {grid.data} --parallelism.data_parallel_shard_degree 1",
+            f"--parallelism.data_parallel_replicate_degree {replicate}",
+            f"--parallelism.data_parallel_shard_degree {shard}",
             f"--parallelism.tensor_parallel_degree {grid.tensor}",
             f"--parallelism.pipeline_parallel_degree {grid.pipeline} --parallelism.pipeline_parallel_schedule 1F1B",
             f"--parallelism.pipeline_parallel_microbatch_size {grid.microbatch}",
-            f"--training.local_batch_size {grid.batch // grid.data} --training.seq_len {card.sequence}",
+            *extra,
+            f"--activation_checkpoint.mode {mode} --training.global_batch_size {grid.batch}",
+            f"--training.local_batch_size {local} --training.seq_len {card.sequence}",
         ]
     )
 
 
 def fsdp2(card: ModelCard, grid: TrainingGrid) -> str:
-    """Plain torch: fully_shard over the replicas."""
-    if grid.tensor > 1 or grid.pipeline > 1:
+    """Plain torch: fully_shard over the replicas, DistributedDataParallel without shared states."""
+    if grid.strategy == "megatron":
         raise InputError(
-            f"tensor {grid.tensor} x pipeline {grid.pipeline}: plain FSDP2 has data parallelism alone; take "
-            f"megatron, nanotron or torchtitan"
+            f"tensor {grid.tensor} x pipeline {grid.pipeline} x context {grid.context} x expert {grid.expert}: plain "
+            f"FSDP2 has data parallelism alone; take megatron, nanotron or torchtitan"
         )
+    if grid.zero_stage < 2:
+        sharing = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, ...)" if grid.zero_stage else "AdamW"
+        return f"""{_torchrun(grid)} train.py
+# train.py, around the model of {card.layers} blocks on {grid.data} replicas
+model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+optimizer = {sharing}
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, all but the last in model.no_sync()"""
+    checkpoint = (
+        """
+for block in model.layers:
+    checkpoint_wrapper(block)"""
+        if grid.recomputation == "full"
+        else ""
+    )
     return f"""{_torchrun(grid)} train.py
 # train.py, around the model of {card.layers} blocks
 mesh = init_device_mesh("cuda", ({grid.data},))
-policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32){checkpoint}
 for block in model.layers:
-    fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward={grid.zero_stage == 3})
 fully_shard(model, mesh=mesh, mp_policy=policy)
-# {grid.accumulation} micro-batches of {grid.microbatch} sequences; model.set_requires_gradient_sync(is_last)"""
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, gradients scattered at every one"""
 
 
 RUNTIMES: Mapping[str, Callable[[ModelCard, TrainingGrid], str]] = {

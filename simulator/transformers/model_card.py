@@ -106,6 +106,11 @@ class ModelCard:
         final_norm = self.norm_vectors * self.hidden
         return self.layers * self.block_parameters + self.embedding_parameters + head + final_norm
 
+    def described(self) -> str:
+        """Name and size in one line."""
+        experts = f", {self.experts_per_token} of {self.experts} experts" if self.experts else ""
+        return f"{self.name}, {self.parameters / 1e9:.2f} billion parameters in {self.layers} blocks{experts}"
+
     @property
     def flops_per_token(self) -> float:
         """Floating-point operations of forward and backward for one token, two per multiply-add.
@@ -132,6 +137,11 @@ def read_card(source: str | Path) -> ModelCard:
             raise UnknownNameError.of("model card (and no such file)", str(source), cards())
         source = Path(str(_folder() / f"{source}.yaml"))
     return read_yaml(Path(source), ModelCard)
+
+
+def is_card(source: str | Path) -> bool:
+    """Whether `source` is a card: a YAML file, or the name of a card that ships; profiles are JSON."""
+    return Path(source).suffix in (".yaml", ".yml") if is_path(source) else str(source) in cards()
 
 
 def _folder() -> resources.abc.Traversable:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from simulator.errors import InputError, require
+from simulator.files import read_profile
 from simulator.transformers.accelerators import Accelerator, accelerator
 from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
 from simulator.transformers.gradient_exchange import ADAM_TRAFFIC
-from simulator.transformers.model_card import ModelCard
+from simulator.transformers.model_card import ModelCard, is_card, read_card
 from simulator.transformers.stage_time import EMBEDDING_TRAFFIC, operator_seconds
-from simulator.transformers.training_stack import StackConstants, TrainingStack
+from simulator.transformers.training_stack import StackConstants, TrainingStack, read_stack
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
@@ -38,6 +40,18 @@ class LayerShape:
     saved_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
+
+
+STEP_SEQUENCES = 4
+"""Of a device, where nobody says how many: 256 on 64 GPUs."""
+
+
+def read_profile_or_card(source: str | Path) -> Profile:
+    """The profile in a file or the library; of a model card, the modelled one. Raises as the readers do."""
+    if not is_card(source):
+        return read_profile(source)
+    command = f"shardscope model {source} --output"
+    return modelled_profile(read_card(source), read_stack("nanotron-h100"), batch_size=STEP_SEQUENCES, command=command)
 
 
 def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "") -> Profile:

@@ -16,8 +16,12 @@ class StageBlocks:
     embedding: bool = False
     head: bool = False
 
-    def parameters(self, card: ModelCard, tensor: int = 1) -> float:
-        """Parameters that a device of this stage holds, its tensor-parallel share.
+    def expert_parameters(self, card: ModelCard, tensor: int = 1, expert: int = 1) -> float:
+        """Parameters of experts that a device of this stage holds."""
+        return self.blocks * card.experts * card.ffn_parameters / (tensor * expert)
+
+    def parameters(self, card: ModelCard, tensor: int = 1, expert: int = 1) -> float:
+        """Parameters that a device of this stage holds, its share of tensor and expert parallelism.
 
         A tied table stands on the first and on the last stage, once where those are one.
         """
@@ -27,8 +31,15 @@ class StageBlocks:
         norms = 2 * card.norm_vectors * card.hidden * self.blocks + (
             card.norm_vectors * card.hidden if self.head else 0
         )
-        matrices = self.blocks * (card.block_parameters - 2 * card.norm_vectors * card.hidden) + tables
-        return matrices / tensor + norms
+        experts = self.expert_parameters(card)
+        matrices = self.blocks * (card.block_parameters - 2 * card.norm_vectors * card.hidden) + tables - experts
+        return matrices / tensor + norms + experts / (tensor * expert)
+
+    def largest(self, card: ModelCard, tensor: int = 1, expert: int = 1) -> float:
+        """Parameters on a device of the largest of its blocks and tables."""
+        tables = [card.embedding_parameters * self.embedding, card.head_parameters * self.head]
+        block = StageBlocks(blocks=min(self.blocks, 1)).parameters(card, tensor, expert)
+        return max(block, *(table / tensor for table in tables))
 
 
 def stages_by_parameters(card: ModelCard, stages: int) -> tuple[StageBlocks, ...]:

@@ -20,11 +20,15 @@ MASTER_BYTES = 12
 """Of Adam per parameter: fp32 weight and two moments; ZeRO-1 shares them."""
 SUM_BYTES, WEIGHT_BYTES = 4, 2
 """fp32 sum of gradients and bf16 weight, on every replica."""
+GATHERED_BYTES = 4.0
+"""Per token and channel: the inputs of a block's two column-parallel matrices in bf16."""
 BORDER = 0.94
 """Of the limit: closer, a verdict is not safe, as predicted peaks are some per cent off."""
-NO_RUN_AHEAD_TENSOR = 32
-"""From this tensor degree the steps at hand show no gathered inputs kept: the collectives' latency keeps host and GPU
-together."""
+LARGEST_KEPT_BYTES = 2e9
+"""Gathered inputs of a block larger than this were not kept by any run at hand."""
+MOST_FRAGMENTED_BYTES = 40 * 2**30
+NO_WAITING_TENSOR = 32
+"""From this tensor degree stages that wait for messages keep no gathered inputs: the GPU has long caught up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class StageMemory:
     """Bytes of one device of a stage at the peak of its step.
 
     kept_gathers: inputs of column-parallel matrices that stay allocated because the host has launched further than the
-    GPU has come; the allocator gives them back when memory runs out.
+    GPU has come; the allocator gives them back when memory runs out. fragmented: free, but not in one piece.
     """
 
     parameters: Any
@@ -40,6 +44,7 @@ class StageMemory:
     logits: Any
     buffers: Any
     kept_gathers: Any
+    fragmented: Any
 
     @property
     def needed(self) -> Any:
@@ -49,9 +54,10 @@ class StageMemory:
         """What the allocator reports: kept gathers on top, as far as they are not reclaimed."""
         return np.minimum(self.needed + self.kept_gathers, np.maximum(self.needed, constants.reclaimed_bytes))
 
-    def pressing(self, constants: StackConstants) -> Any:
-        """What decides whether allocations succeed: kept gathers fragment the memory, so part of them counts."""
-        return self.needed + constants.border_share * np.minimum(self.kept_gathers, 40 * 2**30)
+    @property
+    def pressing(self) -> Any:
+        """What decides whether allocations succeed."""
+        return self.needed + self.fragmented
 
 
 Fit = Literal["fits", "border", "does not fit", "breaks a rule"]
@@ -76,44 +82,64 @@ def stage_memory(
     constants: StackConstants,
 ) -> StageMemory:
     """Of the `index`-th stage, whose blocks keep saved_bytes of a micro-batch and kept_share of gathered inputs."""
-    tokens, tensor = grid.microbatch * card.sequence, grid.tensor
+    tokens, tensor = grid.tokens(card.sequence), grid.tensor
     in_flight = min(grid.accumulation, grid.pipeline - index)
-    owners = grid.data if grid.zero_stage else 1
-    per_parameter = WEIGHT_BYTES + SUM_BYTES + MASTER_BYTES / owners + constants.gradient_bytes
-    per_parameter = per_parameter + (constants.bucket_bytes if grid.data > 1 else 0.0)
+    parameters = stage.parameters(card, tensor, grid.expert) * _state_bytes(grid, constants)
+    if grid.zero_stage >= 2:  # beside its share a device has whole blocks: the one at work and the next
+        parameters = parameters + 2 * stage.largest(card, tensor, grid.expert) * (WEIGHT_BYTES + SUM_BYTES)
     logits = tokens * card.vocabulary / tensor if stage.head else 0.0
     working = constants.working_hidden_bytes * card.hidden + constants.working_ffn_bytes * card.ffn / tensor
-    gathered = 4.0 * tokens * card.hidden * stage.blocks * in_flight * kept_share
+    if grid.recomputation == "full":
+        working = working + saved_bytes / tokens
+        saved_bytes, kept_share = 2 * tokens * card.hidden / tensor, 0.0
+    gathered = GATHERED_BYTES * tokens * card.hidden
+    gathers = gathered * stage.blocks * in_flight * kept_share
     return StageMemory(
-        parameters=stage.parameters(card, tensor) * per_parameter,
+        parameters=parameters,
         activations=constants.saved_factor * saved_bytes * stage.blocks * in_flight,
         # the next micro-batch starts while the last one's fp32 logits are still held
         logits=logits * (constants.logit_bytes + (4.0 if grid.accumulation > 1 else 0.0)),
         buffers=constants.base_bytes + tokens * working,
-        kept_gathers=gathered,
+        kept_gathers=gathers if gathered <= LARGEST_KEPT_BYTES else 0.0,
+        fragmented=constants.border_share * np.minimum(gathers, MOST_FRAGMENTED_BYTES),
     )
+
+
+def _state_bytes(grid: TrainingGrid, constants: StackConstants) -> Any:
+    """Bytes per parameter of a stage: weight, sum and optimizer state, each shared from its ZeRO stage on."""
+    shared = [grid.owners if grid.zero_stage >= stage else 1 for stage in (1, 2, 3)]
+    states = MASTER_BYTES / shared[0] + SUM_BYTES / shared[1] + WEIGHT_BYTES / shared[2]
+    if grid.zero_stage >= 2:
+        return states
+    return states + constants.gradient_bytes + (constants.bucket_bytes if grid.replicas > 1 else 0.0)
 
 
 def _kept_share(block: BlockSeconds, grid: TrainingGrid, constants: StackConstants) -> Any:
     if grid.tensor == 1:
         return 0.0
-    waiting = constants.gathered_waiting_factor if grid.pipeline >= 4 else 0.0
-    ahead = block.runs_ahead() & (grid.tensor < NO_RUN_AHEAD_TENSOR)
-    return np.where(ahead, constants.gathered_factor, waiting)
+    waits = grid.pipeline >= 4 and grid.tensor < NO_WAITING_TENSOR
+    waiting = constants.gathered_waiting_factor if waits else 0.0
+    return np.where(block.runs_ahead(), constants.gathered_factor, waiting)
 
 
 def stage_memories(
     card: ModelCard, grid: TrainingGrid, stack: TrainingStack, constants: StackConstants | None = None
 ) -> tuple[StageMemory, ...]:
     """Of every stage, first to last; with other `constants` of memory than the stack's where some are named."""
-    used, tokens = constants or stack.constants, grid.microbatch * card.sequence
+    used, tokens = constants or stack.constants, grid.tokens(card.sequence)
     block = block_seconds(card, grid, accelerator(stack.accelerator), stack.constants)
     operators = block_operators(card, tokens, grid.tensor, fused_activation=stack.fused_activation)
-    saved_bytes, kept = sum(operator.saved_bytes for operator in operators), _kept_share(block, grid, used)
+    saved_bytes = sum(operator.saved_bytes for operator in operators)
+    kept = _kept_share(block, grid, used)
     return tuple(
         stage_memory(stage, index, saved_bytes, kept, card, grid, used)
         for index, stage in enumerate(split_stages(card, grid, stack))
     )
+
+
+def leaves_stages_empty(card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> bool:
+    """Whether more than one stage before the last has no block."""
+    return sum(stage.blocks == 0 for stage in split_stages(card, grid, stack)[:-1]) > 1
 
 
 def verdict(
@@ -129,11 +155,11 @@ def verdict(
         return MemoryVerdict(
             fit="breaks a rule", reason=f"{grid.pipeline} stages are more than {card.layers} + 2 blocks"
         )
-    if grid.data > 1 and sum(stage.blocks == 0 for stage in split_stages(card, grid, stack)[:-1]) > 1:
-        reason = f"{grid.pipeline} stages leave several without parameters, which replicas refuse"
+    if (grid.data > 1 or grid.microbatch > 1) and leaves_stages_empty(card, grid, stack):
+        reason = f"{grid.pipeline} stages leave several without parameters; all such runs at hand failed"
         return MemoryVerdict(fit="breaks a rule", reason=reason)
     capacity, limit = accelerator(stack.accelerator).memory_bytes, stack.constants.border_bytes
-    pressing = [float(memory.pressing(stack.constants)) for memory in memories]
+    pressing = [float(memory.pressing) for memory in memories]
     retried = tuple(size > limit for size in pressing)
     worst = max(range(len(memories)), key=pressing.__getitem__)
     reason = (

@@ -65,31 +65,42 @@ def step_seconds(
     block = block_seconds(card, grid, gpu, constants)
     busy = [stage_seconds(stage, block, card, grid, gpu, constants) for stage in stages]
     if any(retried):
-        busy = [each + constants.retry_s * retry for each, retry in zip(busy, retried, strict=True)]
-    backward = [each * BACKWARD_SHARE for each in busy]
-    forward = [each * (1 - BACKWARD_SHARE) for each in busy]
+        busy = [
+            replace(each, seconds=each.seconds + constants.retry_s * retry)
+            for each, retry in zip(busy, retried, strict=True)
+        ]
+    backward = [each.seconds * BACKWARD_SHARE for each in busy]
+    forward = [each.seconds * (1 - BACKWARD_SHARE) for each in busy]
     hops = [hop_seconds(card, grid, constants)] * (grid.pipeline - 1)
-    ends = pipeline_ends(forward, backward, hops, grid.accumulation)
-    exchanges = [exchange_seconds(stage.parameters(card, grid.tensor), grid, constants) for stage in stages]
+    stalls = [each.stall_s for each in busy]
+    ends = pipeline_ends(forward, backward, hops, grid.accumulation, stalls=stalls)
+    exchanges = [exchange_seconds(_left_to_sum(stage, grid), card, grid, constants) for stage in stages]
     exposed = [
-        end + exposed_seconds(exchange_s, hiding_s, grid, constants)
-        for end, exchange_s, hiding_s in zip(ends.stages, exchanges, backward, strict=True)
+        end + exposed_seconds(exchange, hiding_s, constants)
+        for end, exchange, hiding_s in zip(ends.stages, exchanges, backward, strict=True)
     ]
     passes_s = ends.latest
     exposed_s = np.maximum.reduce(exposed) - passes_s
-    largest = max(stages, key=lambda stage: stage.parameters(card, grid.tensor))
-    gather_s = gather_seconds(largest.parameters(card, grid.tensor), grid, constants)
+    busiest_s = np.maximum.reduce([each.seconds + each.stall_s for each in busy])
+    largest = max(stages, key=lambda stage: stage.parameters(card, grid.tensor, grid.expert))
+    gather_s = gather_seconds(largest, card, grid, constants) if grid.zero_stage < 3 else 0.0
     update_s = np.maximum.reduce([update_seconds(stage, card, grid, gpu, constants) for stage in stages])
     other_s = tied_seconds(card, grid, constants) + constants.step_overhead_s
     return StepSeconds(
         step_s=passes_s + exposed_s + gather_s + update_s + other_s,
         passes_s=passes_s, exposed_s=exposed_s, gather_s=gather_s, update_s=update_s, other_s=other_s,
-        bubble=1 - np.maximum.reduce(busy) * grid.accumulation / passes_s, block=block,
+        bubble=np.maximum(0.0, 1 - busiest_s * grid.accumulation / passes_s), block=block,
     )  # fmt: skip
+
+
+def _left_to_sum(stage: StageBlocks, grid: TrainingGrid) -> StageBlocks:
+    """What of a stage's gradients is summed behind the last micro-batch: where every block's are scattered at once,
+    those of its first block and its tables."""
+    return replace(stage, blocks=min(stage.blocks, 1)) if grid.zero_stage >= 2 else stage
 
 
 def hop_seconds(card: ModelCard, grid: TrainingGrid, constants: StackConstants) -> Any:
     """Of one micro-batch's hidden states from a stage to the next, each tensor rank its slice of the sequence."""
-    size = grid.microbatch * card.sequence * card.hidden * ELEMENT_BYTES / grid.tensor
-    inside = grid.data * grid.tensor < grid.node_devices
+    size = grid.tokens(card.sequence) * card.hidden * ELEMENT_BYTES / grid.tensor
+    inside = grid.replicas * grid.tensor < grid.node_devices
     return size / (constants.tensor_bytes_per_s if inside else constants.network_bytes_per_s)

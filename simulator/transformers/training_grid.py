@@ -1,36 +1,64 @@
-"""How a decoder is spread: degrees, ZeRO stage and micro-batches."""
+"""How a decoder is spread: degrees, ZeRO stage, recomputation and micro-batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.errors import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGrid:
-    """data x tensor x pipeline devices; neighbours are of one tensor group, then replicas, then stages.
+    """data x context x tensor x pipeline devices; neighbours are of one tensor group, then context, replicas, stages.
 
-    zero_stage: 0, or 1 where replicas share the optimizer state. microbatch: sequences of a micro-batch of one replica;
-    accumulation: micro-batches of a step. node_devices: devices of a node. Raises InputError on a count below 1.
+    context: devices that share the tokens of a sequence. expert: of the data x context devices with the same tensor
+    rank, so many share the experts of a block. zero_stage: replicas share optimizer state (1), gradients too (2),
+    parameters too (3). recomputation: "full" keeps the input of every block alone. microbatch: sequences of a
+    micro-batch of one replica; accumulation: micro-batches of a step. node_devices: devices of a node.
+    Raises InputError on a count below 1, or where expert does not divide data x context.
     """
 
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
+    context: int = 1
+    expert: int = 1
     zero_stage: int = 0
+    recomputation: Literal["none", "full"] = "none"
     microbatch: int = 1
     accumulation: int = 1
     node_devices: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "microbatch", "accumulation", "node_devices"):
+        counts = ("data", "tensor", "pipeline", "context", "expert", "microbatch", "accumulation", "node_devices")
+        for name in counts:
             require(getattr(self, name) >= 1, name, getattr(self, name), "it is at least 1")
-        require(self.zero_stage in (0, 1), "zero_stage", self.zero_stage, "it is 0 or 1")
+        require(self.zero_stage in (0, 1, 2, 3), "zero_stage", self.zero_stage, "it is 0, 1, 2 or 3")
+        require(self.recomputation in ("none", "full"), "recomputation", self.recomputation, "it is none or full")
+        rule = f"it divides data x context, {self.replicas}"
+        require(self.replicas % self.expert == 0, "expert", self.expert, rule)
+
+    @property
+    def strategy(self) -> str:
+        """The strategy that places it: data, fsdp, or megatron with any other degree."""
+        if self.tensor * self.pipeline * self.context * self.expert > 1:
+            return "megatron"
+        return "fsdp" if self.zero_stage >= 2 else "data"
 
     @property
     def devices(self) -> int:
-        return self.data * self.tensor * self.pipeline
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Devices that hold the same parameters (experts apart) and sum their gradients."""
+        return self.data * self.context
+
+    @property
+    def owners(self) -> int:
+        """Devices that share the optimizer state of one parameter."""
+        return self.replicas if self.zero_stage else 1
 
     @property
     def nodes(self) -> int:
@@ -41,20 +69,23 @@ class TrainingGrid:
         """Sequences of a step."""
         return self.data * self.microbatch * self.accumulation
 
+    def tokens(self, sequence: int) -> float:
+        """Of a micro-batch of sequences so long on one device, before tensor parallelism splits any."""
+        return self.microbatch * sequence / self.context
+
     @property
     def tensor_nodes(self) -> int:
         """Nodes over which a tensor-parallel group reaches."""
         return max(1, self.tensor // self.node_devices)
 
     @property
-    def replicas_per_node(self) -> int:
-        """Members of one data-parallel group in a node."""
-        return max(1, min(self.data, self.node_devices // self.tensor))
-
-    @property
     def data_crosses_nodes(self) -> bool:
-        return self.data > 1 and self.data * self.tensor > self.node_devices
+        return self.replicas > 1 and self.replicas * self.tensor > self.node_devices
 
     @property
     def pipeline_crosses_nodes(self) -> bool:
         return self.pipeline > 1 and self.devices > self.node_devices
+
+    def per_node(self, members: int) -> int:
+        """Of a group of so many neighbours with the same tensor rank, how many are in a node."""
+        return max(1, min(members, self.node_devices // self.tensor))

@@ -22,13 +22,16 @@ class StackConstants:
     what does not shrink with it; traffic_factor: memory traffic over what `block` counts; memory_efficiency: share of
     the data sheet's bandwidth; loss_bytes_per_logit: traffic of casts and cross entropy, both ways.
     Of the host. launch_floor_s: a block's launches, forward and backward, of one micro-batch; stall_s: added for every
-    member of the tensor group in pipelines across nodes, times (nodes of the group) ** stall_exponent; update_layer_s:
-    of an optimizer step, by block; step_overhead_s: once a step; retry_s: of a micro-batch whose allocations only fit
-    after the allocator has given its cache back.
+    member of the tensor group in pipelines across nodes, times (nodes of the group) ** stall_exponent, once a backward
+    pass follows every forward pass; replica_stall_share: more of it with whole replicas on several nodes;
+    message_stall_s: a micro-batch's with each neighbouring stage, times (nodes) ** message_stall_exponent;
+    update_layer_s: of an optimizer step, by block; step_overhead_s: once a step; retry_s: of a micro-batch whose
+    allocations only fit after the allocator has given its cache back.
     Of collectives. tensor_bytes_per_s, tensor_hop_s: bus bandwidth and ring step of a tensor group inside a node;
     tensor_across_bytes_per_s, tensor_across_hop_s: across nodes; network_bytes_per_s: line rate of a GPU's share of
-    the network; network_share: what gradients get of it; ring_hop_s: of a ring of replicas, by bucket and step;
-    overlap: how much of the last backward pass hides the exchange.
+    the network; network_share: what gradients get of it; ring_hop_s, gather_hop_s: of a ring of replicas, by bucket
+    and step, in an all-reduce and where it only scatters or gathers; overlap: how much of the last backward pass hides
+    the exchange.
     Of memory. saved_factor: kept activations over the closed form; gathered_factor: of gathered inputs, what stays
     allocated where the host runs ahead of the GPU, gathered_waiting_factor: where it waits in a pipeline of four or
     more stages; logit_bytes: per logit; gradient_bytes: of bf16 gradients per parameter at the peak; bucket_bytes: more
@@ -48,6 +51,9 @@ class StackConstants:
     launch_floor_s: float = 4.4e-3
     stall_s: float = 0.0
     stall_exponent: float = 0.0
+    replica_stall_share: float = 0.0
+    message_stall_s: float = 0.0
+    message_stall_exponent: float = 0.0
     update_layer_s: float = 1e-3
     step_overhead_s: float = 0.02
     retry_s: float = 1.1
@@ -58,6 +64,7 @@ class StackConstants:
     network_bytes_per_s: float = 50e9
     network_share: float = 0.5
     ring_hop_s: float = 4e-6
+    gather_hop_s: float = 4e-6
     overlap: float = 0.6
     saved_factor: float = 1.1
     gathered_factor: float = 0.8
@@ -79,10 +86,10 @@ class TrainingStack:
     say what to expect, which decides where steps cannot tell two constants apart; remarks say what could not be told.
 
     splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
-    residual_quantiles: of measured over predicted seconds, 10 and 90 %. network_band: by number of nodes, the network's
+    residual_quantiles: by number of nodes, 10 and 90 % of measured over predicted seconds. network_band: by number of nodes, the network's
     bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the usual bandwidth over
     what it was on those that the constants were calibrated on.
-    waits_for_all: a plan with fewer micro-batches
+    link_bytes_per_s: line rate of a GPU's link inside a node. waits_for_all: a plan with fewer micro-batches
     than stages - 1 is refused by the runtime. Raises InputError on unknown names.
     """
 
@@ -96,7 +103,8 @@ class TrainingStack:
     splits: str = "parameters"
     fused_activation: bool = True
     waits_for_all: bool = True
-    residual_quantiles: tuple[float, float] = (1.0, 1.0)
+    link_bytes_per_s: float = 450e9
+    residual_quantiles: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     network_band: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     network_usual: Mapping[int, float] = field(default_factory=dict)
     source: str = ""
