@@ -30,6 +30,7 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.results.executions import read_execution, write_execution
 from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
+from traces.runs.executor.rank_shards import Slot
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
@@ -100,7 +101,7 @@ def trained_in_processes(rank: Rank, collective: str) -> dict[str, Any]:
     slots = worker.shards.parameters.items()
     return {
         "losses": losses,
-        "slots": {f"{a},{b}": {name: p.tolist() for name, p in slot.items()} for (a, b), slot in slots},
+        "slots": {",".join(map(str, key)): {name: p.tolist() for name, p in slot.items()} for key, slot in slots},
     }
 
 
@@ -116,9 +117,9 @@ def _in_processes(collective: str) -> Script:
     return script_of(plan, cluster)
 
 
-def _slot(key: str) -> tuple[int, int]:
-    layer, slot = map(int, key.split(","))
-    return layer, slot
+def _slot(key: str) -> Slot:
+    layer, slot, reduce_slot = map(int, key.split(","))
+    return layer, slot, reduce_slot
 
 
 def _tensors(slot: dict[str, Any]) -> dict[str, Tensor]:

@@ -30,12 +30,14 @@ class Replicas:
     A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot;
     of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
     whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
-    number among the shards of all layers in a row.
+    number among the shards of all layers in a row. cell: of tied layers, the piece's output channels and its input
+    channels in the first of them.
     """
 
     layer: int
     slot: int
     reduce_slot: int = 0
+    cell: tuple[Interval, Interval] | None = None
     parameter_bytes: int
     devices: tuple[int, ...]
     holders: tuple[int, ...]
@@ -112,6 +114,7 @@ def _tied(
                     layer=users[0],
                     slot=slots[0][0],
                     reduce_slot=slots[0][1],
+                    cell=(row, column),
                     parameter_bytes=channel_bytes(of_row, extents[1], column),
                     devices=summed.devices,
                     holders=summed.holders,

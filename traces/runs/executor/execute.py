@@ -25,6 +25,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
+from simulator.lowering.shard_regions import split
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
@@ -33,6 +34,9 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, nearest_to_median
+from traces.runs.executor.bucket_transfers import bucket_transfers
+from traces.runs.executor.parameter_boxes import parameter_boxes
+from traces.runs.executor.rank_shards import Slot
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
@@ -162,21 +166,28 @@ def random_batch(script: Script) -> tuple[Tensor, Tensor]:
 
 
 def all_reduce_groups(script: Script) -> list[tuple[int, ...]]:
-    """The device groups that all-reduce, in one order for all ranks."""
-    return sorted({route.devices for route in script.graph.routes if len(route.pairs) > 1})
+    """The device groups that sum by the backend's all-reduce, in one order for all ranks."""
+    transfers = bucket_transfers(script, rank=0).values()
+    return sorted({transfer.members for transfer in transfers if transfer.step == "all-reduce"})
 
 
-def whole_parameters(
-    script: Script, ranks: Sequence[Mapping[tuple[int, int], Mapping[str, Tensor]]]
-) -> dict[str, Tensor]:
-    """The network's parameters as "layer.name", joined from the slots (layer, channel slot) that ranks hold."""
-    slots = {key: slot for held in ranks for key, slot in held.items()}
+def whole_parameters(script: Script, ranks: Sequence[Mapping[Slot, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+    """The network's parameters as "layer.name", joined from the slots that ranks hold; what is no number is elsewhere."""
     parameters: dict[str, Tensor] = {}
-    for position, layer in enumerate(script.profile.layers):
-        parts = [slots[key] for key in sorted(slots) if key[0] == position]
-        for name in parts[0] if parts else ():
-            axis = 1 if layer.kind == "embedding" else 0
-            parameters[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
+    modules = script.build().by_name
+    for slots in ranks:
+        for slot, tensors in slots.items():
+            layer, split_by = script.profile.layers[slot[0]], script.sharded.placements[slot[0]]
+            module = modules[layer.name].module
+            if module is None:
+                continue
+            channels = split(layer.channels, split_by.degrees[1])[slot[1]]
+            boxes = parameter_boxes(layer.name, module, channels, layer.channels, slot[2], split_by.reduce)
+            for name, parameter in module.named_parameters():
+                key = f"{layer.name}.{name}"
+                whole = parameters.setdefault(key, torch.full_like(parameter.detach(), torch.nan))
+                part = whole[tuple(slice(low, high) for low, high in boxes[name])]  # a view of the slot's elements
+                part.copy_(torch.where(tensors[name].isnan(), part, tensors[name].detach()))
     return parameters
 
 
