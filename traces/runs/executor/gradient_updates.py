@@ -210,7 +210,8 @@ class Updates:
             part = owners.index(self._rank), len(owners)
             own = BucketTransfer(bucket=number, sum=summed, step="sum", part=part)
             total[slice(*self._part(own))] = self._summed(own)
-        return total
+        kept = self._pieces.gradients_at_home(bucket.pieces, summed)
+        return total if kept is None else total + kept
 
     def _summed(self, transfer: BucketTransfer) -> Tensor:
         """The sum of what came for a part of a bucket and of this device's own gradients, (elements,)."""

@@ -66,8 +66,26 @@ class ParameterPieces:
                 begin += part.elements
 
     def gradients(self, pieces: Sequence[Replicas], number: int) -> Tensor:
-        """What this device's shards add to the gradients of sum `number` of the step, (elements,)."""
-        rows = [self._gradient(piece, part, number) for piece in pieces for part in self.parts(piece)]
+        """What this device's shards add to the gradients of sum `number` of the step, (elements,).
+
+        Terms that all devices have themselves are added by one of those that take part in the sum, if any needs it.
+        """
+        rows = []
+        for piece in pieces:
+            carrier = min({*piece.holders} & {*piece.devices}, default=-1)
+            shards = piece.shards if carrier == self._rank else [s for s in piece.shards if s not in piece.at_home]
+            rows += [self._gradient(piece, part, number, shards).reshape(-1) for part in self.parts(piece)]
+        return torch.cat(rows)  # (elements,)
+
+    def gradients_at_home(self, pieces: Sequence[Replicas], number: int) -> Tensor | None:
+        """What every device adds to a sum itself, (elements,), None where that is nothing."""
+        if all({*piece.holders} & {*piece.devices} or not piece.at_home for piece in pieces):
+            return None
+        rows = [
+            self._gradient(piece, part, number, [] if {*piece.holders} & {*piece.devices} else piece.at_home)
+            for piece in pieces
+            for part in self.parts(piece)
+        ]
         return torch.cat([row.reshape(-1) for row in rows])  # (elements,)
 
     def let_be_gradients(self, pieces: Sequence[Replicas], row: Tensor) -> None:
@@ -79,7 +97,7 @@ class ParameterPieces:
     def let_own_be_gradients(self, piece: Replicas) -> None:
         """The same, of what this device's shards alone have computed in the step."""
         for part in self.parts(piece):
-            _let_be_gradient(part, self._gradient(piece, part, 0))
+            _let_be_gradient(part, self._gradient(piece, part, 0, piece.shards))
 
     def tensors(self, pieces: Sequence[Replicas]) -> list[Tensor]:
         """The tensors in which this device holds them, each once."""
@@ -125,9 +143,10 @@ class ParameterPieces:
         slot = (piece.layer, piece.slot, piece.reduce_slot)
         return self._shards.slot(slot)[part.name].detach()[relative(part.box, self._shards.boxes(slot)[part.name])]
 
-    def _gradient(self, piece: Replicas, part: HeldPart, number: int) -> Tensor:
+    def _gradient(self, piece: Replicas, part: HeldPart, number: int, shards: Sequence[int]) -> Tensor:
+        """What some of a piece's shards, if they are here, add to the gradient of one of its parameters."""
         terms = []
-        for position in piece.shards:
+        for position in shards:
             layer = int(np.searchsorted(self._first, position, side="right")) - 1
             gradients = self._shards.gradients.get((layer, int(position - self._first[layer]), number), {})
             for name, gradient in gradients.items():
