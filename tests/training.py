@@ -25,8 +25,8 @@ from traces.runs.executor.execute import (
     random_batch,
     whole_parameters,
 )
-from traces.runs.executor.rank_shards import Slot
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 
@@ -64,9 +64,7 @@ def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor
     losses, gradients = [], {}
     for loss in descend(model, [random_batch(script)] * steps, script.learning_rate, script.momentum):
         losses.append(loss)
-        gradients = gradients or {
-            name: p.grad.clone() for name, p in model.named_parameters(remove_duplicate=False)
-        }
+        gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters(remove_duplicate=False)}
     every = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
     return losses, every, gradients
 

@@ -31,8 +31,8 @@ class Replicas:
     of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
     whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
     number among the shards of all layers in a row. at_home: those of them whose terms every device that needs the sum
-    has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and its input
-    channels in the first of them.
+    has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and
+    its input channels in the first of them.
     """
 
     layer: int
@@ -195,7 +195,9 @@ def _summed(terms: Sequence[Term], targets: Sequence[Target]) -> tuple[_Users, .
         summed = [shard for shards in group.holders.values() for shard in shards]
         kept = [shard for shards in group.at_home.values() for shard in shards]
         if group.holders:
-            users.append(_Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept), tuple(kept)))
+            users.append(
+                _Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept), tuple(kept))
+            )
         else:
             users += [_Users((device,), (device,), tuple(shards)) for device, shards in group.at_home.items()]
     return tuple(users)

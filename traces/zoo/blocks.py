@@ -85,7 +85,7 @@ class QueryKeyValueAttention(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, first_query: int = 0) -> Tensor:
         # (samples, positions, heads x d) -> (samples, heads, positions, d)
-        q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (queries, keys, values))
+        q, k, v = (x.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for x in (queries, keys, values))
         seen = None
         if self.causal:  # query i sees keys up to its own position
             seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(first_query)

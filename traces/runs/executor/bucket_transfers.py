@@ -15,8 +15,8 @@ from simulator.taskgraph import Kind
 from traces.runs.executor.run_setup import Script
 
 Step = Literal["all-reduce", "push", "serve", "pull", "sum", "give", "scatter", "columns", "gather"]
-"""push, serve, pull: to, on and from a server. sum, give: to and from the owner of a slice. scatter: leaves every member
-a slice of the sum; columns: adds the slices of several groups; gather: of parameters."""
+"""push, serve, pull: to, on and from a server. sum, give: to and from the owner of a slice. scatter: leaves every
+member a slice of the sum; columns: adds the slices of several groups; gather: of parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

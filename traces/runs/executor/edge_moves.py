@@ -48,7 +48,7 @@ class Slice:
 
 
 @dataclass(slots=True)
-class Move:
+class EdgeMove:
     """One transfer, from the first to the second of `devices` or a collective among them.
 
     final: whether what a message carries is summed already. box: the producing shard's box, as in the graph.
@@ -65,7 +65,7 @@ class Move:
 class EdgeMoves:
     """All that moves of one tensor in one direction, in the order of the graph's transfers, and all its sums."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[EdgeMove, ...]
     sums: tuple[PieceSum, ...]
 
     def wanted(self, device: int) -> dict[int, list[PieceSum]]:
@@ -85,7 +85,7 @@ def edge_moves(
     Gradients of a plain edge are added up where they are needed, so that one message goes from each device to another.
     """
     own, readers, devices = numbered(own, readers)
-    moves: dict[tuple[object, ...], Move] = {}
+    moves: dict[tuple[object, ...], EdgeMove] = {}
     sums: list[PieceSum] = []
     for pattern, entries in moves_of(list(pieces_of(own, readers, backward)), as_collectives):
         gathered, at_target = pattern != "message", plain and backward
@@ -97,7 +97,7 @@ def edge_moves(
         else:
             members = tuple(sorted({d for needed in whole for d in (*needed.holders, *needed.targets)}))
             carried = [Slice(needed, 0, needed.elements) for needed in whole]
-            moves[pattern, members] = Move(pattern, members, entries[0][0].box, True, carried)
+            moves[pattern, members] = EdgeMove(pattern, members, entries[0][0].box, True, carried)
     return EdgeMoves(tuple(moves.values()), tuple(sums))
 
 
@@ -119,12 +119,12 @@ def _sum(piece: Piece, group: SumGroup, devices: Sequence[int], gathered: bool, 
     )
 
 
-def _add_messages(moves: dict[tuple[object, ...], Move], box: int, needed: PieceSum) -> None:
+def _add_messages(moves: dict[tuple[object, ...], EdgeMove], box: int, needed: PieceSum) -> None:
     """Every slice to its owner, and from there to the other targets; those of a box and two devices together."""
     for owner, first, last in needed.slices:
         ways = [(device, owner, False) for device in needed.holders if device != owner]
         ways += [(owner, device, True) for device in needed.targets if device != owner]
         for source, target, final in ways:
             key = (final, source, target, box)
-            move = moves.setdefault(key, Move("message", (source, target), box, final))
+            move = moves.setdefault(key, EdgeMove("message", (source, target), box, final))
             move.slices.append(Slice(needed, first, last))

@@ -25,7 +25,6 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
-from simulator.lowering.shard_regions import split
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
@@ -35,9 +34,8 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.bucket_transfers import bucket_transfers
-from traces.runs.executor.parameter_boxes import parameter_boxes
-from traces.runs.executor.rank_shards import Slot
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot, slot_boxes
 from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network, load
@@ -172,22 +170,16 @@ def all_reduce_groups(script: Script) -> list[tuple[int, ...]]:
 
 
 def whole_parameters(script: Script, ranks: Sequence[Mapping[Slot, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
-    """The network's parameters as "layer.name", joined from the slots that ranks hold; what is no number is elsewhere."""
+    """The network's parameters as "layer.name", joined from the slots that ranks hold; NaN is what others have."""
     parameters: dict[str, Tensor] = {}
-    modules = script.build().by_name
-    for slots in ranks:
-        for slot, tensors in slots.items():
-            layer, split_by = script.profile.layers[slot[0]], script.sharded.placements[slot[0]]
-            module = modules[layer.name].module
-            if module is None:
-                continue
-            channels = split(layer.channels, split_by.degrees[1])[slot[1]]
-            boxes = parameter_boxes(layer.name, module, channels, layer.channels, slot[2], split_by.reduce)
-            for name, parameter in module.named_parameters():
-                key = f"{layer.name}.{name}"
-                whole = parameters.setdefault(key, torch.full_like(parameter.detach(), torch.nan))
-                part = whole[tuple(slice(low, high) for low, high in boxes[name])]  # a view of the slot's elements
-                part.copy_(torch.where(tensors[name].isnan(), part, tensors[name].detach()))
+    steps = script.build()
+    for slot, tensors in (entry for slots in ranks for entry in slots.items()):
+        name_of_layer, boxes = script.profile.layers[slot[0]].name, slot_boxes(script, steps, slot)
+        module = steps.by_name[name_of_layer].module
+        for name, parameter in module.named_parameters() if module is not None else ():
+            whole = parameters.setdefault(f"{name_of_layer}.{name}", torch.full_like(parameter.detach(), torch.nan))
+            part = whole[tuple(slice(low, high) for low, high in boxes[name])]  # a view of the slot's elements
+            part.copy_(torch.where(tensors[name].isnan(), part, tensors[name].detach()))
     return parameters
 
 

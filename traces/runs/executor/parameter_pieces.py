@@ -91,7 +91,7 @@ class ParameterPieces:
     def let_be_gradients(self, pieces: Sequence[Replicas], row: Tensor) -> None:
         """Let a row (elements,) be what torch's optimizer takes for their gradients."""
         parts = [part for piece in pieces for part in self.parts(piece)]
-        for part, gradient in zip(parts, row.split([part.elements for part in parts]), strict=True):
+        for part, gradient in zip(parts, torch.split(row, [part.elements for part in parts]), strict=True):
             _let_be_gradient(part, gradient.view(part.shape))  # (elements,) -> the parameter's shape
 
     def let_own_be_gradients(self, piece: Replicas) -> None:

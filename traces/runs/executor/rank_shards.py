@@ -15,21 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from simulator.lowering.shard_regions import split
 from traces.capture.fx_steps import Loss, TracedStep
-from traces.runs.executor.edge_moves import PieceSum
-from traces.runs.executor.parameter_boxes import Extents, parameter_boxes
-from traces.runs.executor.regions import Box, Region
-from traces.runs.executor.run_setup import DATA, Script
-from traces.runs.executor.shard_operators import cut_to_own, loss_share, operator, to_canonical, to_native
-from traces.runs.executor.sliced_layers import Operator, Shard, sliced_parameters
-from traces.runs.executor.task_moves import Phase, TaskMove
-from traces.runs.executor.tensor_flow import Placed, TensorFlow
-
-Slot = tuple[int, int, int]
-"""(layer, channel slot, reduce slot): shards with the same parameters."""
+from traces.runs.executor.parameter_boxes import Extents
+from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_operators import cut_to_own, loss_share, to_canonical, to_native
+from traces.runs.executor.shard_parts import ShardInput, ShardPart, Slot, shard_part, slot_boxes
+from traces.runs.executor.sliced_layers import sliced_parameters
+from traces.runs.executor.task_moves import Phase
+from traces.runs.executor.tensor_flow import HeldTensor, TensorFlow
 
 
 class Output(NamedTuple):
@@ -41,42 +36,11 @@ class Output(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """What a shard reads of one producer, -1 for the training data; task: its number among the readers' shards.
-
-    wanted: by phase, the sums over pieces of the region.
-    """
-
-    node: fx.Node
-    producer: int
-    region: Region
-    task: Mapping[Phase, int]
-    wanted: Mapping[Phase, Sequence[PieceSum]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """How a shard is computed: its operator, what that makes (region) and reads, and the slot of its parameters.
-
-    wanted: the sums that are the gradient of its output. copy: its number among those that compute the same.
-    """
-
-    step: TracedStep
-    run: Operator
-    shard: Shard
-    region: Region
-    slot: Slot
-    copy: int
-    inputs: tuple[_Input, ...]
-    wanted: Sequence[PieceSum]
-
-
-@dataclass(frozen=True, slots=True)
 class _Tape:
     """What backward needs of a forward pass: the result and the detached inputs, joined by autograd's graph."""
 
     result: Tensor
-    leaves: list[tuple[_Input, Tensor]]
+    leaves: list[tuple[ShardInput, Tensor]]
 
 
 class Shards:
@@ -95,10 +59,12 @@ class Shards:
         self.parameters: dict[Slot, Mapping[str, Tensor]] = {}
         self._wanted = {key: edge.wanted(rank) for key, edge in script.edges.items()}
         self._parts = {
-            (position, number): self._part(position, number)
+            (position, number): shard_part(script, self._steps, self._wanted, position, number)
             for position, devices in enumerate(self._model.devices)
             for number in np.flatnonzero(devices == rank).tolist()
         }
+        for part in self._parts.values():
+            self.parameters.setdefault(part.slot, self.slot(part.slot))
         self._uses = Counter(self._counted_uses())
         self.loss = 0.0
         self.begin(torch.empty(0), torch.empty(0))
@@ -133,12 +99,7 @@ class Shards:
 
     def boxes(self, slot: Slot) -> dict[str, Extents]:
         """By name, the elements of a layer's parameters that a slot holds."""
-        layer, split_by = self._script.profile.layers[slot[0]], self._model.placements[slot[0]]
-        module = self.step(slot[0]).module
-        if module is None:
-            return {}
-        channels = split(layer.channels, split_by.degrees[1])[slot[1]]
-        return parameter_boxes(layer.name, module, channels, layer.channels, slot[2], split_by.reduce)
+        return slot_boxes(self._script, self._steps, slot)
 
     def step(self, position: int) -> TracedStep:
         """The traced step of a layer."""
@@ -192,7 +153,7 @@ class Shards:
             for (wanted, _), gradient in zip(tape.leaves, gradients, strict=False):
                 if gradient is not None:
                     flow = self.flow(wanted.producer, microbatch, Phase.BACKWARD)
-                    flow.terms[wanted.task[Phase.FORWARD]] = Placed(gradient, wanted.region.low)
+                    flow.terms[wanted.task[Phase.FORWARD]] = HeldTensor(gradient, wanted.region.low)
             self._accumulate(output, list(parameters), gradients[len(tape.leaves) :])
         if apart:
             self._kept_gradients[output] = tape.result, output_gradient
@@ -205,7 +166,7 @@ class Shards:
             gradients = torch.autograd.grad(result, list(parameters.values()), output_gradient, allow_unused=True)
             self._accumulate(output, list(parameters), gradients)
 
-    def _trained(self, part: _Part) -> dict[str, Tensor]:
+    def _trained(self, part: ShardPart) -> dict[str, Tensor]:
         return {name: value for name, value in self.parameters[part.slot].items() if value.requires_grad}
 
     def _accumulate(self, output: Output, names: Sequence[str], gradients: Sequence[Tensor | None]) -> None:
@@ -215,10 +176,10 @@ class Shards:
             if gradient is not None:
                 total[name] = total[name].add_(gradient) if name in total else gradient
 
-    def _leaves(self, part: _Part, microbatch: int, again: bool) -> list[tuple[_Input, Tensor]]:
+    def _leaves(self, part: ShardPart, microbatch: int, again: bool) -> list[tuple[ShardInput, Tensor]]:
         return [(wanted, self._leaf(part, wanted, microbatch, again)) for wanted in part.inputs]
 
-    def _leaf(self, part: _Part, wanted: _Input, microbatch: int, again: bool) -> Tensor:
+    def _leaf(self, part: ShardPart, wanted: ShardInput, microbatch: int, again: bool) -> Tensor:
         if wanted.producer < 0:
             start, region = microbatch * self._size, wanted.region
             rows = self._data[start + region.low[0] : start + region.high[0]]
@@ -227,12 +188,12 @@ class Shards:
         tensor = self.flow(wanted.producer, microbatch, phase).read(wanted.wanted[phase], wanted.region)
         return tensor.detach().requires_grad_(self._needs[wanted.producer])
 
-    def _phase(self, part: _Part, wanted: _Input, again: bool) -> Phase:
+    def _phase(self, part: ShardPart, wanted: ShardInput, again: bool) -> Phase:
         """What a recomputed shard reads of a layer that is recomputed with it, is computed again."""
         inside = again and part.slot[0] in self._model.recomputed_readers(wanted.producer)
         return Phase.AGAIN if inside else Phase.FORWARD
 
-    def _let_go(self, part: _Part, microbatch: int, again: bool) -> None:
+    def _let_go(self, part: ShardPart, microbatch: int, again: bool) -> None:
         for wanted in part.inputs:
             if wanted.producer >= 0:
                 self.release(wanted.producer, microbatch, self._phase(part, wanted, again))
@@ -243,14 +204,14 @@ class Shards:
             return to_canonical(rows)
         return rows[:, None, :, None]  # (samples, positions) -> (samples, 1, positions, 1)
 
-    def _native(self, wanted: _Input, leaf: Tensor) -> Tensor:
+    def _native(self, wanted: ShardInput, leaf: Tensor) -> Tensor:
         if wanted.producer >= 0:
             return to_native(leaf, self._steps.dimensions[self._script.profile.layers[wanted.producer].name])
         if self._script.network.vocabulary is not None:
             return leaf[:, 0, :, 0]  # (samples, positions)
         return to_native(leaf, len(self._script.network.input_shape) + 1)
 
-    def _result(self, part: _Part, leaves: Sequence[tuple[_Input, Tensor]], microbatch: int) -> Tensor:
+    def _result(self, part: ShardPart, leaves: Sequence[tuple[ShardInput, Tensor]], microbatch: int) -> Tensor:
         values = {wanted.node: self._native(wanted, leaf) for wanted, leaf in leaves}
         if not isinstance(part.step.module, Loss):
             return cut_to_own(to_canonical(part.run(self.parameters[part.slot], values)), part.shard)
@@ -259,15 +220,15 @@ class Shards:
         share = loss_share(scores, self._targets[first:last], self._targets.numel())
         return share.reshape(1, 1, 1, 1)  # the loss in canonical form
 
-    def _keep(self, output: Output, result: Tensor, leaves: Sequence[tuple[_Input, Tensor]]) -> None:
+    def _keep(self, output: Output, result: Tensor, leaves: Sequence[tuple[ShardInput, Tensor]]) -> None:
         self._tapes[output] = _Tape(result, [(wanted, leaf) for wanted, leaf in leaves if leaf.requires_grad])
 
-    def _hold(self, output: Output, result: Tensor, part: _Part, phase: Phase) -> None:
+    def _hold(self, output: Output, result: Tensor, part: ShardPart, phase: Phase) -> None:
         if self._uses[output.layer, phase]:
             flow = self.flow(output.layer, output.microbatch, phase)
-            flow.terms[output.shard] = Placed(result.detach(), part.region.low)
+            flow.terms[output.shard] = HeldTensor(result.detach(), part.region.low)
 
-    def _output_gradient(self, output: Output, part: _Part, result: Tensor) -> Tensor:
+    def _output_gradient(self, output: Output, part: ShardPart, result: Tensor) -> Tensor:
         """The gradient of a shard's output; the loss's own is 1."""
         if isinstance(part.step.module, Loss):
             return torch.ones_like(result)
@@ -285,52 +246,3 @@ class Shards:
             for move in edge.moves:
                 if self._rank == move.devices[0] if move.pattern == "message" else self._rank in move.devices:
                     yield layer, phase
-
-    def _part(self, position: int, number: int) -> _Part:
-        script = self._script
-        layer, split_by = script.profile.layers[position], self._model.placements[position]
-        step = self._steps.by_name[layer.name]
-        at = [int(i) for i in np.unravel_index(number, split_by.shape)]
-        own = _box(script.own(position), at[:4])
-        slot = (position, at[1], at[4])
-        self.parameters[slot] = self.slot(slot)
-        names = [DATA, *layer.inputs] if self._steps.placeholder in step.node.all_input_nodes else layer.inputs
-        reading = [at[0], at[1] * split_by.reduce + at[4], at[2], at[3]]
-        boxes = {name: _box(script.read(position, name), reading) for name in dict.fromkeys(names)}
-        inputs = tuple(self._input(name, box, position, number) for name, box in boxes.items())
-        first = next(iter(boxes))
-        extents = script.producer(first).output_shape
-        shard = Shard(
-            layer=layer, own=own, read=boxes[first], extents=extents, part=at[4], reduce=split_by.reduce
-        )  # fmt: skip
-        joined = {wanted.node: boxes[name][1] for name, wanted in zip(boxes, inputs, strict=True)}
-        return _Part(
-            step=step,
-            run=operator(step, shard, joined),
-            shard=shard,
-            region=Region.of_box(own),
-            slot=slot,
-            copy=at[5],
-            inputs=tuple(wanted for wanted in inputs if wanted.producer < 0 or wanted.region.elements),
-            wanted=self._wanted.get((position, Phase.BACKWARD), {}).get(number, ()),
-        )
-
-    def _input(self, name: str, box: Box, position: int, number: int) -> _Input:
-        if name == DATA:
-            return _Input(self._steps.placeholder, -1, Region.of_box(box), {}, {})
-        producer = self._script.profile.index[name]
-        tasks: dict[Phase, int] = {}
-        for phase, readers in (
-            (Phase.FORWARD, self._script.profile.consumers[producer]),
-            (Phase.AGAIN, self._model.recomputed_readers(producer)),
-        ):
-            if position in readers:
-                before = readers[: readers.index(position)]
-                tasks[phase] = sum(len(self._model.devices[other]) for other in before) + number
-        wanted = {phase: self._wanted[producer, phase].get(task, ()) for phase, task in tasks.items()}
-        return _Input(self._steps.by_name[name].node, producer, Region.of_box(box), tasks, wanted)
-
-
-def _box(intervals: Sequence[Sequence[tuple[int, int]]], at: Sequence[int]) -> Box:
-    samples, channels, rows, columns = (axis[i] for axis, i in zip(intervals, at, strict=True))
-    return samples, channels, rows, columns

@@ -45,6 +45,8 @@ def _not_executed(profile: Profile, plan: Plan) -> Iterator[str]:
     if schedules.load(plan.schedule).stashes_weights:
         yield f"schedule {plan.schedule!r}, which stashes weights"
     for layer in profile.layers:
+        if layer.tied_to and plan.states.stage == 3:
+            yield f"states shared out (stage 3) and layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
         if layer.routing:
             yield f"layer {layer.name!r}, a mixture of experts"
 

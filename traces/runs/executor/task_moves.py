@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Kind, Route, TaskGraph
-from traces.runs.executor.edge_moves import EdgeMoves, Move, edge_moves
+from traces.runs.executor.edge_moves import EdgeMove, EdgeMoves, edge_moves
 
 
 class Phase(Enum):
@@ -28,7 +29,7 @@ class TaskMove:
 
     layer: int
     phase: Phase
-    move: Move
+    move: EdgeMove
     members: tuple[int, ...]
 
 
@@ -36,20 +37,21 @@ def edges_of(model: ShardedModel) -> dict[tuple[int, Phase], EdgeMoves]:
     """By layer and phase, what moves; only of layers that others read, and again of those recomputed with a reader."""
     edges: dict[tuple[int, Phase], EdgeMoves] = {}
     for position, readers in enumerate(model.profile.consumers):
-        ways = {"as_collectives": model.plan.exchange == "collectives", "plain": model.has_plain_edge[position]}
+        draw = partial(
+            edge_moves, as_collectives=model.plan.exchange == "collectives", plain=model.has_plain_edge[position]
+        )
         if readers:
-            edge = model.edge(position)
-            edges[position, Phase.FORWARD] = edge_moves(*edge, backward=False, **ways)
-            edges[position, Phase.BACKWARD] = edge_moves(*edge, backward=True, **ways)
+            edges[position, Phase.FORWARD] = draw(*model.edge(position), backward=False)
+            edges[position, Phase.BACKWARD] = draw(*model.edge(position), backward=True)
         again = model.recomputed_readers(position)
         if again:
-            edges[position, Phase.AGAIN] = edge_moves(*model.edge(position, again), backward=False, **ways)
+            edges[position, Phase.AGAIN] = draw(*model.edge(position, again), backward=False)
     return edges
 
 
-def task_moves(graph: TaskGraph, edges: dict[tuple[int, Phase], EdgeMoves]) -> dict[int, TaskMove]:
+def task_moves(graph: TaskGraph, edges: Mapping[tuple[int, Phase], EdgeMoves]) -> dict[int, TaskMove]:
     """By task, what every activation and gradient of the graph carries."""
-    waiting: dict[tuple[object, ...], list[tuple[int, Phase, Move]]] = defaultdict(list)
+    waiting: dict[tuple[object, ...], list[tuple[int, Phase, EdgeMove]]] = defaultdict(list)
     for (layer, phase), edge in edges.items():  # FORWARD before AGAIN, as in the graph
         kind = Kind.GRADIENT if phase == Phase.BACKWARD else Kind.ACTIVATION
         for move in edge.moves:

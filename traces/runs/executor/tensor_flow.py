@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from simulator.lowering.exchange_pieces import Cell
-from traces.runs.executor.edge_moves import Move, PieceSum, Slice
+from traces.runs.executor.edge_moves import EdgeMove, PieceSum, Slice
 from traces.runs.executor.regions import Coordinates, Region, put, take
 from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, all_to_all, reduce_scatter
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class HeldTensor:
     """A tensor (samples, channels, height, width) that begins at `low`."""
 
     tensor: Tensor
@@ -37,20 +37,20 @@ class TensorFlow:
 
     def __init__(self, device: int, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
-        self.terms: dict[int, Placed] = {}
+        self.terms: dict[int, HeldTensor] = {}
         self._partial: dict[tuple[PieceSum, int], list[tuple[int, Tensor]]] = {}
         self._summed: dict[tuple[PieceSum, int], Tensor] = {}
 
-    def row(self, move: Move) -> Tensor:
+    def row(self, move: EdgeMove) -> Tensor:
         """What a message of this device carries, (elements,)."""
         parts = [self._slice(part) for part in move.slices]
         return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)  # (elements,)
 
-    def empty_row(self, move: Move) -> Tensor:
+    def empty_row(self, move: EdgeMove) -> Tensor:
         """Room for what a message carries, (elements,)."""
         return torch.empty(sum(part.last - part.first for part in move.slices), dtype=self._dtype)
 
-    def deliver(self, move: Move, row: Tensor) -> None:
+    def deliver(self, move: EdgeMove, row: Tensor) -> None:
         """Keep what has come: the row of a message, or all sums of a collective, (elements,) one after the other."""
         source, begin = move.devices[0], 0
         for part in move.slices:
@@ -63,7 +63,7 @@ class TensorFlow:
                 self._partial.setdefault((part.sum, part.first), []).append((source, row[begin:end]))
             begin = end
 
-    def collective(self, move: Move, members: Sequence[int], swap: Swap) -> Tensor:
+    def collective(self, move: EdgeMove, members: Sequence[int], swap: Swap) -> Tensor:
         """Take part in a collective among `members`, in their order; what it delivers here, (elements,)."""
         index, sums = members.index(self._device), [part.sum for part in move.slices]
         if move.pattern == "all-reduce":
@@ -79,7 +79,7 @@ class TensorFlow:
             sent = [self._joined([needed for needed in block if self._device in needed.holders]) for block in wanted]
             blocks = all_to_all(sent, [_elements(block) for block in held], index, swap)
         order = [needed for block in held for needed in block]
-        rows = dict(zip(order, torch.cat(blocks).split([needed.elements for needed in order]), strict=True))
+        rows = dict(zip(order, torch.split(torch.cat(blocks), [needed.elements for needed in order]), strict=True))
         return torch.cat([rows[needed] for needed in wanted[index]])  # (elements,)
 
     def read(self, wanted: Sequence[PieceSum], region: Region) -> Tensor:
