@@ -113,6 +113,8 @@ def _placement(
     reads_parts = bool(layer.inputs) and all(cut[name] for name in layer.inputs)
     linear = layer.geometry.mixes_channels and layer.sums_inputs
     cut[layer.name] = False
+    if layer.output_shape[1] < context:  # a loss of one number: every part of the sequence has it
+        return _placed(devices, (replicas, 1, 1, 1), copy=context * tensor)
     if tensor == 1:
         return _placed(devices[..., None], (replicas, 1, context, 1))
     if linear and (reads_parts or not layer.inputs):

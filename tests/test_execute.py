@@ -20,11 +20,10 @@ from traces.zoo.networks import ZOO
 ONE_EACH = Synchronisation(bucket_bytes=0)
 
 
-EXECUTED = sorted(set(partitioners.strategies()) - {"fsdp"})
-"""fsdp shares out states, which torch's own runtime runs for real (tests/test_parallel_runtimes.py)."""
+STRATEGIES = sorted(partitioners.strategies())
 
 
-@pytest.mark.parametrize("strategy", EXECUTED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_gradients_of_every_strategy(strategy: str, microbatches: int) -> None:
     assert_equal_training(script_of(made(strategy, microbatches=microbatches)))
@@ -38,7 +37,7 @@ def test_gradients_of_uneven_shares_are_unbiased() -> None:
     assert_equal_training(script_of(plan, cluster), 2)
 
 
-@pytest.mark.parametrize("strategy", EXECUTED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["resnet_small", "vgg_small"])
 def test_gradients_of_the_small_networks_of_the_zoo(name: str, strategy: str) -> None:
     plan = made(strategy, ZOO[name], batch_size=4, grid=(2, 2))

@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 import torch
 from plans import planned
 from small_networks import switched
-from tiny_networks import BATCH, FUNCTIONAL, MIXED, profile_of
-from torch import Tensor, nn
+from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, profile_of
+from torch import Tensor
 from training import CLUSTER, alone, made, random_plan, script_of, sharded
 
 from simulator import cli, files
@@ -31,9 +31,9 @@ from traces.lab.rank import Rank
 from traces.results.executions import read_execution, write_execution
 from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
-from traces.zoo.networks import Network
 
 
 @pytest.mark.parametrize("collective", ["ring", "ps-workers"])
@@ -100,7 +100,7 @@ def trained_in_processes(rank: Rank, collective: str) -> dict[str, Any]:
     slots = worker.shards.parameters.items()
     return {
         "losses": losses,
-        "slots": {f"{a},{b}": {name: p.tolist() for name, p in slot.items()} for (a, b), slot in slots},
+        "slots": {",".join(map(str, key)): {name: p.tolist() for name, p in slot.items()} for key, slot in slots},
     }
 
 
@@ -116,9 +116,9 @@ def _in_processes(collective: str) -> Script:
     return script_of(plan, cluster)
 
 
-def _slot(key: str) -> tuple[int, int]:
-    layer, slot = map(int, key.split(","))
-    return layer, slot
+def _slot(key: str) -> Slot:
+    layer, slot, reduce_slot = map(int, key.split(","))
+    return layer, slot, reduce_slot
 
 
 def _tensors(slot: dict[str, Any]) -> dict[str, Tensor]:
@@ -153,23 +153,11 @@ def test_synchronisations_that_cannot_run(chosen: Synchronisation, message: str)
         script_of(random_plan(0, synchronisation=chosen))
 
 
-class Tied(nn.Module):
-    """Two layers of one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.second.weight = self.first.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x))  # type: ignore[no-any-return]
-
-
-def test_shared_parameters_cannot_run() -> None:
-    network = Network(build=Tied, input_shape=(4,))
-    script = script_of(made("data", network), network=network)
-    with pytest.raises(InputError, match="'first' and 'second' share a parameter"):
-        script.build()
+def test_a_profile_that_does_not_know_of_shared_parameters_is_refused() -> None:
+    script = script_of(made("data", TIED), network=TIED)
+    layers = tuple(replace(layer, tied_to=()) for layer in script.profile.layers)
+    with pytest.raises(InputError, match="'embedding' and 'head' share a parameter"):
+        replace(script, profile=replace(script.profile, layers=layers)).build()
 
 
 def test_a_profile_of_another_network_is_refused() -> None:

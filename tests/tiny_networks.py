@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.layer_survey import survey
-from traces.zoo.blocks import Add, Concat
+from traces.zoo.blocks import Add, Concat, Positions, QueryKeyValueAttention
 from traces.zoo.networks import Network
 
 BATCH = 6
@@ -75,9 +75,34 @@ class Words(nn.Module):
         return self.scores(self.activation(self.hidden(self.norm(self.embedding(x)))))  # type: ignore[no-any-return]
 
 
+class TinyTransformer(nn.Module):
+    """A decoder of one block: learned positions, queries apart from keys and values, a head of the embedding's matrix
+    if `tied`."""
+
+    def __init__(self, tied: bool = True) -> None:
+        super().__init__()
+        width, words = 8, 12
+        self.embedding, self.positions = nn.Embedding(words, width), Positions(width, 6)
+        self.norm1 = nn.LayerNorm(width)
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.attention, self.out, self.add1 = QueryKeyValueAttention(4, causal=True), nn.Linear(width, width), Add()
+        self.norm2, self.fc, self.gelu = nn.LayerNorm(width), nn.Linear(width, 16), nn.GELU()
+        self.proj, self.add2, self.head = nn.Linear(16, width), Add(), nn.Linear(width, words, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.positions(self.embedding(words))
+        y = self.norm1(x)
+        x = self.add1(x, self.out(self.attention(self.q(y), self.k(y), self.v(y))))
+        return self.head(self.add2(x, self.proj(self.gelu(self.fc(self.norm2(x))))))  # type: ignore[no-any-return]
+
+
 MIXED = Network(build=Mixed, input_shape=(2, 8, 8))
 FUNCTIONAL = Network(build=Functional, input_shape=(2, 8, 8))
 WORDS = Network(build=Words, input_shape=(5,), vocabulary=11)
+TIED = Network(build=TinyTransformer, input_shape=(6,), vocabulary=12)
+UNTIED = Network(build=functools.partial(TinyTransformer, tied=False), input_shape=(6,), vocabulary=12)
 
 
 @functools.cache
@@ -107,6 +132,7 @@ def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64"
                 output_bytes=layer.output_bytes,
                 saved_bytes=layer.saved_bytes,
                 geometry=layer.geometry,
+                tied_to=layer.tied_to,
             )
             for layer in found
         ),

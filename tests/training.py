@@ -26,6 +26,7 @@ from traces.runs.executor.execute import (
     whole_parameters,
 )
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 
@@ -44,7 +45,7 @@ def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tens
     """Loss of each step, parameters at the end, and what each rank saw."""
     batch = random_batch(script)
 
-    def work(worker: Worker) -> tuple[list[RankStep], dict[tuple[int, int], dict[str, Tensor]]]:
+    def work(worker: Worker) -> tuple[list[RankStep], dict[Slot, dict[str, Tensor]]]:
         seen = [worker.step(*batch) for _ in range(steps)]
         return seen, {key: dict(slot) for key, slot in worker.shards.parameters.items()}
 
@@ -63,8 +64,9 @@ def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor
     losses, gradients = [], {}
     for loss in descend(model, [random_batch(script)] * steps, script.learning_rate, script.momentum):
         losses.append(loss)
-        gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
-    return losses, {name: p.detach() for name, p in model.named_parameters()}, gradients
+        gradients = gradients or {name: p.grad.clone() for name, p in model.named_parameters(remove_duplicate=False)}
+    every = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
+    return losses, every, gradients
 
 
 def descend(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -40,14 +41,19 @@ class EdgeEnd(NamedTuple):
         return cls(tuple(map(tuple, intervals)), placement.shape, placement.devices, visits)
 
 
+Cell = tuple[tuple[Interval, ...], ...]
+"""By (sample, channel, height, width) the intervals whose product are some elements of a tensor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Elements of one box with the same terms and targets."""
+    """Elements of one box with the same terms and targets; `cell` says which."""
 
     elements: float
     box: int
     terms: tuple[Term, ...]
     targets: tuple[Target, ...]
+    cell: Cell = ()
 
 
 def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Iterator[Piece]:
@@ -64,11 +70,12 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
         for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
     ]
     cells = [_cells(own, readers, axis) for axis in range(4)]
-    for parts in product(*(axis.items() for axis in cells)):
-        elements = int(np.prod([size for _, size in parts]))
-        box = makers.number(tuple(who[0] for who, _ in parts))
+    for parts in product(*cells):
+        elements = prod(size for _, size, _ in parts)
+        box = makers.number(tuple(who[0] for who, _, _ in parts))
+        cell = tuple(intervals for _, _, intervals in parts)
         shards = [
-            [side.number(at) for at in product(*(who[1][number] for who, _ in parts))]
+            [side.number(at) for at in product(*(who[1][number] for who, _, _ in parts))]
             for number, side in enumerate(reading)
         ]
         made = makers.terms(box)
@@ -81,7 +88,7 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
                 for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
             )
             times = times_read * times_made
-            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets)
+            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
 
 
 def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term]]]:
@@ -137,15 +144,17 @@ _Who = tuple[int, tuple[tuple[int, ...], ...]]
 """The part that makes a cell, and of each reader the parts that read it."""
 
 
-def _cells(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> dict[_Who, int]:
-    """Along one axis, the extent of what the same parts make and read."""
-    return dict(_cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers)))
+def _cells(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
+    """Along one axis, the extent and the intervals of what the same parts make and read."""
+    return _cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers))
 
 
 @lru_cache(maxsize=1024)
-def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> tuple[tuple[_Who, int], ...]:
+def _cells_between(
+    own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]
+) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
     edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
-    cells: dict[_Who, int] = {}
+    cells: dict[_Who, list[Interval]] = {}
     for low, high in pairwise(edges):
         maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
         if maker is None:
@@ -154,5 +163,5 @@ def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...]
             tuple(i for i, (first, last) in enumerate(intervals) if first <= low and high <= last)
             for intervals in needed
         )
-        cells[maker, readers] = cells.get((maker, readers), 0) + high - low
-    return tuple(cells.items())
+        cells.setdefault((maker, readers), []).append((low, high))
+    return tuple((who, sum(b - a for a, b in intervals), tuple(intervals)) for who, intervals in cells.items())

@@ -6,7 +6,7 @@ device to another travel as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -53,30 +53,32 @@ class Exchange:
     received: Ints
 
 
-def messages(pieces: Sequence[Piece]) -> Exchange:
-    """Every slice summed at its owner by messages, then given by messages."""
-    drawn = _ExchangeInMaking()
-    for piece in pieces:
-        for group in groups_of(piece.terms, piece.targets):
-            drawn.add_messages(piece.elements, piece.box, group)
-    return drawn.exchange()
+def moves_of(
+    pieces: Sequence[Piece], as_collectives: bool
+) -> Iterator[tuple[Pattern, Sequence[tuple[Piece, SumGroup]]]]:
+    """What moves together, in the order of the transfers: messages, or the groups of one collective.
 
-
-def collectives(pieces: Sequence[Piece]) -> Exchange:
-    """Groups of devices that exchange in a regular pattern do so in one collective, the others by messages."""
-    drawn = _ExchangeInMaking()
+    as_collectives: groups of devices that exchange in a regular pattern do so in one collective.
+    """
     moves = [(piece, group) for piece in pieces for group in groups_of(piece.terms, piece.targets)]
-    for piece, group in moves:
-        if not group.holders:
-            drawn.add_messages(piece.elements, piece.box, group)
+    if not as_collectives:
+        yield "message", moves
+        return
+    yield "message", [(piece, group) for piece, group in moves if not group.holders]
     moves = [(piece, group) for piece, group in moves if group.holders]
     for component in _components([group for _, group in moves]):
         entries = [moves[number] for number in component]
-        pattern = pattern_of([(piece.elements, group) for piece, group in entries])
+        yield pattern_of([(piece.elements, group) for piece, group in entries]), entries
+
+
+def _exchange_of(pieces: Sequence[Piece], as_collectives: bool) -> Exchange:
+    """Every slice summed at its owner by messages, then given by messages; or by collectives where they fit."""
+    drawn = _ExchangeInMaking()
+    for pattern, moves in moves_of(pieces, as_collectives):
         if pattern != "message":
-            drawn.add_collective(pattern, [(piece.elements, piece.box, group) for piece, group in entries])
+            drawn.add_collective(pattern, [(piece.elements, piece.box, group) for piece, group in moves])
             continue
-        for piece, group in entries:
+        for piece, group in moves:
             drawn.add_messages(piece.elements, piece.box, group)
     return drawn.exchange()
 
@@ -249,19 +251,23 @@ class Exchanges:
 
 def exchanges_of(own: EdgeEnd, readers: Sequence[EdgeEnd], as_collectives: bool) -> Exchanges:
     """What moves of a layer's output to its readers, and of the gradient back."""
+    own, readers, devices = numbered(own, readers)
+    forward, backward = (_exchange(own, readers, direction, as_collectives) for direction in (False, True))
+    return Exchanges(forward, backward, np.array(devices, dtype=np.int64))
+
+
+def numbered(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[EdgeEnd, tuple[EdgeEnd, ...], list[int]]:
+    """The ends of an edge with devices numbered as they first appear, and the device of each number.
+
+    Slices are shared out in the order of these numbers, so that layers cut alike exchange alike.
+    """
     order = dict.fromkeys(device for edge in (own, *readers) for device in edge.devices)
     number = {device: i for i, device in enumerate(order)}
-
-    def renamed(edge: EdgeEnd) -> EdgeEnd:
-        return edge._replace(devices=tuple(number[device] for device in edge.devices))
-
-    ends = renamed(own), tuple(map(renamed, readers))
-    forward, backward = (_exchange(*ends, direction, as_collectives) for direction in (False, True))
-    return Exchanges(forward, backward, np.array(list(order), dtype=np.int64))
+    ends = [edge._replace(devices=tuple(number[device] for device in edge.devices)) for edge in (own, *readers)]
+    return ends[0], tuple(ends[1:]), list(order)
 
 
 @lru_cache(maxsize=4096)
 def _exchange(own: EdgeEnd, readers: tuple[EdgeEnd, ...], backward: bool, as_collectives: bool) -> Exchange:
-    """Of one direction; devices are numbered as they first appear, so that layers cut alike share the answer."""
-    draw: Callable[[Sequence[Piece]], Exchange] = collectives if as_collectives else messages
-    return draw(list(pieces_of(own, readers, backward)))
+    """Of one direction, of ends that are numbered alike; layers cut alike share the answer."""
+    return _exchange_of(list(pieces_of(own, readers, backward)), as_collectives)

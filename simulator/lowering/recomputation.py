@@ -34,12 +34,22 @@ def _wait_for_gradients(
     """The first task of a segment on a device waits for what its backward passes there wait for from outside."""
     forward = np.concatenate([passes.forward(layer) for layer in segment])
     inside = np.concatenate([forward, forward + passes.total, passes.recompute[forward]])
-    from_inside = np.unique(later[np.isin(earlier, forward + passes.total)])
+    from_inside = _transfers_after(builder, forward + passes.total, later, earlier)
     needed = np.isin(later, forward + passes.total) & ~np.isin(earlier, np.concatenate([inside, from_inside]))
     device_of, device = builder.column("device"), passes.device[forward]
     for member in np.unique(device):
         first = passes.recompute[forward[device == member][0]]
         builder.depend(first, earlier[needed & (device_of[later] == member)])
+
+
+def _transfers_after(builder: GraphBuilder, tasks: Ints, later: Ints, earlier: Ints) -> Ints:
+    """All tasks that follow `tasks` directly, or by way of messages that add up or forward what these made."""
+    is_transfer = builder.column("route") >= 0
+    followers, count = np.unique(later[np.isin(earlier, tasks)]), -1
+    while len(followers) > count:
+        count = len(followers)
+        followers = np.union1d(followers, later[np.isin(earlier, followers[is_transfer[followers]])])
+    return followers
 
 
 def _exchange_again(

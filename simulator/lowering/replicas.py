@@ -30,13 +30,17 @@ class Replicas:
     A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot;
     of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
     whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
-    number among the shards of all layers in a row. models: how many replicas of the model sum it, of which the devices
-    are those of the first (see `symmetry`).
+    number among the shards of all layers in a row. at_home: those of them whose terms every device that needs the sum
+    has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and
+    its input channels in the first of them. models: how many replicas of the model sum it, of which the devices are
+    those of the first (see `symmetry`).
     """
 
     layer: int
     slot: int
     reduce_slot: int = 0
+    at_home: tuple[int, ...] = ()
+    cell: tuple[Interval, Interval] | None = None
     parameter_bytes: int
     devices: tuple[int, ...]
     holders: tuple[int, ...]
@@ -89,6 +93,7 @@ def _own(
                     devices=group.devices,
                     holders=group.holders,
                     shards=tuple(first[position] + shard for shard in sorted(group.shards)),
+                    at_home=tuple(first[position] + shard for shard in group.at_home),
                 )
 
 
@@ -119,10 +124,12 @@ def _tied(
                     layer=users[0],
                     slot=slots[0][0],
                     reduce_slot=slots[0][1],
+                    cell=(row, column),
                     parameter_bytes=channel_bytes(of_row, extents[1], column),
                     devices=summed.devices,
                     holders=summed.holders,
                     shards=tuple(sorted(summed.shards)),
+                    at_home=summed.at_home,
                 )
 
 
@@ -159,11 +166,15 @@ def _input_channels(profile: Profile, layer: Layer) -> int:
 
 
 class _Users(NamedTuple):
-    """The devices that need a summed gradient, those that hold its terms, and the shards that compute them."""
+    """The devices that need a summed gradient, those that hold its terms, and the shards that compute them.
+
+    at_home: those of the shards whose terms all these devices have.
+    """
 
     devices: tuple[int, ...]
     holders: tuple[int, ...]
     shards: tuple[int, ...]
+    at_home: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -191,7 +202,9 @@ def _summed(terms: Sequence[Term], targets: Sequence[Target]) -> tuple[_Users, .
         summed = [shard for shards in group.holders.values() for shard in shards]
         kept = [shard for shards in group.at_home.values() for shard in shards]
         if group.holders:
-            users.append(_Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept)))
+            users.append(
+                _Users(tuple(sorted(group.targets)), tuple(sorted(group.holders)), (*summed, *kept), tuple(kept))
+            )
         else:
             users += [_Users((device,), (device,), tuple(shards)) for device, shards in group.at_home.items()]
     return tuple(users)

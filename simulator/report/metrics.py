@@ -125,7 +125,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        rows = {name: tuple(getattr(self, name)) for name in ("devices", "links", "layers")}
+        rows: dict[str, Any] = {name: tuple(getattr(self, name)) for name in ("devices", "links", "layers")}
         return {**asdict(replace(self, **rows)), "communication_bytes": self.communication_bytes.to_dict()}
 
 

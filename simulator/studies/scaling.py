@@ -228,7 +228,7 @@ def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, pl
     )
 
 
-def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: tuple[DeviceUse, ...]) -> tuple[Use, ...]:
+def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: Sequence[DeviceUse]) -> tuple[Use, ...]:
     """Devices, with the memory of one step, then the links that carry anything."""
     compute, span_s = np.zeros(len(cluster.devices)), timeline.step_s
     computes = graph.route < 0

@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 from simulator.workload import Geometry
 from traces.capture.checkpointed_call import CheckpointedCall
 from traces.capture.fx_steps import TracedStep, channel_axis, tensors
-from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
+from traces.zoo.blocks import Add, Attention, First, Positions, QueryKeyValueAttention, Tokens
 
 Pair = tuple[int, int]
 
@@ -37,7 +37,16 @@ CHANNELS_SECOND = (
     *(nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d),
 )
 """Modules whose sequences are (sample, channel, position)."""
-CHANNELS_LAST = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention, Attention)
+CHANNELS_LAST = (
+    nn.Linear,
+    nn.Embedding,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.RNNBase,
+    nn.MultiheadAttention,
+    Attention,
+    QueryKeyValueAttention,
+)
 """Modules whose sequences are (sample, position, channel)."""
 _POOL_ARGUMENTS = {
     "max_pool2d": ("input", "kernel_size", "stride", "padding", "dilation"),
@@ -101,7 +110,7 @@ def _of_module(module: nn.Module, inputs: list[Tensor], output: Tensor) -> Geome
             return _adaptive(inputs[0], output)
         case Tokens() | First():
             return Geometry(kernel=None)
-        case Attention():
+        case Attention() | QueryKeyValueAttention():
             return Geometry(kernel=None, groups=module.heads, mixes_channels=True)
         case nn.GroupNorm():
             return Geometry(kernel=None, groups=module.num_groups, mixes_channels=True)

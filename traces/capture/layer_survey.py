@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +30,7 @@ from traces.capture.fx_steps import (
 )
 from traces.capture.layer_geometry import CHANNELS_LAST, CHANNELS_SECOND, describe, keeps_axes
 from traces.capture.network_inputs import Data
+from traces.zoo.blocks import QueryKeyValueAttention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,9 @@ def survey(
                 result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
                 kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
+                producers = _producers(step, environment, layers)
+                if isinstance(step.module, QueryKeyValueAttention):
+                    geometry = replace(geometry, aligned_inputs=producers[:1])
                 parameters = {p for p in arguments.parameters if p not in owners}
                 tied = [owners[p] for p in dict.fromkeys(arguments.parameters) if p in owners]
                 owners |= dict.fromkeys(parameters, step.name)
@@ -83,7 +87,7 @@ def survey(
                     SurveyedLayer(
                         name=step.name,
                         kind=kind,
-                        inputs=_producers(step, environment, layers),
+                        inputs=producers,
                         output_shape=shape_of(next(tensors(result)), axes[-1]),
                         output_bytes=sum(map(_bytes, tensors(result))),
                         parameter_bytes=sum(map(_bytes, parameters)),

@@ -26,11 +26,12 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.execute import all_reduce_groups, read_script, whole_parameters, write_inputs
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 from traces.zoo import networks
 
-Slots = Mapping[tuple[int, int], Mapping[str, Tensor]]
+Slots = Mapping[Slot, Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,21 +134,22 @@ def run_rank(
 
 
 def _named(parameters: Slots, looked: int) -> dict[str, np.ndarray]:
-    """Copies of what a rank holds, as "look/layer/slot/name"."""
+    """Copies of what a rank holds, as "look/layer/channel slot/reduce slot/name"."""
     return {
-        f"{looked}/{layer}/{slot}/{name}": tensor.detach().numpy().copy()
-        for (layer, slot), held in parameters.items()
+        f"{looked}/{layer}/{slot}/{reduce_slot}/{name}": tensor.detach().numpy().copy()
+        for (layer, slot, reduce_slot), held in parameters.items()
         for name, tensor in held.items()
     }
 
 
-def _read(path: Path) -> dict[int, dict[tuple[int, int], dict[str, Tensor]]]:
+def _read(path: Path) -> dict[int, dict[Slot, dict[str, Tensor]]]:
     """What a rank held, look by look."""
-    looks: dict[int, dict[tuple[int, int], dict[str, Tensor]]] = {}
+    looks: dict[int, dict[Slot, dict[str, Tensor]]] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key, array in archive.items():
-            looked, layer, slot, name = key.split("/")
-            held = looks.setdefault(int(looked), {}).setdefault((int(layer), int(slot)), {})
+            *numbers, name = key.split("/")
+            looked, layer, slot, reduce_slot = map(int, numbers)
+            held = looks.setdefault(looked, {}).setdefault((layer, slot, reduce_slot), {})
             held[name] = from_numpy(array)
     return looks
 

@@ -72,6 +72,27 @@ class Attention(nn.Module):
         return mixed.transpose(1, 2).flatten(2)  # (samples, heads, positions, d) -> (samples, positions, heads x d)
 
 
+class QueryKeyValueAttention(nn.Module):
+    """Scaled dot-product attention of queries, keys and values of layers of their own, whose heads lie side by side.
+
+    (samples, queries, channels), (samples, positions, channels) twice -> (samples, queries, channels). The queries may
+    be a part of the sequence that begins at position `first_query`.
+    """
+
+    def __init__(self, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, first_query: int = 0) -> Tensor:
+        # (samples, positions, heads x d) -> (samples, heads, positions, d)
+        q, k, v = (x.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for x in (queries, keys, values))
+        seen = None
+        if self.causal:  # query i sees keys up to its own position
+            seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(first_query)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return mixed.transpose(1, 2).flatten(2)  # (samples, heads, queries, d) -> (samples, queries, heads x d)
+
+
 class Tokens(nn.Module):
     """Patches as a sequence behind a class token, with learned positions added.
 

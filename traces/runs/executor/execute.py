@@ -33,7 +33,9 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, nearest_to_median
+from traces.runs.executor.bucket_transfers import bucket_transfers
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.shard_parts import Slot, slot_boxes
 from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network, load
@@ -162,21 +164,22 @@ def random_batch(script: Script) -> tuple[Tensor, Tensor]:
 
 
 def all_reduce_groups(script: Script) -> list[tuple[int, ...]]:
-    """The device groups that all-reduce, in one order for all ranks."""
-    return sorted({route.devices for route in script.graph.routes if len(route.pairs) > 1})
+    """The device groups that sum by the backend's all-reduce, in one order for all ranks."""
+    transfers = bucket_transfers(script, rank=0).values()
+    return sorted({transfer.members for transfer in transfers if transfer.step == "all-reduce"})
 
 
-def whole_parameters(
-    script: Script, ranks: Sequence[Mapping[tuple[int, int], Mapping[str, Tensor]]]
-) -> dict[str, Tensor]:
-    """The network's parameters as "layer.name", joined from the slots (layer, channel slot) that ranks hold."""
-    slots = {key: slot for held in ranks for key, slot in held.items()}
+def whole_parameters(script: Script, ranks: Sequence[Mapping[Slot, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+    """The network's parameters as "layer.name", joined from the slots that ranks hold; NaN is what others have."""
     parameters: dict[str, Tensor] = {}
-    for position, layer in enumerate(script.profile.layers):
-        parts = [slots[key] for key in sorted(slots) if key[0] == position]
-        for name in parts[0] if parts else ():
-            axis = 1 if layer.kind == "embedding" else 0
-            parameters[f"{layer.name}.{name}"] = torch.cat([part[name].detach() for part in parts], axis)
+    steps = script.build()
+    for slot, tensors in (entry for slots in ranks for entry in slots.items()):
+        name_of_layer, boxes = script.profile.layers[slot[0]].name, slot_boxes(script, steps, slot)
+        module = steps.by_name[name_of_layer].module
+        for name, parameter in module.named_parameters() if module is not None else ():
+            whole = parameters.setdefault(f"{name_of_layer}.{name}", torch.full_like(parameter.detach(), torch.nan))
+            part = whole[tuple(slice(low, high) for low, high in boxes[name])]  # a view of the slot's elements
+            part.copy_(torch.where(tensors[name].isnan(), part, tensors[name].detach()))
     return parameters
 
 

@@ -1,163 +1,281 @@
-"""From gradients to new parameters on one rank: all-reduce, or push to servers and pull back; SGD with momentum.
+"""From gradients to new parameters on one rank: sums over devices, and SGD with momentum.
 
-A bucket's gradients are sent as one row of shape (elements,), piece after piece. With K servers each serves the k-th
-of K equal parts of it: it adds what was pushed to its own gradients, updates its part of the parameters and sends
-that back.
+    replicated         a bucket's gradients are all-reduced, and torch's optimizer updates all parameters
+    servers            each of K servers adds up the k-th part of a bucket, updates it and sends it back
+    ZeRO 1 to 3        each device of a shard group has a slice of a bucket: of the sum, and of what it updates;
+                       the slices are gathered after the update or, with ZeRO 3, before the passes that use them
+
+A bucket's gradients are one row of shape (elements,), piece after piece.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simulator import collectives
-from simulator.collectives import CollectiveTask
 from simulator.lowering.buckets import Bucket
+from simulator.lowering.replicas import Replicas
 from simulator.taskgraph import Kind
 from traces.capture.momentum_sgd import descend, optimizer
+from traces.runs.executor.bucket_transfers import BucketTransfer, bucket_transfers, owners_of
+from traces.runs.executor.parameter_pieces import ParameterPieces
 from traces.runs.executor.rank_shards import Shards
+from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, reduce_scatter
 from traces.runs.executor.run_setup import Script
+
+
+@dataclass(slots=True)
+class _State:
+    """Values of a row that this device updates, from its element `first` on, with their momentum."""
+
+    first: int
+    values: Tensor
+    momentum: Tensor
 
 
 class Updates:
     """The gradient buckets and the optimizer of device `rank`."""
 
     def __init__(self, script: Script, rank: int, shards: Shards) -> None:
-        self._script, self._rank, self._shards = script, rank, shards
-        self._roles = dict(_roles(script))
-        self._pushed: dict[int, dict[int, Tensor]] = {}
-        self._rows: dict[int, Tensor] = {}
-        self._served: dict[int, tuple[Tensor, Tensor]] = {}
-        slots = [shards.slot(*key) for key in self._local_slots()]
-        trained = [tensor for slot in slots for tensor in slot.values() if tensor.requires_grad]
-        self._optimizer = optimizer(trained, script.learning_rate, script.momentum)
+        self._script, self._rank = script, rank
+        self.transfers = bucket_transfers(script, rank)
+        self._pieces = ParameterPieces(script, rank, shards)
+        self._rows: dict[tuple[int, int], Tensor] = {}
+        self._came: dict[tuple[int, int, int], list[tuple[int, Tensor]]] = defaultdict(list)
+        self._totals: dict[tuple[int, int], Tensor] = {}
+        self._states: dict[tuple[Replicas, ...], _State] = {}
+        served = collectives.load(script.plan.synchronisation.collective).updates_on_server
+        own = [piece for piece in script.sharded.replicas if rank in piece.devices]
+        self._in_rows = bool(served or script.plan.states.stage)
+        self._updated = [piece for piece in own if not (self._in_rows and piece.is_summed)]
+        tensors = [] if self._in_rows else self._pieces.tensors(self._updated)
+        self._optimizer = optimizer(tensors, script.learning_rate, script.momentum)
+        self._gathers = Gathers(script, rank)
+        for number in self._gathers.buckets:
+            self._drop(number)
 
     def begin(self) -> None:
         """Start a step: drop the gradients of the one before."""
-        self._rows.clear()
-        self._pushed.clear()
-        for tensor in self._all_parameters():
+        for kept in (self._rows, self._came, self._totals):
+            kept.clear()
+        for tensor in self._pieces.tensors(self._updated):
             tensor.grad = None
 
     def all_reduced(self, task: int) -> Tensor:
-        """The row of gradients, (elements,), that an all-reduce task sums."""
-        return self._gradients(self._roles[task][0])
-
-    def take_all_reduced(self, task: int, row: Tensor) -> None:
-        """Let the sum, (elements,), be the gradients."""
-        for tensor, part in self._views(self._roles[task][0], row):
-            tensor.grad = part
+        """The row of gradients, (elements,), that a bucket's all-reduce sums."""
+        return self._row(self.transfers[task])
 
     def message_elements(self, task: int) -> int:
-        """Elements of a push or a pull."""
-        number, step = self._roles[task]
-        part = self._part(number, _server(step))
-        return int(part.stop - part.start)
+        """Elements of a message."""
+        first, last = self._part(self.transfers[task])
+        return last - first
 
     def message(self, task: int) -> Tensor:
-        """The part of the gradients to push, or of the parameters that a server sends back: (elements,)."""
-        number, step = self._roles[task]
-        part = self._part(number, _server(step))
-        if step.after:
-            return self._served[number][0]
-        return self._gradients(number)[part]
+        """Gradients of this device, a sum of them, or the parameters that a server sends back: (elements,)."""
+        transfer = self.transfers[task]
+        if transfer.step == "pull":
+            return self._states[self._bucket(transfer).pieces].values
+        return self._summed(transfer) if transfer.step == "give" else self._row(transfer)[slice(*self._part(transfer))]
 
     def take_message(self, task: int, row: Tensor) -> None:
-        """Keep pushed gradients, or overwrite parameters with pulled ones: (elements,)."""
-        number, step = self._roles[task]
-        (source, _), *_ = step.route.pairs if step.route else ()
-        if step.after:
-            self._set_parameters(number, self._part(number, _server(step)), row)
+        """Keep gradients to be added, a sum, or parameters: (elements,)."""
+        transfer = self.transfers[task]
+        first, last = self._part(transfer)
+        if transfer.step == "pull":
+            self._pieces.write(self._bucket(transfer).pieces, row, first)
+        elif transfer.step == "give":
+            self._total(transfer.bucket, transfer.sum)[first:last] = row
         else:
-            self._pushed.setdefault(number, {})[source] = row
+            self._came[transfer.bucket, transfer.sum, first].append((transfer.source, row))
+
+    def collective(self, task: int, swap: Swap) -> Tensor:
+        """Take part in a collective of messages; what this device then has, (elements,)."""
+        transfer = self.transfers[task]
+        bucket, index, count = self._bucket(transfer), transfer.members.index(self._rank), len(transfer.members)
+        if transfer.step == "gather":
+            edges = [self._pieces.elements(bucket.pieces) * i // count for i in range(count + 1)]
+            sizes = [last - first for first, last in pairwise(edges)]
+            return torch.cat(all_gather(self._share_of(transfer.bucket).values, sizes, index, swap))  # (elements,)
+        if transfer.step == "scatter":
+            row = self._row(transfer)
+            return reduce_scatter(row.tensor_split([len(row) * i // count for i in range(1, count)]), index, swap)
+        key = transfer.bucket, transfer.sum
+        row = self._totals[key] if key in self._totals else self._row(transfer)
+        return all_reduce(row[slice(*self._share(transfer.bucket))], index, count, swap)
+
+    def take_collective(self, task: int, row: Tensor) -> None:
+        """Keep what a collective left here, (elements,): all of a bucket, or this device's slice of its sum."""
+        transfer = self.transfers[task]
+        if transfer.step == "gather":
+            self._gathers.arrived(transfer.bucket)
+            self._pieces.write(self._bucket(transfer).pieces, row)
+        elif transfer.step == "all-reduce":
+            self._totals[transfer.bucket, transfer.sum] = row
+        else:
+            self._total(transfer.bucket, transfer.sum)[slice(*self._share(transfer.bucket))] = row
+
+    def end_pass(self, kind: Kind, layer: int, microbatch: int) -> None:
+        """A pass over a shard has ended: drop parameters that were gathered for it and that nothing here needs."""
+        for number in self._gathers.no_longer_needed(kind, layer, microbatch):
+            self._drop(number)
 
     @torch.no_grad()
     def update(self, task: int) -> None:
         """Run the optimizer: this device's own, or that of one bucket on a server."""
-        if task not in self._roles:
-            self._optimizer.step()
+        if task in self.transfers:
+            transfer = self.transfers[task]
+            self._descend(self._bucket(transfer).pieces, self._part(transfer), self._summed(transfer))
             return
-        number, step = self._roles[task]
-        part = self._part(number, step.device)
-        rows = self._pushed.pop(number, {})
-        if self._rank in self._bucket(number).group:
-            rows[self._rank] = self._gradients(number)[part]
-        total = torch.stack([rows[source] for source in sorted(rows)]).sum(0)  # (sources, elements) -> (elements,)
-        if number not in self._served:
-            self._served[number] = self._flat(number)[part].clone(), torch.zeros_like(total)
-        values, momentum = self._served[number]
-        descend([values], [total], [momentum], self._script.learning_rate, self._script.momentum)
-        if self._rank in self._bucket(number).group:
-            self._set_parameters(number, part, values)
+        for piece in self._updated:
+            if not piece.is_summed:
+                self._update_alone(piece)
+        for number, bucket in enumerate(self._script.buckets):
+            if self._rank in bucket.devices and (self._script.plan.states.stage or not self._in_rows):
+                self._update_summed(number, bucket)
+        self._optimizer.step()
 
-    def _bucket(self, number: int) -> Bucket:
-        return self._script.buckets[number]
+    @property
+    def _sums(self) -> int:
+        return self._script.sharded.sums_per_step
 
-    def _tensors(self, number: int) -> list[Tensor]:
-        """The parameters of a bucket, in the order in which they are sent."""
-        pieces = self._bucket(number).pieces
-        tensors = [tensor for piece in pieces for tensor in self._shards.slot(piece.layer, piece.slot).values()]
-        return [tensor for tensor in tensors if tensor.requires_grad]
+    def _update_alone(self, piece: Replicas) -> None:
+        """Update a piece that no other device has, or leave it to torch's optimizer."""
+        elements = self._pieces.elements([piece])
+        if not self._in_rows:
+            self._pieces.let_own_be_gradients(piece)
+        elif elements:
+            rows = [self._pieces.gradients([piece], number) for number in range(self._sums)]
+            self._descend((piece,), (0, elements), torch.stack(rows).sum(0))  # (sums, elements) -> (elements,)
 
-    def _gradients(self, number: int) -> Tensor:
-        """A bucket's gradients in one row, made once per step; zeros where a parameter has none."""
-        if number not in self._rows:
-            gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in self._tensors(number)]
-            self._rows[number] = torch.cat([gradient.reshape(-1) for gradient in gradients])  # (elements,)
-        return self._rows[number]
+    def _update_summed(self, number: int, bucket: Bucket) -> None:
+        """Update this device's slice of a bucket, or leave all of it to torch's optimizer."""
+        if not self._in_rows:
+            self._pieces.let_be_gradients(bucket.pieces, self._finished(number, 0))
+            return
+        share = self._share(number)
+        rows = [self._finished(number, summed)[slice(*share)] for summed in range(self._sums)]
+        self._descend(bucket.pieces, share, torch.stack(rows).sum(0))  # (sums, elements) -> (elements,)
 
-    def _flat(self, number: int) -> Tensor:
-        return torch.cat([tensor.detach().reshape(-1) for tensor in self._tensors(number)])  # (elements,)
+    def _descend(self, pieces: tuple[Replicas, ...], part: tuple[int, int], gradient: Tensor) -> None:
+        """Update a part of a row of parameters, and write it where this device holds it."""
+        state = self._state_of(pieces, part)
+        descend([state.values], [gradient], [state.momentum], self._script.learning_rate, self._script.momentum)
+        self._pieces.write(pieces, state.values, state.first)
 
-    def _views(self, number: int, row: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each parameter of a bucket with its part of `row`, in its shape."""
-        first = 0
-        for tensor in self._tensors(number):
-            yield tensor, row[first : first + tensor.numel()].view_as(tensor)  # the parameter's shape
-            first += tensor.numel()
+    def _state_of(self, pieces: tuple[Replicas, ...], part: tuple[int, int]) -> _State:
+        if pieces not in self._states:
+            values = self._pieces.values(pieces)[slice(*part)].clone()
+            self._states[pieces] = _State(part[0], values, torch.zeros_like(values))
+        return self._states[pieces]
 
-    @torch.no_grad()
-    def _set_parameters(self, number: int, part: slice, row: Tensor) -> None:
-        """Overwrite a part of a bucket's parameters."""
-        first = 0
-        for tensor in self._tensors(number):
-            low, high = max(part.start, first), min(part.stop, first + tensor.numel())
-            if low < high:
-                tensor.detach().view(-1)[low - first : high - first] = row[low - part.start : high - part.start]
-            first += tensor.numel()
+    def _share_of(self, number: int) -> _State:
+        return self._state_of(self._script.buckets[number].pieces, self._share(number))
 
-    def _part(self, number: int, server: int) -> slice:
-        """The elements of a bucket that `server` serves."""
-        servers = list(dict.fromkeys(step.device for n, step in self._roles.values() if n == number and not step.route))
-        size, index = sum(tensor.numel() for tensor in self._tensors(number)), servers.index(server)
-        return slice(size * index // len(servers), size * (index + 1) // len(servers))
+    def _drop(self, number: int) -> None:
+        """Keep this device's slice of a bucket alone; the rest is no number, so that no pass can use it."""
+        pieces, own = self._script.buckets[number].pieces, self._share_of(number)
+        row = own.values.new_full((self._pieces.elements(pieces),), torch.nan)  # (elements,)
+        row[own.first : own.first + len(own.values)] = own.values
+        self._pieces.write(pieces, row)
 
-    def _local_slots(self) -> list[tuple[int, int]]:
-        """The parameter pieces that this device updates itself."""
-        served = collectives.load(self._script.plan.synchronisation.collective).updates_on_server
-        pieces = self._script.sharded.replicas
-        held = [piece for piece in pieces if self._rank in piece.devices]
-        return [(piece.layer, piece.slot) for piece in held if not (served and len(piece.devices) > 1)]
+    def _bucket(self, transfer: BucketTransfer) -> Bucket:
+        return self._script.buckets[transfer.bucket]
 
-    def _all_parameters(self) -> Iterator[Tensor]:
-        for slot in self._shards.parameters.values():
-            yield from slot.values()
+    def _row(self, transfer: BucketTransfer) -> Tensor:
+        """This device's gradients of a bucket, (elements,), made once per sum."""
+        key = transfer.bucket, transfer.sum
+        if key not in self._rows:
+            self._rows[key] = self._pieces.gradients(self._bucket(transfer).pieces, transfer.sum)
+        return self._rows[key]
+
+    def _total(self, number: int, summed: int) -> Tensor:
+        """The row for a sum, (elements,), filled as its parts come."""
+        key = number, summed
+        if key not in self._totals:
+            elements = self._pieces.elements(self._script.buckets[number].pieces)
+            self._totals[key] = torch.zeros(elements, dtype=getattr(torch, self._script.dtype))
+        return self._totals[key]
+
+    def _finished(self, number: int, summed: int) -> Tensor:
+        """The row of a sum of which all that this device needs is there; what it adds up itself is put in its place."""
+        bucket, total = self._script.buckets[number], self._total(number, summed)
+        if bucket.holders != bucket.devices and self._rank in owners_of(bucket):
+            owners = owners_of(bucket)
+            part = owners.index(self._rank), len(owners)
+            own = BucketTransfer(bucket=number, sum=summed, step="sum", part=part)
+            total[slice(*self._part(own))] = self._summed(own)
+        kept = self._pieces.gradients_at_home(bucket.pieces, summed)
+        return total if kept is None else total + kept
+
+    def _summed(self, transfer: BucketTransfer) -> Tensor:
+        """The sum of what came for a part of a bucket and of this device's own gradients, (elements,)."""
+        first, last = self._part(transfer)
+        came = sorted(self._came[transfer.bucket, transfer.sum, first], key=lambda entry: entry[0])
+        rows = [row for _, row in came]
+        if self._rank in self._bucket(transfer).holders:
+            rows.append(self._row(transfer)[first:last])
+        return torch.stack(rows).sum(0)  # (terms, elements) -> (elements,)
+
+    def _part(self, transfer: BucketTransfer) -> tuple[int, int]:
+        """The elements that a message carries, or a server serves."""
+        elements, (index, count) = self._pieces.elements(self._bucket(transfer).pieces), transfer.part
+        return elements * index // count, elements * (index + 1) // count
+
+    def _share(self, number: int) -> tuple[int, int]:
+        """The elements of a bucket that this device updates."""
+        bucket, states = self._script.buckets[number], self._script.plan.states
+        group = next(group for group in states.shard_groups(bucket.devices) if self._rank in group)
+        elements, index = self._pieces.elements(bucket.pieces), group.index(self._rank)
+        return elements * index // len(group), elements * (index + 1) // len(group)
 
 
-def _roles(script: Script) -> Iterator[tuple[int, tuple[int, CollectiveTask]]]:
-    """Which bucket's which step each task of the synchronisation is; a bucket's steps stand in order."""
-    graph = script.graph
-    shared = (graph.kind == Kind.SYNCHRONISATION) | ((graph.kind == Kind.UPDATE) & (graph.layer >= 0))
-    for number, bucket in enumerate(script.buckets):
-        tasks = np.flatnonzero(shared & (graph.shard == number)).tolist()
-        for task, step in zip(tasks, bucket.steps(script.cluster, script.plan), strict=True):
-            yield task, (number, step)
+class Gathers:
+    """Which buckets device `rank` has only a slice of between passes (ZeRO 3), and when they are not needed."""
 
+    def __init__(self, script: Script, rank: int) -> None:
+        self._script, states = script, script.plan.states
+        self.buckets = [
+            number
+            for number, bucket in enumerate(script.buckets)
+            if states.stage == 3 and rank in bucket.devices and states.shares(bucket.devices) > 1
+        ]
+        self._tasks = Counter(
+            (number, kind == Kind.FORWARD)
+            for number in self.buckets
+            for layer in {piece.layer for piece in script.buckets[number].pieces}
+            for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)
+            for _ in range(self._count(kind, layer, rank))
+        )
+        self._present: Counter[int] = Counter()
+        self._ended: Counter[tuple[int, int, bool]] = Counter()
 
-def _server(step: CollectiveTask) -> int:
-    """The serving device of a push or a pull."""
-    (source, target), *_ = step.route.pairs if step.route else ()
-    return source if step.after else target
+    def arrived(self, number: int) -> None:
+        """A bucket has been gathered."""
+        self._present[number] += 1
+
+    def no_longer_needed(self, kind: Kind, layer: int, microbatch: int) -> Iterator[int]:
+        """The buckets of whose passes this was the last, unless they have been gathered for others since."""
+        forward = kind == Kind.FORWARD
+        if kind == Kind.RECOMPUTE or (forward and self._script.plan.states.keep_gathered):
+            return
+        for number in self.buckets:
+            if all(piece.layer != layer for piece in self._script.buckets[number].pieces):
+                continue
+            key = number, microbatch, forward
+            self._ended[key] += 1
+            if self._ended[key] % self._tasks[number, forward] == 0:
+                self._present[number] -= 1
+                if not self._present[number]:
+                    yield number
+
+    def _count(self, kind: Kind, layer: int, rank: int) -> int:
+        """Tasks of one micro-batch over a layer on this device."""
+        graph = self._script.graph
+        own = (graph.kind == kind) & (graph.layer == layer) & (graph.device == rank) & (graph.microbatch == 0)
+        return int(own.sum())

@@ -16,19 +16,21 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, require
+from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket
-from simulator.lowering.crossings import Reads
-from simulator.lowering.shard_regions import reads
+from simulator.lowering.shard_regions import Interval, reads
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Ints, Kind, TaskGraph
+from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
+from traces.runs.executor.edge_moves import EdgeMoves
+from traces.runs.executor.task_moves import Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
 
 ALL_REDUCE = "ring"
@@ -38,20 +40,13 @@ DATA = "the training data"
 
 def _not_executed(profile: Profile, plan: Plan) -> Iterator[str]:
     """What of a plan is simulated only."""
-    placements = plan.placements.values()
-    if any(placement.reduce > 1 for placement in placements):
-        yield "layers split by reduce"
-    if any(placement.copy > 1 for placement in placements):
-        yield "copied layers"
-    if plan.states.stage:
-        yield f"states shared out (stage {plan.states.stage})"
-    if plan.recomputed:
-        yield "recomputed segments"
-    if plan.exchange != "messages":
-        yield f"exchange {plan.exchange!r}"
+    if plan.states.gradient_dtype not in ("", profile.dtype):
+        yield f"gradients summed in {plan.states.gradient_dtype}"
+    if schedules.load(plan.schedule).stashes_weights:
+        yield f"schedule {plan.schedule!r}, which stashes weights"
     for layer in profile.layers:
-        if layer.tied_to:
-            yield f"layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
+        if layer.tied_to and plan.states.stage == 3:
+            yield f"states shared out (stage 3) and layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
         if layer.routing:
             yield f"layer {layer.name!r}, a mixture of experts"
 
@@ -119,19 +114,33 @@ class Script:
             needed[layer.name] = layer.parameter_bytes > 0 or any(needed[name] for name in layer.inputs)
         return list(needed.values())
 
-    def reads_of(self, position: int) -> tuple[Reads, Ints, Ints]:
-        """Which shards read the layer's, with the devices of producer and reader, both of shape (reads,)."""
-        reads = self.sharded.reads(position)
-        return reads, *self.sharded.ends(position, reads)
+    @cached_property
+    def edges(self) -> Mapping[tuple[int, Phase], EdgeMoves]:
+        """What moves of every layer's output, and of its gradient."""
+        return edges_of(self.sharded)
+
+    @cached_property
+    def moves(self) -> Mapping[int, TaskMove]:
+        """By task, what every activation and gradient carries."""
+        return task_moves(self.graph, self.edges)
 
     def own(self, position: int) -> list[list[tuple[int, int]]]:
         """The intervals whose product are the layer's shards."""
         return self.sharded.intervals(position)
 
-    def read(self, position: int, producer: str) -> list[list[tuple[int, int]]]:
-        """For each interval of `own`, what it needs of a producer, or of the training data."""
-        layer = self.profile.layers[position]
-        return reads(self.profile, layer, self.producer(producer), self.own(position))
+    def read(self, position: int, producer: str) -> list[list[Interval]]:
+        """For each interval of `own`, what it needs of a producer, or of the training data.
+
+        Along channel, what the parts by reduce need stands in turn for each interval; tokens are needed by all.
+        """
+        layer, reduce = self.profile.layers[position], self.sharded.placements[position].reduce
+        parts = 1 if producer == DATA and self.network.vocabulary is not None else reduce
+        sample, channel, *plane = reads(self.profile, layer, self.producer(producer), self.own(position), parts)
+        if parts < reduce:
+            channel = [interval for interval in channel for _ in range(reduce)]
+        rule = f"layer {layer.name!r} is split {reduce} ways by reduce, each of which reads a channel"
+        require(parts == 1 or all(low < high for low, high in channel), producer, f"{len(channel)} parts", rule)
+        return [sample, channel, *plane]
 
     def producer(self, name: str) -> Layer:
         """A layer by name, or the training data as if a layer had made it."""
@@ -155,7 +164,6 @@ class Script:
             torch.manual_seed(self.seed)
             trained = Trained(self.network.build().to(getattr(torch, self.dtype)))
         steps = trace(trained)
-        _check_ties(steps)
         dimensions = self._dimensions(trained, steps)
         for module in trained.modules():
             if self.steady and isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
@@ -164,6 +172,7 @@ class Script:
             by_name={step.name: step for step in steps if step.name in self.profile.index},
             placeholder=steps[0].node.graph.find_nodes(op="placeholder")[0],
             dimensions=dimensions,
+            shared_with=_ties(self.profile, steps),
         )
 
     @torch.no_grad()
@@ -199,20 +208,30 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedLayers:
-    """A network's layers ready to be run: steps by name, the graph's node of the data, dimensions of each output."""
+    """A network's layers ready to be run: steps by name, the graph's node of the data, dimensions of each output.
+
+    shared_with: by (layer, parameter) of a later user, those of the first user of the same parameter.
+    """
 
     by_name: Mapping[str, TracedStep]
     placeholder: fx.Node
     dimensions: Mapping[str, int]
+    shared_with: Mapping[tuple[str, str], tuple[str, str]]
 
 
-def _check_ties(steps: Sequence[TracedStep]) -> None:
-    """Raise InputError when two layers share a parameter: each would sum and update a gradient of its own."""
-    user: dict[nn.Parameter, str] = {}
+def _ties(profile: Profile, steps: Sequence[TracedStep]) -> dict[tuple[str, str], tuple[str, str]]:
+    """By (layer, parameter) those of the first user; raises InputError where the profile does not know of it."""
+    owner: dict[nn.Parameter, tuple[str, str]] = {}
+    ties: dict[tuple[str, str], tuple[str, str]] = {}
     for step in steps:
-        for parameter in step.module.parameters() if step.module is not None else ():
-            if user.setdefault(parameter, step.name) != step.name:
+        for name, parameter in step.module.named_parameters() if step.module is not None else ():
+            first = owner.setdefault(parameter, (step.name, name))
+            if first[0] == step.name:
+                continue
+            if first[0] not in profile.layers[profile.index[step.name]].tied_to:
                 raise InputError(
-                    f"layers {user[parameter]!r} and {step.name!r} share a parameter: such networks cannot run in "
-                    "shards yet; give each layer its own"
+                    f"profile {profile.model!r}: layers {first[0]!r} and {step.name!r} share a parameter, which it "
+                    "does not say; capture it again"
                 )
+            ties[step.name, name] = first
+    return ties

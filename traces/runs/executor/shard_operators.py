@@ -25,7 +25,16 @@ from torch.nn import functional
 from simulator.errors import InputError
 from simulator.lowering.shard_regions import Interval
 from traces.capture.fx_steps import TracedStep
-from traces.runs.executor.sliced_layers import Operator, Parameters, Shard, Values, of_channels, windowed
+from traces.runs.executor.sliced_layers import (
+    Operator,
+    Parameters,
+    Shard,
+    Values,
+    adding_a_share,
+    of_channels,
+    windowed,
+)
+from traces.zoo.blocks import Attention, Positions, QueryKeyValueAttention
 
 
 def to_canonical(tensor: Tensor) -> Tensor:
@@ -65,7 +74,14 @@ def operator(step: TracedStep, shard: Shard, joined: Mapping[fx.Node, Interval])
     if kind == "flatten":
         return _flatten(step, shard)
     if not shard.whole_plane and shard.layer.geometry.kernel not in (None, (1, 1)):
-        return windowed(step, shard)
+        run = windowed(step, shard)
+        return adding_a_share(run, shard) if shard.reduce > 1 else run
+    if shard.reduce > 1 and module is not None:
+        return adding_a_share(of_channels(step, module, shard), shard)
+    if isinstance(module, Positions) and not shard.whole_plane:
+        return of_channels(step, module, shard)
+    if isinstance(module, Attention | QueryKeyValueAttention) and not (shard.all_channels and shard.whole_plane):
+        return _attention(step, module, shard)
     if shard.all_channels or module is None or next(module.parameters(), None) is None:
         return _as_it_stands(step)
     return of_channels(step, module, shard)
@@ -145,6 +161,27 @@ def _overwrites(node: fx.Node) -> bool:
     """Whether a function or method changes its first argument, by torch's convention of names."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name in ("iadd", "isub", "imul", "itruediv")
+
+
+def _attention(step: TracedStep, module: Attention | QueryKeyValueAttention, shard: Shard) -> Operator:
+    """Attention of the heads that the shard touches, over all that was read, of which its own channels are kept.
+
+    Of queries apart from keys and values only the shard's own positions were read.
+    """
+    low, high = shard.groups(module.heads)
+    heads = copy.copy(module)
+    heads.heads = high - low
+    (first, last), width = shard.own[1], shard.layer.channels // module.heads
+    if isinstance(module, QueryKeyValueAttention) and (first, last) != (low * width, high * width):
+        raise InputError(f"placements: layer {step.name!r} is split by channel inside a head; split it by heads")
+    nodes = step.node.all_input_nodes
+    query = {"first_query": shard.own[2][0]} if isinstance(module, QueryKeyValueAttention) else {}
+
+    def run(parameters: Parameters, values: Values) -> Tensor:
+        mixed: Tensor = heads(*(values[node] for node in nodes), **query)  # (samples, positions, channels of heads)
+        return mixed[..., first - low * width : last - low * width]
+
+    return run
 
 
 def _flatten(step: TracedStep, shard: Shard) -> Operator:

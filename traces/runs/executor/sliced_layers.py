@@ -13,12 +13,12 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from simulator.errors import InputError
-from simulator.lowering.shard_regions import Interval
+from simulator.lowering.shard_regions import Interval, split
 from simulator.workload import Layer
 from traces.capture.fx_steps import TracedStep
-
-Box = tuple[Interval, Interval, Interval, Interval]
-"""Half-open intervals of samples, channels, rows, columns."""
+from traces.runs.executor.parameter_boxes import Extents, relative
+from traces.runs.executor.regions import Box
+from traces.zoo.blocks import Positions
 
 Parameters = Mapping[str, Tensor]
 Values = Mapping[fx.Node, Tensor]
@@ -27,12 +27,17 @@ Operator = Callable[[Parameters, Values], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """`own` of the output of `layer`, and `read` of the output of its (first) producer, of `extents` (C, H, W)."""
+    """`own` of the output of `layer`, and `read` of the output of its (first) producer, of `extents` (C, H, W).
+
+    It makes the terms of one part, of `reduce` parts of the input channels.
+    """
 
     layer: Layer
     own: Box
     read: Box
     extents: tuple[int, int, int]
+    part: int = 0
+    reduce: int = 1
 
     @property
     def all_channels(self) -> bool:
@@ -66,29 +71,18 @@ class Shard:
         return sides
 
 
-def sliced_parameters(step: TracedStep, channels: Interval, of: int) -> dict[str, Tensor]:
-    """The step's parameters that make the output `channels` (of `of`), as leaves of their own unless they are all.
-
-    Raises InputError for a layer whose parameters do not belong to channels.
-    """
-    module = step.module
-    if module is None:
-        return {}
-    parameters: dict[str, Tensor] = dict(module.named_parameters())
-    if channels == (0, of) or not parameters:
-        return parameters
-    if not isinstance(module, _BY_CHANNEL):
-        raise InputError(
-            f"placements: layer {step.name!r} is split by channel, but the parameters of a {type(module).__name__} "
-            "are not known to belong to channels; use a channel degree of 1"
-        )
-    axis = 1 if isinstance(module, nn.Embedding) else 0
+def sliced_parameters(module: nn.Module | None, boxes: Mapping[str, Extents]) -> dict[str, Tensor]:
+    """The elements of `boxes` of a module's parameters, by name, as leaves of their own unless they are all."""
     return {
-        name: value.detach().narrow(axis, channels[0], channels[1] - channels[0]).clone().requires_grad_(
-            value.requires_grad
-        )
-        for name, value in parameters.items()
-    }  # fmt: skip
+        name: value
+        if boxes[name] == tuple((0, extent) for extent in value.shape)
+        else _leaf(value, relative(boxes[name], tuple((0, extent) for extent in value.shape)))
+        for name, value in (module.named_parameters() if module is not None else ())
+    }
+
+
+def _leaf(parameter: Tensor, part: tuple[slice, ...]) -> Tensor:
+    return parameter.detach()[part].clone().requires_grad_(parameter.requires_grad)
 
 
 def windowed(step: TracedStep, shard: Shard) -> Operator:
@@ -133,7 +127,9 @@ def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
         case nn.Linear():
             return lambda p, values: functional.linear(values[node], p["weight"], p.get("bias"))
         case nn.Embedding():
-            return lambda p, values: functional.embedding(values[node], p["weight"], module.padding_idx)
+            return _embedding(module, shard, node)
+        case Positions():
+            return lambda p, values: values[node] + p["positions"][slice(*shard.own[2])]  # (positions, own channels)
         case nn.LayerNorm():
             return lambda p, values: _scaled(
                 functional.layer_norm(values[node], module.normalized_shape, eps=module.eps)[..., shard.channels], p, -1
@@ -143,6 +139,36 @@ def of_channels(step: TracedStep, module: nn.Module, shard: Shard) -> Operator:
         case nn.modules.batchnorm._BatchNorm():
             return lambda p, values: _batch_norm(module, shard.channels, p, values[node])
     raise InputError(f"placements: layer {step.name!r} cannot be split by channel; use a channel degree of 1")
+
+
+def adding_a_share(run: Operator, shard: Shard) -> Operator:
+    """A layer split by reduce, whose part holds the bias of an equal part of its channels and adds that."""
+    channels = shard.own[1][1] - shard.own[1][0]
+    first, last = split(channels, shard.reduce)[shard.part]
+
+    def with_share(parameters: Parameters, values: Values) -> Tensor:
+        if "bias" in parameters:
+            parameters = {**parameters, "bias": functional.pad(parameters["bias"], (first, channels - last))}
+        return run(parameters, values)
+
+    return with_share
+
+
+def _embedding(module: nn.Embedding, shard: Shard, node: fx.Node) -> Operator:
+    """The rows of words; a part of the vocabulary makes zeros of all words of others."""
+    low, high = split(module.num_embeddings, shard.reduce)[shard.part]
+    padding = module.padding_idx
+    inside = None if padding is None or not low <= padding < high else padding - low
+
+    def run(parameters: Parameters, values: Values) -> Tensor:
+        words = values[node]
+        if shard.reduce == 1:
+            return functional.embedding(words, parameters["weight"], inside)
+        own = (words >= low) & (words < high)  # (samples, positions)
+        rows = functional.embedding((words - low) * own, parameters["weight"], inside)
+        return rows * own.unsqueeze(-1)  # (samples, positions, channels)
+
+    return run
 
 
 def _counts(step: TracedStep, shard: Shard) -> Tensor:
@@ -218,5 +244,4 @@ def _batch_norm(module: Any, channels: slice, parameters: Parameters, value: Ten
     return functional.batch_norm(value, mean, variance, weight, bias, training, momentum, module.eps)
 
 
-_BY_CHANNEL = (nn.Conv2d, nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 _AVERAGE_ARGUMENTS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")

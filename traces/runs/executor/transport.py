@@ -40,6 +40,9 @@ class Transport(Protocol):
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         """Fill a row (elements,) with what `source` sent under `tag`."""
 
+    def swap(self, row: Tensor, target: int, room: Tensor, source: int, tag: int) -> None:
+        """Send a row (elements,) and, at once, fill another with what `source` sent under `tag`; rows of none rest."""
+
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
         """Replace a row (elements,) by its sum over the group, whose ranks call this in the same order."""
 
@@ -61,6 +64,13 @@ class Gloo:
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         dist.recv(row, source, tag=tag)
+
+    def swap(self, row: Tensor, target: int, room: Tensor, source: int, tag: int) -> None:
+        sent = dist.isend(row.contiguous(), target, tag=tag) if row.numel() else None
+        if room.numel():
+            dist.recv(room, source, tag=tag)
+        if sent is not None:
+            sent.wait()
 
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
         dist.all_reduce(row, group=self._groups[group])
@@ -105,6 +115,12 @@ class Threads:
             raise RunError(
                 f"rank {self._rank} waited {self._threads.timeout_s:g} s for task {tag} of rank {source}"
             ) from None
+
+    def swap(self, row: Tensor, target: int, room: Tensor, source: int, tag: int) -> None:
+        if row.numel():
+            self.send(row, target, tag)
+        if room.numel():
+            self.receive(room, source, tag)
 
     def all_reduce(self, row: Tensor, group: tuple[int, ...]) -> None:
         reduction = self._threads.reduction(group)

@@ -2,8 +2,8 @@
 
     main thread     ready compute task of the smallest (priority, index) -> run it -> tasks that are ready now
     receivers       have receives posted for the next messages in the predicted order, RECEIVES_AHEAD at a time
-    senders         block on one message each, from when it is ready
-    a thread for each group of devices, which runs the group's all-reduces in order
+    senders         block on one message or collective of messages each, from when it is ready
+    a thread for each group of devices, which runs the backend's all-reduces of the group in order
 
 Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it arrives. There is no
 deadlock: the predicted order is a linear extension of the graph, and there is a sender for every message.
@@ -28,7 +28,9 @@ from simulator.taskgraph import Floats, Kind
 from traces.results.task_order import in_order
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Output, Shards
+from traces.runs.executor.ring_exchanges import Swap
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.tensor_flow import TensorFlow
 from traces.runs.executor.transport import Transport
 
 RECEIVES_AHEAD = 64
@@ -41,7 +43,7 @@ class RankStep:
     """One step as this rank observed it, by task: columns of shape (tasks,).
 
     start_s, end_s: seconds after the common start, NaN for tasks of other ranks. sent_bytes: of the messages that it
-    sent, and of the rows that it gave to all-reduces. loss: of its shards.
+    sent, also in collectives, and of the rows that it gave to the backend's all-reduces. loss: of its shards.
     """
 
     start_s: Floats
@@ -65,8 +67,8 @@ class Worker:
         self._sort_tasks()
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._receivers = ThreadPoolExecutor(RECEIVES_AHEAD)
-        self._senders = ThreadPoolExecutor(max(1, len(self._sends)))
-        groups = {graph.routes[graph.route[task]].devices for task in self._collectives}
+        self._senders = ThreadPoolExecutor(max(1, len(self._sends) + len(self._collectives)))
+        groups = {each.members for each in self._updates.transfers.values() if each.step == "all-reduce"}
         self._groups: dict[tuple[int, ...], Executor] = {group: ThreadPoolExecutor(1) for group in sorted(groups)}
 
     def close(self) -> None:
@@ -121,8 +123,10 @@ class Worker:
         if task in self._sends:
             self._senders.submit(self._caught, task, partial(self._send, task))
         else:
-            group = self._graph.routes[self._graph.route[task]].devices
-            self._groups[group].submit(self._caught, task, partial(self._all_reduce, task, group))
+            transfer = self._updates.transfers.get(task)
+            summed = transfer is not None and transfer.step == "all-reduce"
+            pool = self._groups[transfer.members] if transfer is not None and summed else self._senders
+            pool.submit(self._caught, task, partial(self._collective, task))
 
     def _compute(self, task: int) -> None:
         graph = self._graph
@@ -135,11 +139,15 @@ class Worker:
             self.shards.backward(*of)
         elif kind == Kind.WEIGHT:
             self.shards.weight(*of)
+        elif kind == Kind.RECOMPUTE:
+            self.shards.recompute(*of)
         else:
             self._updates.update(task)
         if self._slowness:
             time.sleep((time.monotonic() - self._start_s[task]) * self._slowness)
         self._end_s[task] = time.monotonic()
+        if kind != Kind.UPDATE:
+            self._updates.end_pass(Kind(kind), of.layer, of.microbatch)
         self._end(task, None)
 
     def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:
@@ -151,36 +159,51 @@ class Worker:
 
     def _send(self, task: int) -> None:
         target = self._graph.routes[self._graph.route[task]].pairs[0][1]
-        match self._graph.kind[task]:
-            case Kind.ACTIVATION:
-                row = self.shards.activation(self._output(task), target)
-            case Kind.GRADIENT:
-                row = self.shards.gradient(self._output(task), self._rank, torch.empty(0, dtype=self._dtype))
-            case _:
-                row = self._updates.message(task)
+        if task in self._script.moves:
+            row = self._flow(task).row(self._script.moves[task].move)
+        else:
+            row = self._updates.message(task)
         row = row.contiguous()
         self._sent_bytes[task] = row.nbytes
         self._transport.send(row, target, task)
 
     def _receive(self, task: int) -> Tensor:
-        row = torch.empty(self._message_elements(task), dtype=self._dtype)
+        if task in self._script.moves:
+            row = self._flow(task).empty_row(self._script.moves[task].move)
+        else:
+            row = torch.empty(self._updates.message_elements(task), dtype=self._dtype)
         self._transport.receive(row, self._graph.routes[self._graph.route[task]].pairs[0][0], task)
         self._end_s[task] = time.monotonic()
         return row
 
-    def _all_reduce(self, task: int, group: tuple[int, ...]) -> Tensor:
-        row = self._updates.all_reduced(task)
-        self._sent_bytes[task] = row.nbytes
-        self._transport.all_reduce(row, group)
+    def _collective(self, task: int) -> Tensor:
+        """Of messages; only a bucket's sum over all its devices is the backend's own all-reduce."""
+        if task in self._script.moves:
+            carried = self._script.moves[task]
+            row = self._flow(task).collective(carried.move, carried.members, self._swap(task, carried.members))
+        elif self._updates.transfers[task].step == "all-reduce":
+            row = self._updates.all_reduced(task)
+            self._sent_bytes[task] = row.nbytes
+            self._transport.all_reduce(row, self._updates.transfers[task].members)
+        else:
+            row = self._updates.collective(task, self._swap(task, self._updates.transfers[task].members))
         self._end_s[task] = time.monotonic()
         return row
 
-    def _message_elements(self, task: int) -> int:
-        """Elements of the message to receive."""
-        if self._graph.kind[task] == Kind.SYNCHRONISATION:
-            return self._updates.message_elements(task)
-        output = self._output(task)
-        return self.shards.parcels[output.layer, output.shard, self._reader(task)].elements
+    def _swap(self, task: int, members: tuple[int, ...]) -> Swap:
+        """How this rank exchanges rows with other members of a collective."""
+        self._sent_bytes[task] = 0
+
+        def swap(target: int, row: Tensor, source: int, room: Tensor) -> None:
+            self._sent_bytes[task] += row.nbytes
+            self._transport.swap(row.contiguous(), members[target], room, members[source], task)
+
+        return swap
+
+    def _flow(self, task: int) -> TensorFlow:
+        """The tensor that an activation or a gradient is of."""
+        carried = self._script.moves[task]
+        return self.shards.flow(carried.layer, int(self._graph.microbatch[task]), carried.phase)
 
     def _end(self, task: int, row: Tensor | None) -> None:
         """Take the row that arrived with a task that has ended, and begin tasks that waited for it last."""
@@ -192,23 +215,15 @@ class Worker:
                 self._begin(successor)
 
     def _take(self, task: int, row: Tensor | None) -> None:
-        kind, output = self._graph.kind[task], self._output(task)
-        if row is None:
-            if kind == Kind.ACTIVATION:
-                self.shards.release(output)
-        elif kind == Kind.ACTIVATION:
-            self.shards.receive_activation(output, self._rank, row)
-        elif kind == Kind.GRADIENT:
-            self.shards.receive_gradient(output, self._reader(task), row)
-        elif task in self._collectives:
-            self._updates.take_all_reduced(task, row)
-        else:
+        carried = self._script.moves.get(task)
+        if row is not None and carried is not None:
+            self._flow(task).deliver(carried.move, row)
+        elif row is not None and task in self._collectives:
+            self._updates.take_collective(task, row)
+        elif row is not None:
             self._updates.take_message(task, row)
-
-    def _reader(self, task: int) -> int:
-        """The device that reads the output of which an activation or a gradient is."""
-        source, target = self._graph.routes[int(self._graph.route[task])].pairs[0]
-        return target if self._graph.kind[task] == Kind.ACTIVATION else source
+        if carried is not None and task not in self._expected:
+            self.shards.release(carried.layer, int(self._graph.microbatch[task]), carried.phase)
 
     def _output(self, task: int) -> Output:
         graph = self._graph
@@ -233,6 +248,6 @@ class Worker:
         ]
         position = np.empty(len(graph), dtype=np.int64)
         position[in_order(graph, self._script.predicted)] = np.arange(len(graph))
-        self._expected = sorted(received, key=position.__getitem__)
+        self._expected = dict.fromkeys(sorted(received, key=position.__getitem__))
         computed = np.flatnonzero(self._own_tasks & ~graph.is_transfer).tolist()
         self._descriptions = {task: graph.describe(task) for task in computed}
