@@ -49,7 +49,7 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule"})
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", "tensor", "pipeline"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2
@@ -243,6 +243,8 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         "optimizer_state": OPTIMIZERS[base.optimizer],
         "seed": base.seed,
         "effort": base.effort,
+        "tensor": base.tensor,
+        "pipeline": base.pipeline,
     }
     if base.microbatches is not None:
         parameters["microbatches"] = base.microbatches
