@@ -111,11 +111,6 @@ class Sweeps:
                 sweep.seen_s = time.monotonic()
             return sweep
 
-    def everything(self) -> list[Sweep]:
-        """All that are kept, the latest first."""
-        with self._lock:
-            return list(self._known.values())[::-1]
-
     def cancel(self, number: int) -> None:
         """End a sweep at once; it can be resumed."""
         sweep = self.get(number)
