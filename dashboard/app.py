@@ -68,7 +68,8 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
     workers = Workers()
     store.employ(workers)
-    store.desk.want(alternatives(store.default()), tab="the first screen")
+    first = store.default()
+    store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)

@@ -334,11 +334,22 @@ def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> 
     assert violations(page) == []
     page.locator("#sweep-rows .ag-row[row-index='0'] [col-id=strategy]").click()
     page.wait_for_selector("#sweep-explore a")
+    page.locator("#sweep-parallel-graph").scroll_into_view_if_needed()
+    plot = page.locator("#sweep-parallel-graph .nsewdrag").bounding_box()
+    page.mouse.move(plot["x"] + 2, plot["y"] + plot["height"] * 0.45)  # a box at the first axis, around what is low
+    page.mouse.down()
+    page.mouse.move(plot["x"] + plot["width"] * 0.1, plot["y"] + plot["height"] - 2, steps=4)
+    page.mouse.up()
+    until(page, "() => { const n = document.querySelectorAll('#sweep-rows .ag-center-cols-container .ag-row').length;"
+          " return n > 0 && n < 14; }")  # fmt: skip
     page.fill("#sweep-x-values", "1Gbps..64Gbps by x1.05")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-progress >> text=/of 258 points/")
     page.click("#sweep-cancel")
     page.wait_for_selector("#sweep-progress >> text=Cancelled", timeout=60_000)
+    assert page.locator("#sweep-list button").count() == 2
+    page.locator("#sweep-list button").first.click()
+    page.wait_for_selector("#sweep-progress >> text=/21 of 21 points/")
     page.fill("#sweep-x-values", "nonsense")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-problem >> text=cannot be swept")

@@ -102,7 +102,8 @@ def test_a_tab_that_is_not_heard_of_is_closed(store: Store, monkeypatch: pytest.
 
 
 def test_strategies_are_simulated_behind_the_page(store: Store) -> None:
-    options = alternatives(quick(store, effort=0.02))
+    now = quick(store, effort=0.02)
+    options = alternatives(now, store.profiles.get(now.profile))
     assert [option.strategy for option in options][:2] == ["data", "owt"]
     assert soon(lambda: not store.desk.want(options, "a"), 90.0)
     glances = [store.desk.glance(option) for option in options]

@@ -17,7 +17,9 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.comparison import results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
+from dashboard.words.moves import device_changes, moved_layers
 from simulator.errors import InputError, UnknownNameError
+from simulator.units import format_bytes
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,24 @@ def test_a_comparison_names_what_differs(store: Store) -> None:
     rows = {r.name: r for r in results(store.outcome(one), store.outcome(other))}
     assert rows["bytes synchronised"].before == "0 B" and rows["bytes synchronised"].change == "▲ from 0"
     assert settings(one, one) == [] and all(r.tone == SAME for r in results(store.outcome(one), store.outcome(one)))
+
+
+def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> None:
+    one = replace(store.default(), devices=2, microbatches=2)
+    before, after = store.outcome(one), store.outcome(replace(one, strategy="data", microbatches=None))
+    assert before.run is not None and after.run is not None
+    layers = len(before.profile.layers)
+    sentence, rows = moved_layers(before, after)
+    assert sentence.startswith(f"{layers} of {layers} layers") and "100% of the compute" in sentence
+    assert all(new == "2 n on devices 0 to 1" and old.startswith("device ") for _, old, new in rows)
+    assert moved_layers(after, after) == (
+        f"0 of {layers} layers are split or placed differently, 0% of the compute.",
+        [],
+    )
+    changes = device_changes(before, after)
+    assert [name for name, _ in changes] == [device.name for device in after.run.report.devices]
+    assert changes[0][1][1][0] == format_bytes(before.run.report.devices[0].sent_bytes)
+    assert device_changes(before, store.outcome(replace(one, devices=3, strategy="data"))) == []
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dashboard.figures.style import CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure
+from collections.abc import Mapping
+
+from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure
 from dashboard.state.device_groups import device_groups
 from simulator.cluster import Cluster
+from simulator.report.metrics import DeviceUse
 from simulator.run import Run
+
+KINDS: Mapping[str, str] = {
+    "parameters": "#332288", "gradients": "#44AA99", "optimizer state": "#AA4499", "activations": "#88CCEE",
+    "other": IDLE,
+}  # fmt: skip
+"""What memory holds at the peak, and its colour: of Tol's muted scheme, as the colours of tasks mean something else."""
+
+
+def parts_of(device: DeviceUse) -> dict[str, float]:
+    """Bytes by KINDS at the peak of a device: what stays, and what comes on top of it."""
+    stays = (device.parameter_bytes, device.gradient_bytes, device.optimizer_bytes)
+    on_top = device.peak_memory_bytes - device.static_bytes
+    return dict(zip(KINDS, (*stays, on_top, device.static_bytes - sum(stays)), strict=True))
 
 
 def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int | None = None) -> Figure:
-    """Stacked: what stays (parameters, gradients, optimizer state), then activations at the peak; red over capacity.
+    """Stacked by kind, at the peak; red over capacity.
 
     Of many devices a bar per group, its fullest; opened: the group whose devices are drawn.
     """
@@ -18,14 +34,13 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
     names, devices = [group.name for group in groups], [run.report.devices[device] for device in fullest]
     largest = max(max(device.peak_memory_bytes, device.memory_bytes or 0) for device in devices)
     scale, unit = (2**30, "GiB") if largest >= 2**30 else (2**20, "MiB")
-    fixed = [device.static_bytes / scale for device in devices]
-    saved = [(device.peak_memory_bytes - device.static_bytes) / scale for device in devices]
+    parts = [parts_of(device) for device in devices]
     over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
     edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
     data: list[dict[str, object]] = [
-        _bars(names, fixed, "parameters etc.", FORWARD, edge),
-        _bars(names, saved, "activations", MESSAGE, edge),
-    ]
+        _bars(names, [part[kind] / scale for part in parts], kind, colour, edge)
+        for kind, colour in KINDS.items() if any(part[kind] > 0 for part in parts)
+    ]  # fmt: skip
     if baseline is not None and len(baseline.report.devices) == len(run.report.devices):
         peaks = [device.peak_memory_bytes / scale for device in baseline.report.devices]
         before = [max(peaks[device] for device in group.devices) for group in groups]

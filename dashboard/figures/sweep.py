@@ -22,6 +22,7 @@ QUANTITIES: Mapping[str, tuple[str, float]] = {
 """Column -> (title, factor for showing)."""
 _OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
 _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
+_PALE = "rgba(150,150,150,0.18)"
 _ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
@@ -60,8 +61,10 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     )
 
 
-def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
+def parallel(rows: Sequence[Row], swept: Sequence[str], brushed: frozenset[int] = frozenset()) -> Figure:
     """Parallel coordinates: what was swept and what came out; a line per point, darker for a shorter step.
+
+    brushed: numbers of the points that a user has picked, the others are drawn pale.
 
     Drawn with plain lines: Plotly's own kind needs WebGL and text evaluated as code, which the page's policy forbids.
     """
@@ -74,11 +77,10 @@ def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
     data = []
     for bin_, colour in enumerate(_SHADES):
         shade = order[bin_ * len(order) // len(_SHADES) : (bin_ + 1) * len(order) // len(_SHADES)]
-        data.append({
-            "type": "scatter", "mode": "lines", "line": {"color": colour, "width": 1.6}, "hoverinfo": "skip",
-            "x": [x for _ in shade for x in (*range(len(axes)), None)],
-            "y": [y for i in shade for y in (*(axis[0][i] for axis in axes), None)],
-        })  # fmt: skip
+        for picked in (False, True):
+            lines = [i for i in shade if (not brushed or rows[i]["number"] in brushed) == picked]
+            data.append(_strokes(rows, lines, axes, colour if picked else _PALE))
+    data.append(_colour_bar([row["step_s"] * 1e3 for row in rows]))
     notes = [note for x, axis in enumerate(axes) for note in _ends(x, *axis[1])]
     titles = [axis_title(name) for name in names]
     ticks = {"tickvals": list(range(len(names))), "ticktext": titles, "side": "top", "range": [-0.4, len(names) - 0.6]}
@@ -86,9 +88,34 @@ def parallel(rows: Sequence[Row], swept: Sequence[str]) -> Figure:
         data,
         annotations=notes,
         margin={"l": 20, "r": 20, "t": 50, "b": 24},
+        dragmode="select",
         xaxis=ticks,
         yaxis={"visible": False, "range": [-0.12, 1.12]},
     )
+
+
+def _strokes(rows: Sequence[Row], lines: Sequence[int], axes: Sequence[Any], colour: str) -> dict[str, Any]:
+    """The lines of some rows, with a mark on every axis: only marks can be drawn a box around."""
+    line, marker = {"color": colour, "width": 1.6}, {"color": colour, "size": 4}
+    return {
+        "type": "scatter", "mode": "lines+markers", "line": line, "marker": marker, "hoverinfo": "skip",
+        "unselected": {"marker": {"opacity": 1}},
+        "x": [x for _ in lines for x in (*range(len(axes)), None)],
+        "y": [y for i in lines for y in (*(axis[0][i] for axis in axes), None)],
+        "customdata": [rows[i]["number"] for i in lines for _ in range(len(axes) + 1)],
+    }  # fmt: skip
+
+
+def _colour_bar(values: Sequence[float]) -> dict[str, Any]:
+    """A trace without marks that shows what the shades of the lines mean."""
+    scale = [[i / (len(_SHADES) - 1), colour] for i, colour in enumerate(_SHADES[::-1])]
+    quantiles = sorted(values)
+    ticks = [quantiles[round(part * (len(quantiles) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
+    bar = {"title": {"text": "step (ms)"}, "thickness": 10, "outlinewidth": 0,
+           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [f"{tick:.3g}" for tick in ticks]}  # fmt: skip
+    marker = {"color": [0, 1], "cmin": 0, "cmax": 1, "colorscale": scale, "showscale": True, "colorbar": bar}
+    empty = {"x": [None, None], "y": [None, None], "hoverinfo": "skip"}
+    return {"type": "scatter", "mode": "markers", "marker": marker, **empty}
 
 
 def axis_title(column: str) -> str:

@@ -30,6 +30,8 @@ from simulator.units import format_bandwidth, format_time
 MOST_FACTOR = 6
 """Sliders go from 1/64 to 64 times what the preset says."""
 BY_STRATEGY = "by the strategy"
+OPTIONS = ("microbatches", "imbalance", "effort", "tensor", "pipeline")
+"""Fields that only some strategies take."""
 SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
 
 
@@ -74,6 +76,8 @@ CONTROLS: tuple[Control, ...] = (
     _optional("imbalance"),
     Control("effort"),
     Control("seed"),
+    Control("tensor"),
+    Control("pipeline"),
     Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
 )
 
@@ -90,6 +94,10 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         _two(
             _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
             _number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="auto"),
+        ),
+        _two(
+            _number("tensor", "Tensor degree", set_to, minimum=1, maximum=MOST_DEVICES),
+            _number("pipeline", "Pipeline stages", set_to, minimum=1, maximum=MOST_DEVICES),
         ),
         _select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
         *[_link_slider(field, set_to) for field in SLIDERS[:2]],
@@ -172,7 +180,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
             text="" if now.batch_size else f"now {batch_of(now, outcome.profile)}",
             offers=tuple(batch_sizes(now, outcome.profile)),
         ),
-        **{field: _option_remark(now.strategy, field, taken) for field in ("microbatches", "imbalance", "effort")},
+        **{field: _option_remark(now.strategy, field, taken) for field in OPTIONS},
         "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
         "speed": Remark(text=f"×{now.speed:.3g}"),
         **_link_remarks(outcome),

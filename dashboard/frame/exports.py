@@ -36,6 +36,8 @@ def command(outcome: Outcome) -> str:
     words += ["--optimizer", now.optimizer, "--seed", str(now.seed)]
     words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
     words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
+    for name, degree in (("tensor", now.tensor), ("pipeline", now.pipeline)):
+        words += ["--set", f"{name}={degree}"] if degree > 1 and _takes(now, name) else []
     return shlex.join(words)
 
 

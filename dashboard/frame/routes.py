@@ -47,7 +47,7 @@ def add_routes(server: Flask, store: Store) -> None:
         run = outcome.run
         if run is None:
             return Response(NOTHING, mimetype="image/svg+xml")
-        options = alternatives(store.resolved(outcome.configuration))
+        options = alternatives(store.resolved(outcome.configuration), outcome.profile)
         drawn = [(option, store.desk.glance(option)) for option in options]
         data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
         columns = columns_of(outcome.profile, run.plan)

@@ -38,7 +38,7 @@ def add(app: Dash, store: Store) -> None:
         outcome = store.at_hand(now)
         if outcome.run is None or outcome.flows is None or outcome.cluster is None:
             return None, None, candidates((), {}, "")
-        glances = {option.strategy: store.desk.glance(option) for option in alternatives(now)}
+        glances = {option.strategy: store.desk.glance(option) for option in alternatives(now, outcome.profile)}
         known = {name: glance for name, glance in glances.items() if glance is not None and glance.ran}
         shown = known.get(now.strategy) or store.glance(now)
         columns = columns_of(outcome.profile, outcome.run.plan)

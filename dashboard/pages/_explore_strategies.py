@@ -37,8 +37,8 @@ def add(app: Dash, store: Store) -> None:
         if query is None:
             raise PreventUpdate
         now = store.resolved(store.read(query)[0])
-        options = alternatives(now)
         outcome = store.at_hand(now)
+        options = alternatives(now, outcome.profile)
         if outcome.run is None and outcome.cluster is None and not outcome.took_s:
             return None, [query], None, no_update, True  # it was cancelled
         tried = [] if too_large(outcome) else [move.configuration for move in moves(outcome)]

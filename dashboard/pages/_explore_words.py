@@ -11,11 +11,11 @@ from dash import dcc, html
 from dashboard.figures import span_columns
 from dashboard.frame.cards import tiles
 from dashboard.state.advice import Advice, SimulatedMove
-from dashboard.state.hardware import mismatch, tokens_per_s, utilisation
+from dashboard.state.hardware import mismatch, sequence_length, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.simulating import Outcome
-from dashboard.words.kpis import SAME, kpis
+from dashboard.words.kpis import SAME, Kpi, kpis
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation
@@ -26,7 +26,10 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
-    rows = kpis(outcome.run.report, baseline)
+    rows = kpis(outcome.run.report, baseline, sequence_length(outcome.profile))
+    used = outcome.cluster and utilisation(outcome.profile, outcome.cluster, outcome.run.report)
+    if used:
+        rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
     return tiles(rows)
@@ -59,16 +62,10 @@ def busy_badge(words: str) -> Any:
 
 
 def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
-    """What to know about the numbers: whose device was measured, how near such predictions come, MFU and tokens."""
+    """What to know about the numbers: whose device was measured, and how near such predictions come."""
     shown: list[Any] = []
     if outcome.cluster is not None and (warning := mismatch(outcome.profile, outcome.cluster)):
         shown.append(dmc.Badge(warning, color="orange", variant="light", className="chip"))
-    if outcome.run is not None and outcome.cluster is not None:
-        report = outcome.run.report
-        used = utilisation(outcome.profile, outcome.cluster, report)
-        tokens = tokens_per_s(outcome.profile, report)
-        texts = [f"MFU {used:.1%}" if used is not None else "", f"{tokens:,.0f} tokens/s" if tokens else ""]
-        shown += [dmc.Badge(text, variant="light", color="gray", className="chip") for text in texts if text]
     if validation is not None and validation.outcomes:
         errors = [abs(run.error) for run in validation.outcomes]
         text = f"predictions within {sum(errors) / len(errors):.1%} on average, {len(errors)} runs"

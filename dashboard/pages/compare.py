@@ -26,6 +26,7 @@ from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.words.comparison import ComparedQuantity, measured, results, settings
+from dashboard.words.moves import Change, device_changes, moved_layers
 from simulator.errors import UnknownNameError
 from simulator.units import format_duration, format_time
 from traces.results.executions import Execution
@@ -146,9 +147,34 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
             card("results", "Results", [_table(rows, names)], formats=()),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         card("both-split", "Where the step goes", [_with(split, _split(both))]),
+        *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
         *accuracy,
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
     ], gap="sm")  # fmt: skip
+
+
+def _moved(before: Outcome, after: Outcome) -> Any:
+    sentence, rows = moved_layers(before, after)
+    table = plain_table(("layers", "baseline", "now"), rows) if rows else None
+    body = [html.P(sentence, className="partition-sentence"), html.Div(table, className="wide-table tall-table")]
+    return card("moved", "Layers that moved", body, formats=())
+
+
+def _devices(before: Outcome, after: Outcome) -> Any:
+    """Before and after of each device; nothing where the two have not as many."""
+    rows = device_changes(before, after)
+    if not rows:
+        return card(
+            "devices-compared", "By device", [html.Div("not on as many devices", className="figure-note")], formats=()
+        )
+    cells = [[name, *map(_change, changes)] for name, changes in rows]
+    table = plain_table(("device", "computes", "sends", "peak memory"), cells)
+    return card("devices-compared", "By device", [html.Div(table, className="wide-table tall-table")], formats=())
+
+
+def _change(change: Change) -> Any:
+    before, after, words, tone = change
+    return [f"{before} → {after} ", html.Span(words, className=f"kpi-change {tone}")]
 
 
 def _accuracy(store: Store, present: Outcome) -> list[Any]:

@@ -13,7 +13,14 @@ from dash import Dash, dcc, html
 from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import _explore_figures, _explore_partition, _explore_step, _explore_strategies
+from dashboard.pages import (
+    _explore_figures,
+    _explore_language,
+    _explore_partition,
+    _explore_step,
+    _explore_strategies,
+)
+from dashboard.pages._explore_language import grid_card
 from dashboard.pages._explore_partition import partition_card
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
@@ -30,6 +37,7 @@ def add(app: Dash, store: Store) -> Page:
     _explore_figures.add(app, store)
     _explore_strategies.add(app, store)
     _explore_partition.add(app, store)
+    _explore_language.add(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return html.Div(
@@ -46,7 +54,12 @@ def add(app: Dash, store: Store) -> Page:
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
                 ),
-                html.Main(dmc.Stack([*_top(), _timeline(), _strategies(), _three(), _below()], gap="sm"), id="results"),
+                html.Main(
+                    dmc.Stack([
+                        *_top(), grid_card(store, now), _timeline(), _strategies(), _three(), _below(),
+                    ], gap="sm"),
+                    id="results",
+                ),
             ],
             className="explore",
         )  # fmt: skip

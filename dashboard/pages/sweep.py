@@ -7,26 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import Flask, Response, abort
 
-import partitioners
-from dashboard.figures.style import Figure, message
+from dashboard.figures.style import message
 from dashboard.figures.sweep import QUANTITIES, axis_title, parallel, quantity_over_parameters, trade_off
-from dashboard.frame.cards import LIVE, aria, card, graph
 from dashboard.frame.shell import Page
+from dashboard.pages._sweep_layout import NONE, columns_of_table, sweep_page
 from dashboard.state.configuration import Configuration
-from dashboard.state.inventory import label
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import best_by_value
 from simulator.errors import ShardscopeError
 from simulator.sweep.chart import value_text
 from simulator.sweep.export import write_csv, write_parquet
-
-_NONE = "none"
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -37,7 +32,7 @@ def add(app: Dash, store: Store) -> Page:
     _add_files(app, sweeps)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(now)
+        return sweep_page(now)
 
     return content
 
@@ -45,6 +40,7 @@ def add(app: Dash, store: Store) -> Page:
 def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
     @app.callback(
         Output("sweep", "data"),
+        Output("sweep-own", "data"),
         Output("sweep-problem", "children"),
         Input("sweep-start", "n_clicks"),
         Input("sweep-cancel", "n_clicks"),
@@ -53,21 +49,35 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         [State(f"sweep-{axis}", "value") for axis in ("x", "x-values", "y", "y-values")],
         State("sweep", "data"),
         State("sweep-base", "data"),
+        State("sweep-own", "data"),
         prevent_initial_call=True,
     )
-    def run(start: int, cancel: int, resume: int, strategies: list[str], *rest: Any) -> tuple[Any, Any]:
-        (x, x_values, y, y_values), number, base = rest[:4], rest[4], rest[5]
+    def run(start: int, cancel: int, resume: int, strategies: list[str], *rest: Any) -> tuple[Any, Any, Any]:
+        (x, x_values, y, y_values), number, base, own = rest[:4], rest[4], rest[5], rest[6] or []
         if ctx.triggered_id == "sweep-cancel":
             sweeps.cancel(number)
-            return no_update, None
+            return no_update, no_update, None
         if ctx.triggered_id == "sweep-resume":
             sweeps.resume(number)
-            return number, None
-        values = {x: x_values, **({y: y_values} if y != _NONE else {})}
+            return number, no_update, None
+        values = {x: x_values, **({y: y_values} if y != NONE else {})}
         try:
-            return sweeps.start(store.read(base)[0], strategies or [], values), None
+            number = sweeps.start(store.read(base)[0], strategies or [], values)
+            return number, [*own, number], None
         except (ValueError, LookupError) as error:
-            return no_update, dmc.Alert(str(error), title="That cannot be swept", color="red", variant="light")
+            return (
+                no_update,
+                no_update,
+                dmc.Alert(str(error), title="That cannot be swept", color="red", variant="light"),
+            )
+
+    @app.callback(
+        Output("sweep", "data", allow_duplicate=True),
+        Input({"type": "sweep-pick", "number": ALL}, "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def pick(clicks: list[int | None]) -> Any:
+        return ctx.triggered_id["number"] if any(clicks) else no_update
 
     for axis in ("x", "y"):
         shown = Output(f"sweep-{axis}-values", "value")
@@ -75,7 +85,7 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
 
     @app.callback(
         Output("sweep-progress", "children"),
-        Output("sweep-rows", "rowData"),
+        Output("sweep-list", "children"),
         Output("sweep-rows", "columnDefs"),
         Output("sweep-tick", "disabled"),
         Output("sweep-cancel", "disabled"),
@@ -86,21 +96,24 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Input("sweep-tick", "n_intervals"),
         Input("sweep", "data"),
         State("sweep-seen", "data"),
+        State("sweep-own", "data"),
         # Asked again before it answered, Dash would drop the answer: a busy server would never be heard.
         running=[(Output("sweep-tick", "max_intervals"), 0, -1)],
     )
-    def stream(tick: int, number: int | None, seen: list[Any]) -> tuple[Any, ...]:
+    def stream(tick: int, number: int | None, seen: list[Any], numbers: list[int] | None) -> tuple[Any, ...]:
         sweep = sweeps.get(number)
         if sweep is None:
-            return "No sweep has run yet.", [], _columns(()), True, True, True, None, None, None
-        now = [sweep.number, len(sweep.rows), sweep.state]
+            return "No sweep has run yet.", None, columns_of_table(()), True, True, True, None, None, None
+        own = [other for other in map(sweeps.get, numbers or []) if other is not None]
+        now = [[each.number, len(each.rows), each.state] for each in (sweep, *own)]
         if seen == now:
             return (no_update,) * 9
         running = sweep.state == RUNNING
+        ticks = any(each.state == RUNNING for each in (sweep, *own))
         stopped = sweep.state in (CANCELLED, PAUSED)
         done = [row for row in list(sweep.rows) if row["status"] == DONE]
         return (
-            _progress(sweep), _table_rows(sweep), _columns(sweep.swept), not running, not running, not stopped,
+            _progress(sweep), _list(own, sweep), columns_of_table(sweep.swept), not ticks, not running, not stopped,
             best_by_value(done, sweep.swept), _files(sweep.number), now,
         )  # fmt: skip
 
@@ -110,20 +123,34 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         Output("sweep-over-graph", "figure"),
         Output("sweep-pareto-graph", "figure"),
         Output("sweep-parallel-graph", "figure"),
+        Output("sweep-rows", "rowData"),
         Input("sweep-seen", "data"),
+        Input("sweep-brush", "data"),
         Input("sweep-quantity", "value"),
         Input("sweep-against", "value"),
     )
-    def draw(seen: list[Any] | None, quantity: str, against: str) -> tuple[Figure, ...]:
-        sweep = sweeps.get(seen[0]) if seen else None
+    def draw(seen: list[Any] | None, brushed: list[int] | None, quantity: str, against: str) -> tuple[Any, ...]:
+        sweep = sweeps.get(seen[0][0]) if seen else None
         if sweep is None:
-            return (message("start a sweep"),) * 3
+            return *((message("start a sweep"),) * 3), []
         rows = [row for row in list(sweep.rows) if row["status"] == DONE]
         return (
             quantity_over_parameters(rows, sweep.swept, quantity),
             trade_off(rows, "step_s", against),
-            parallel(rows, sweep.swept),
+            parallel(rows, sweep.swept, frozenset(brushed or ())),
+            _table_rows(sweep, frozenset(brushed or ())),
         )
+
+    @app.callback(
+        Output("sweep-brush", "data"),
+        Input("sweep-parallel-graph", "selectedData"),
+        Input("sweep", "data"),
+        prevent_initial_call=True,
+    )
+    def brush(selected: Any, number: int | None) -> Any:
+        """The numbers of the points whose lines the user drew a box around; a double click takes all again."""
+        points = selected["points"] if selected and ctx.triggered_id == "sweep-parallel-graph" else ()
+        return sorted({point["customdata"] for point in points if "customdata" in point})
 
     @app.callback(
         Output("sweep-explore", "children"),
@@ -160,69 +187,6 @@ def _clicked(event: Any) -> int | None:
     return int(number) if isinstance(number, int) else None
 
 
-def _page(now: Configuration) -> Any:
-    quantity = dmc.Select(
-        id="sweep-quantity", data=_quantities(), value="step_s", size="xs", allowDeselect=False, **aria("Quantity"),
-    )  # fmt: skip
-    against = dmc.Select(
-        id="sweep-against", data=_quantities(), value="peak_memory_bytes", size="xs", allowDeselect=False,
-        **aria("Step against"),
-    )  # fmt: skip
-    return html.Main(
-        dmc.Stack([
-            html.H1("Sweep", className="page-title"),
-            html.Div(f"Everything else stays as on Explore: {now.devices} × {label(now.cluster)}, "
-                     f"{now.profile.partition('@')[0]}.", className="figure-note"),
-            dcc.Store(id="sweep", storage_type="session"),
-            dcc.Store(id="sweep-seen"),
-            dcc.Store(id="sweep-base", data=now.query()),
-            dcc.Interval(id="sweep-tick", interval=700),
-            _form(),
-            html.Div(id="sweep-problem", role="alert"),
-            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
-                       html.Div(id="sweep-explore", **LIVE)], gap="lg"),
-            html.P(id="sweep-answer", className="partition-sentence", **LIVE),
-            dmc.SimpleGrid([
-                card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
-                     controls=[quantity]),
-                card("sweep-pareto", "Step against", [graph("sweep-pareto-graph", 320, "Trade-off of two quantities")],
-                     controls=[against]),
-            ], cols={"base": 1, "lg": 2}, spacing="sm"),
-            card("sweep-parallel", "All of it: parallel coordinates",
-                 [graph("sweep-parallel-graph", 300, "Parallel coordinates of all points")], formats=("png", "svg")),
-            card("sweep-table", "Points (click one to explore it)", [_grid()], formats=()),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
-
-
-def _form() -> Any:
-    names = [{"value": name, "label": axis_title(name)} for name in PARAMETERS]
-    plain = {"w": 170, "size": "xs"}
-    first = "inter_bandwidth_bytes_per_s"
-    fields = [
-        dmc.MultiSelect(
-            id="sweep-strategies", label="Strategies", data=list(partitioners.strategies()),
-            value=["data", "pipeline", "owt"], w=330, size="xs",
-        ),
-        dmc.Select(id="sweep-x", label="Parameter", data=names, value=first, allowDeselect=False, **plain),
-        dmc.TextInput(id="sweep-x-values", label="Values", value=PARAMETERS[first], **plain),
-        dmc.Select(
-            id="sweep-y", label="Second parameter", data=[{"value": _NONE, "label": "none"}, *names], value=_NONE,
-            allowDeselect=False, **plain,
-        ),
-        dmc.TextInput(id="sweep-y-values", label="Its values", value="", **plain),
-        dmc.Button("Start", id="sweep-start", size="xs"),
-        dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
-        dmc.Button("Resume", id="sweep-resume", size="xs", variant="default", disabled=True),
-    ]  # fmt: skip
-    return dmc.Paper(dmc.Group(fields, align="end", gap="sm"), withBorder=True, p="sm", radius="md")
-
-
-def _quantities() -> list[dict[str, str]]:
-    return [{"value": name, "label": title} for name, (title, _) in QUANTITIES.items()]
-
-
 def _progress(sweep: Sweep) -> str:
     done, whole = len(sweep.rows), len(sweep.points.points)
     failed = sum(row["status"] != DONE for row in sweep.rows)
@@ -236,6 +200,20 @@ def _progress(sweep: Sweep) -> str:
     if sweep.reason:
         return f"Stopped after {done} of {whole} points: {sweep.reason}"
     return f"{done} of {whole} points{not_run}" + ("." if sweep.state == DONE else " …")
+
+
+def _list(own: Sequence[Sweep], shown: Sweep) -> Any:
+    """The sweeps that this tab has started, where there are several: a click shows one."""
+    if len(own) < 2:
+        return None
+    return [
+        html.Button(
+            f"{each.number}: over {', '.join(axis_title(name) for name in each.swept)}, "
+            f"{len(each.rows)} of {len(each.points.points)} {each.state}",
+            id={"type": "sweep-pick", "number": each.number}, className="offer", disabled=each.number == shown.number,
+        )
+        for each in own
+    ]  # fmt: skip
 
 
 def _files(number: int) -> Any:
@@ -265,8 +243,10 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
         return Response(content, mimetype=media, headers={"Content-Disposition": disposition})
 
 
-def _table_rows(sweep: Sweep) -> list[dict[str, Any]]:
-    ordered = sorted(sweep.rows, key=lambda row: row.get("step_s") or float("inf"))
+def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:
+    """The rows in brushed (all where it is empty), the shortest step first."""
+    wanted = [row for row in list(sweep.rows) if not brushed or row["number"] in brushed]
+    ordered = sorted(wanted, key=lambda row: row.get("step_s") or float("inf"))
     return [
         {
             "id": str(row["number"]),
@@ -276,23 +256,3 @@ def _table_rows(sweep: Sweep) -> list[dict[str, Any]]:
         }
         for row in ordered
     ]
-
-
-def _columns(swept: Sequence[str]) -> list[dict[str, Any]]:
-    shown = "params.value == null ? '' : d3.format(',.4~g')(params.value)"
-    number = {"type": "rightAligned", "valueFormatter": {"function": shown}}
-    return [
-        {"field": "number", "headerName": "point", "width": 80},
-        {"field": "strategy", "width": 110},
-        *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
-        *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
-        {"field": "status", "width": 100},
-        {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
-    ]
-
-
-def _grid() -> Any:
-    return dag.AgGrid(
-        id="sweep-rows", columnDefs=_columns(()), rowData=[], defaultColDef={"sortable": True, "resizable": True},
-        getRowId="params.data.id", dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 340},
-    )  # fmt: skip

@@ -22,10 +22,11 @@ alternatives   the strategies beside each other: what the menu makes of each
 candidates     the plans that a search tried, each in a few figures
 columns        the columns of the partition figure: stretches of the network with a plan's splits
 device_groups  devices in groups where there are too many to be drawn each
+device_grid    a plan as a grid of devices, data x tensor x pipeline, where it is one
 desk           who waits for what: a tab's latest request wins
 flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
-hardware       whether the profile's device is the cluster's, MFU, tokens
+hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 simulating     from a configuration to its outcome; every cap is checked before planning
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference

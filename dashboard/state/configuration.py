@@ -29,7 +29,8 @@ class Configuration:
     profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is what suits the profile and the devices,
     microbatches None the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's
     preset says of its tiers; 1 leaves its measured curves in place. plan: the identity of an uploaded plan, which then
-    says everything that the strategy would, and the batch; empty without.
+    says everything that the strategy would, and the batch; empty without. tensor, pipeline: degrees of a strategy that
+    takes them, what they leave of the devices are replicas.
     """
 
     profile: str
@@ -50,6 +51,8 @@ class Configuration:
     imbalance: float | None = None
     effort: float = 0.1
     seed: int = 0
+    tensor: int = 1
+    pipeline: int = 1
     plan: str = ""
 
     def link_factors(self, tier: str) -> tuple[float, float]:
@@ -157,6 +160,8 @@ _READERS: Mapping[str, Reader] = {
     "imbalance": _number("imbalance", 0.005, 1.0, optional=True),
     "effort": _number("effort", 0.02, 1.0),
     "seed": _number("seed", 0, 10**6, whole=True),
+    "tensor": _number("tensor", 1, MOST_DEVICES, whole=True),
+    "pipeline": _number("pipeline", 1, MOST_DEVICES, whole=True),
     "plan": _identity,
 }  # fmt: skip
 

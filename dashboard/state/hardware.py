@@ -45,8 +45,8 @@ def utilisation(profile: Profile, cluster: Cluster, report: Report) -> float | N
     return flops / report.step_s / (peak * cluster.workers)
 
 
-def tokens_per_s(profile: Profile, report: Report) -> float | None:
-    """Tokens per second of a network over sequences, None for another."""
+def sequence_length(profile: Profile) -> int:
+    """Tokens of a sample of a network over sequences, 0 of another."""
     if not any(layer.kind.lower().startswith(_SEQUENCES) for layer in profile.layers):
-        return None
-    return report.samples_per_s * max(layer.output_shape[1] for layer in profile.layers)
+        return 0
+    return max(layer.output_shape[1] for layer in profile.layers)

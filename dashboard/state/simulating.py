@@ -205,6 +205,8 @@ def build_plan(
         seed=configuration.seed,
         effort=configuration.effort,
         imbalance=configuration.imbalance,
+        tensor=configuration.tensor,
+        pipeline=configuration.pipeline,
         progress=tell,
     )
     step = StepSettings(

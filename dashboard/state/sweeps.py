@@ -49,7 +49,7 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule"})
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", "tensor", "pipeline"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2
@@ -110,11 +110,6 @@ class Sweeps:
             if sweep is not None:
                 sweep.seen_s = time.monotonic()
             return sweep
-
-    def everything(self) -> list[Sweep]:
-        """All that are kept, the latest first."""
-        with self._lock:
-            return list(self._known.values())[::-1]
 
     def cancel(self, number: int) -> None:
         """End a sweep at once; it can be resumed."""
@@ -243,6 +238,8 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         "optimizer_state": OPTIMIZERS[base.optimizer],
         "seed": base.seed,
         "effort": base.effort,
+        "tensor": base.tensor,
+        "pipeline": base.pipeline,
     }
     if base.microbatches is not None:
         parameters["microbatches"] = base.microbatches

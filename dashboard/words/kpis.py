@@ -9,6 +9,8 @@ from simulator.report.metrics import DeviceUse, Report
 from simulator.units import format_bytes, format_time
 
 GOOD, BAD, SAME = "good", "bad", "same"
+Quantity = tuple[str, str, str, Callable[[Report], float]]
+"""Name, value, hint, and how it is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +24,17 @@ class Kpi:
     tone: str = SAME
 
 
-def kpis(report: Report, baseline: Report | None) -> list[Kpi]:
-    """Step time, throughput, bubble, load balance ratio, bytes sent, peak memory."""
+def kpis(report: Report, baseline: Report | None, tokens: int = 0) -> list[Kpi]:
+    """Step time, throughput, bubble, load balance ratio, bytes sent, peak memory. tokens: of a sample that has any."""
     fullest = max(report.devices, key=_fullness)
     memory = format_bytes(fullest.peak_memory_bytes)
     if fullest.memory_bytes:
         capacity = format_bytes(fullest.memory_bytes)
         number, _, unit = memory.rpartition(" ")
         memory = f"{number if capacity.endswith(unit) else memory} / {capacity}"  # a unit that both have is said once
-    rows: list[tuple[str, str, str, Callable[[Report], float]]] = [
+    rows: list[Quantity] = [
         ("Step time", format_time(report.step_s), "one training step", lambda r: r.step_s),
-        ("Throughput", f"{report.samples_per_s:,.4g} /s", "samples per second", lambda r: r.samples_per_s),
+        _throughput(report, tokens),
         ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
         ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
         ("Sent per step", format_bytes(report.communication_bytes.total), "bytes between devices", _sent),
@@ -43,9 +45,18 @@ def kpis(report: Report, baseline: Report | None) -> list[Kpi]:
         change, tone = "", SAME
         if baseline is not None:
             ratio = label == "Bubble"
-            change, tone = difference(read(report), read(baseline), more=label == "Throughput", points=ratio)
+            more = label.startswith("Throughput")
+            change, tone = difference(read(report), read(baseline), more=more, points=ratio)
         tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
     return tiles
+
+
+def _throughput(report: Report, tokens: int) -> Quantity:
+    samples = f"{report.samples_per_s:,.4g}"
+    if not tokens:
+        return "Throughput", f"{samples} /s", "samples per second", lambda r: r.samples_per_s
+    hint = f"tokens per second: {samples} sequences of {tokens:,}"
+    return "Throughput, tokens", f"{report.samples_per_s * tokens:,.0f} /s", hint, lambda r: r.samples_per_s
 
 
 def difference(now: float, before: float, *, more: bool = False, points: bool = False) -> tuple[str, str]:

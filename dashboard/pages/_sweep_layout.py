@@ -1,0 +1,109 @@
+"""Sweep: what stands on the page before a sweep runs: the form, the figures' cards, the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+import partitioners
+from dashboard.figures.sweep import QUANTITIES, axis_title
+from dashboard.frame.cards import LIVE, aria, card, graph
+from dashboard.state.configuration import Configuration
+from dashboard.state.inventory import label
+from dashboard.state.sweeps import PARAMETERS
+
+NONE = "none"
+"""The value of the second parameter where one is swept."""
+
+
+def sweep_page(now: Configuration) -> Any:
+    """The whole page; `now` is what it sweeps around."""
+    quantity = dmc.Select(
+        id="sweep-quantity", data=_quantities(), value="step_s", size="xs", allowDeselect=False, **aria("Quantity"),
+    )  # fmt: skip
+    against = dmc.Select(
+        id="sweep-against", data=_quantities(), value="peak_memory_bytes", size="xs", allowDeselect=False,
+        **aria("Step against"),
+    )  # fmt: skip
+    return html.Main(
+        dmc.Stack([
+            html.H1("Sweep", className="page-title"),
+            html.Div(f"Everything else stays as on Explore: {now.devices} × {label(now.cluster)}, "
+                     f"{now.profile.partition('@')[0]}.", className="figure-note"),
+            dcc.Store(id="sweep", storage_type="session"),
+            dcc.Store(id="sweep-own", storage_type="session"),
+            dcc.Store(id="sweep-brush"),
+            dcc.Store(id="sweep-seen"),
+            dcc.Store(id="sweep-base", data=now.query()),
+            dcc.Interval(id="sweep-tick", interval=700),
+            _form(),
+            html.Div(id="sweep-problem", role="alert"),
+            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
+                       html.Div(id="sweep-explore", **LIVE)], gap="lg"),
+            html.Div(id="sweep-list", className="chips"),
+            html.P(id="sweep-answer", className="partition-sentence", **LIVE),
+            dmc.SimpleGrid([
+                card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
+                     controls=[quantity]),
+                card("sweep-pareto", "Step against", [graph("sweep-pareto-graph", 320, "Trade-off of two quantities")],
+                     controls=[against]),
+            ], cols={"base": 1, "lg": 2}, spacing="sm"),
+            card("sweep-parallel", "All of it: parallel coordinates (drag a box to pick lines, double click for all)",
+                 [graph("sweep-parallel-graph", 300, "Parallel coordinates of all points")], formats=("png", "svg")),
+            card("sweep-table", "Points (click one to explore it)", [_grid()], formats=()),
+        ], gap="sm"),
+        className="page",
+    )  # fmt: skip
+
+
+def _form() -> Any:
+    names = [{"value": name, "label": axis_title(name)} for name in PARAMETERS]
+    plain = {"w": 170, "size": "xs"}
+    first = "inter_bandwidth_bytes_per_s"
+    fields = [
+        dmc.MultiSelect(
+            id="sweep-strategies", label="Strategies", data=list(partitioners.strategies()),
+            value=["data", "pipeline", "owt"], w=330, size="xs",
+        ),
+        dmc.Select(id="sweep-x", label="Parameter", data=names, value=first, allowDeselect=False, **plain),
+        dmc.TextInput(id="sweep-x-values", label="Values", value=PARAMETERS[first], **plain),
+        dmc.Select(
+            id="sweep-y", label="Second parameter", data=[{"value": NONE, "label": "none"}, *names], value=NONE,
+            allowDeselect=False, **plain,
+        ),
+        dmc.TextInput(id="sweep-y-values", label="Its values", value="", **plain),
+        dmc.Button("Start", id="sweep-start", size="xs"),
+        dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
+        dmc.Button("Resume", id="sweep-resume", size="xs", variant="default", disabled=True),
+    ]  # fmt: skip
+    return dmc.Paper(dmc.Group(fields, align="end", gap="sm"), withBorder=True, p="sm", radius="md")
+
+
+def _quantities() -> list[dict[str, str]]:
+    return [{"value": name, "label": title} for name, (title, _) in QUANTITIES.items()]
+
+
+def columns_of_table(swept: Sequence[str]) -> list[dict[str, Any]]:
+    """The table's columns: the point, what was swept, and the quantities."""
+    shown = "params.value == null ? '' : d3.format(',.4~g')(params.value)"
+    number = {"type": "rightAligned", "valueFormatter": {"function": shown}}
+    return [
+        {"field": "number", "headerName": "point", "width": 80},
+        {"field": "strategy", "width": 110},
+        *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
+        *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
+        {"field": "status", "width": 100},
+        {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
+    ]
+
+
+def _grid() -> Any:
+    return dag.AgGrid(
+        id="sweep-rows", columnDefs=columns_of_table(()), rowData=[],
+        defaultColDef={"sortable": True, "resizable": True},
+        getRowId="params.data.id", dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 340},
+    )  # fmt: skip

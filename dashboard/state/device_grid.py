@@ -1,0 +1,67 @@
+"""A plan as a grid of devices, data x tensor x pipeline, where it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dashboard.state.blocks import folded
+from simulator.plan import Plan
+from simulator.taskgraph import Ints
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGrid:
+    """devices: numbers, shape (pipeline, data, tensor); layers: positions of each stage's layers, first stage first."""
+
+    devices: Ints
+    layers: tuple[tuple[int, ...], ...]
+
+    @property
+    def words(self) -> str:
+        """e.g. "data 2 × tensor 2 × pipeline 2"."""
+        pipeline, data, tensor = self.devices.shape
+        return f"data {data} × tensor {tensor} × pipeline {pipeline}"
+
+    def stage_of(self, device: int) -> int:
+        """The stage that a device computes, 0 for one that computes none."""
+        stages = np.nonzero(self.devices == device)[0]  # (0 or 1,)
+        return int(stages[0]) if len(stages) else 0
+
+
+def grid_of(profile: Profile, plan: Plan) -> DeviceGrid | None:
+    """The grid of `plan`; None where layers share only some of their devices, or stages differ in shape."""
+    stages: dict[tuple[int, ...], list[int]] = {}
+    replicas: dict[tuple[int, ...], int] = {}
+    for position, layer in enumerate(profile.layers):
+        placement = plan.placements[layer.name]
+        devices = tuple(sorted(set(placement.devices)))
+        stages.setdefault(devices, []).append(position)
+        replicas[devices] = max(replicas.get(devices, 1), placement.degrees[0])
+    every = [device for devices in stages for device in devices]
+    shapes = {(replicas[devices], len(devices) // replicas[devices]) for devices in stages}
+    if len(every) != len(set(every)) or len({len(devices) for devices in stages}) > 1 or len(shapes) > 1:
+        return None
+    data, tensor = shapes.pop()
+    if data * tensor * len(stages) != len(every):
+        return None
+    grid = np.array(every).reshape(len(stages), data, tensor)  # (pipeline, data, tensor)
+    return DeviceGrid(devices=grid, layers=tuple(map(tuple, stages.values())))
+
+
+def block_in(profile: Profile, layers: tuple[int, ...]) -> range:
+    """The layers of the block that repeats most heavily, one of its repeats in the middle of a stage's `layers`.
+
+    Empty where the network repeats nothing, or the stage holds no whole block.
+    """
+    repeated = [block for block in folded(profile) if block.repeats > 1]
+    if not repeated:
+        return range(0)
+    block, held = max(repeated, key=lambda each: each.seconds), set(layers)
+    starts = range(block.first, block.last + 1, block.length)
+    whole = [
+        range(start, start + block.length) for start in starts if held.issuperset(range(start, start + block.length))
+    ]
+    return whole[len(whole) // 2] if whole else range(0)
