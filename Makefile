@@ -11,7 +11,7 @@ run: $(VENV)/installed
 	@mkdir -p out
 	$(BIN)/shardscope scale resnet50_v100 --cluster p3-16xlarge --devices 1..16 --sync ring
 	$(BIN)/shardscope compare gpt2_large_h100 --cluster dgx-h100 --devices 4 --batch-size 16 --strategies data,pipeline
-	$(BIN)/shardscope compare vgg16_v100 --cluster p3-8xlarge --devices 8 --efficiency inter=measured --strategies data,pipeline,owt,layerwise,hypergraph
+	$(BIN)/shardscope compare vgg16_v100 --cluster p3-8xlarge --devices 8 --strategies data,pipeline,owt,layerwise,hypergraph
 	$(BIN)/shardscope simulate gpt2_large_h100 --cluster dgx-h100 --devices 4 --batch-size 16 --strategy pipeline --trace-out out/trace.json
 	@echo "Open out/trace.json at https://ui.perfetto.dev (Open trace file): one row per device and per link."
 	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"

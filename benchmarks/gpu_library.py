@@ -25,6 +25,7 @@ from traces.imports._registry import import_files
 
 LIBRARY = Path(__file__).parent.parent / "traces" / "library"
 NOTICES = Path(__file__).parent.parent / "THIRD_PARTY.md"
+PRESETS = Path(__file__).parent.parent / "simulator" / "network" / "presets"
 STACKS = Path(__file__).parent.parent / "simulator" / "transformers" / "stacks"
 
 
@@ -213,7 +214,7 @@ def notices() -> str:
         licence = (shared_data() / origin.folder / origin.licence_file).read_text(encoding="utf-8")
         text = "\n".join(f"    {line}".rstrip() for line in licence.strip().splitlines())
         parts.append(f"## {origin.project}\n\n{', '.join(names)}\n\nFrom {origin.source()}.\n\n{text}\n")
-    parts.append((STACKS / "NOTICE.md").read_text(encoding="utf-8"))
+    parts += [(folder / "NOTICE.md").read_text(encoding="utf-8") for folder in (STACKS, PRESETS)]
     return "\n".join(parts)
 
 

@@ -22,6 +22,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_steps_of_four_h100() -> None:
     assert mean_error(neusight.predicted_steps()) <= 0.03
+    assert abs(neusight.pipelined_step().error) <= 0.03
 
 
 def test_plans_of_opt_350m_with_micro_batches_of_two_or_more() -> None:

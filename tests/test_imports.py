@@ -1,23 +1,17 @@
-"""The registry of formats, the importers of tables, and damaged files of all formats."""
+"""The registry of formats, and the importers of tables."""
 
 from __future__ import annotations
 
-import copy
-import gzip
-import json
 import random
 import statistics
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from simulator import files
 from simulator.cli import main
-from simulator.errors import InputError, ShardscopeError
+from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
 from traces.imports._alignment import align
 from traces.imports._imported import ImportOptions
@@ -199,123 +193,3 @@ def test_sailor_drops_micro_batch_1_and_takes_a_group_as_a_device(shared_data: P
         assert profile.layers[1].output_shape == (1024, 2048, 1)
     with pytest.raises(InputError, match="no rows of degree 3"):
         import_files([path], ImportOptions(tensor_parallel=3))
-
-
-# Damaged files: one line, no traceback.
-
-WEIRD: tuple[Any, ...] = (None, -1, 0, 1e308, float("nan"), "x", "", [], {}, [[]], True, 10**400, "9" * 5000, {"a": {}})
-
-
-def _mangled_text(text: str, generator: random.Random) -> str:
-    """A piece cut out, doubled, replaced, or the end cut off."""
-    start = generator.randrange(len(text))
-    end = min(start + generator.choice((1, 3, 40, 2000)), len(text))
-    piece = generator.choice(("", text[start:end] * 2, "\x00", "é", "1e999", "-", "[", '"', "nan", "\n", "9" * 4400))
-    return text[:start] + (piece + text[end:] if generator.random() < 0.8 else "")
-
-
-def _mangled_json(text: str, generator: random.Random) -> str:
-    """One to four values replaced by others of any kind, or keys taken out."""
-    content = json.loads(text)
-    for _ in range(generator.randrange(1, 5)):
-        spot: Any = content
-        for _ in range(generator.randrange(1, 6)):
-            keys = list(spot) if isinstance(spot, dict) else range(len(spot)) if isinstance(spot, list) else []
-            if not keys:
-                break
-            key = generator.choice(list(keys))
-            if generator.random() < 0.3 or not isinstance(spot[key], (dict, list)):
-                if isinstance(spot, dict) and generator.random() < 0.3:
-                    del spot[key]
-                else:
-                    spot[key] = copy.deepcopy(generator.choice(WEIRD))
-                break
-            spot = spot[key]
-    return json.dumps(content)
-
-
-def _fuzzed(
-    path: Path, text: str, options: ImportOptions, mangle: Callable[[str, random.Random], str], count: int
-) -> tuple[int, int]:
-    """How many damaged files were refused, and how many made a profile nevertheless."""
-    refused = accepted = 0
-    for seed in range(count):
-        generator = random.Random(seed)
-        damaged = mangle(text, generator).encode("utf-8", errors="surrogatepass")
-        path.write_bytes(gzip.compress(damaged)[: generator.choice((None, -9, 200))] if seed % 10 == 9 else damaged)
-        try:
-            imported = import_files([path], options)
-            if imported.profile is not None:
-                files.write_profile(imported.profile, path.with_suffix(".out"))
-            accepted += 1
-        except ShardscopeError as error:
-            assert "\n" not in str(error) and len(str(error)) < 600, str(error)[:900]
-            refused += 1
-    return refused, accepted
-
-
-@pytest.mark.parametrize("mangle", [_mangled_text, _mangled_json])
-def test_damaged_traces_of_torch_are_refused_in_one_line(
-    mangle: Callable[[str, random.Random], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from test_kineto import TINY, Drawing
-
-    from traces.zoo.networks import ZOO
-
-    monkeypatch.setitem(ZOO, "tiny", TINY)
-    drawing = Drawing()
-    for number in range(2):
-        drawing.step(number)
-    text = drawing.write(tmp_path / "t.json").read_text()
-    options = ImportOptions(model="tiny", batch_sizes=(4,), force=True)
-    refused, accepted = _fuzzed(tmp_path / "f.json", text, options, mangle, 150)
-    assert refused > 30 and accepted > 10
-
-
-@pytest.mark.parametrize(
-    ("source", "name", "options"),
-    [
-        ("pipedream/vgg16.txt", "vgg16.txt", ImportOptions(batch_sizes=(128,))),
-        ("triosim/vgg13/trace.csv.gz", "trace.csv", ImportOptions(model="vgg13")),
-        (
-            "neusight/Tesla_V100-PCIE-32GB/bert_large-train-512-8.csv.gz",
-            "V/bert_large-train-512-8.csv",
-            ImportOptions(),
-        ),
-        ("nccl/nccl_8.log", "nccl_8.log", ImportOptions()),
-    ],
-)
-def test_damaged_tables_are_refused_in_one_line(
-    shared_data: Path, tmp_path: Path, source: str, name: str, options: ImportOptions
-) -> None:
-    path = shared_data / source
-    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
-    target = tmp_path / name
-    target.parent.mkdir(exist_ok=True)
-    for other in path.parent.glob("*.json"):
-        (target.parent / other.name).write_bytes(other.read_bytes())
-    if (path.parent.parent / "DLmodel_configs").is_dir():
-        (tmp_path / "DLmodel_configs").mkdir()
-        for other in (path.parent.parent / "DLmodel_configs").glob("*.json"):
-            (tmp_path / "DLmodel_configs" / other.name).write_bytes(other.read_bytes())
-    refused, accepted = _fuzzed(target, text, options, _mangled_text, 60)
-    assert refused > 5 and accepted > 0
-
-
-@pytest.mark.parametrize("mangle", [_mangled_text, _mangled_json])
-def test_damaged_profiles_of_sailor_are_refused_in_one_line(
-    shared_data: Path, tmp_path: Path, mangle: Callable[[str, random.Random], str]
-) -> None:
-    source = shared_data / "sailor" / "profiles" / "OPT-350" / "GH-96" / "profile.json"
-    target = tmp_path / "profiles" / "OPT-350" / "GH-96" / "profile.json"
-    target.parent.mkdir(parents=True)
-    (tmp_path / "llm_info.json").write_bytes((shared_data / "sailor" / "llm_info.json").read_bytes())
-    refused, accepted = _fuzzed(target, source.read_text(), ImportOptions(), mangle, 60)
-    assert refused + accepted == 60
-
-
-def test_damaged_tables_of_aceso_are_refused_in_one_line(aceso: Path) -> None:
-    for name in ("gpt_1_3B_mbs4_tp1_algo0.csv", "resnet_500M_mbs32_tp1_algo0.csv"):
-        path = aceso / name
-        refused, accepted = _fuzzed(path, path.read_text(), ImportOptions(), _mangled_text, 60)
-        assert refused > 5 and accepted > 0

@@ -48,7 +48,7 @@ def summary(steps: Sequence[PredictedStep], noise_floor: str) -> str:
     """One line: how many steps, mean, bias, worst, rank correlation, noise floor of the measurements."""
     counted = [each for each in steps if each.counted]
     parts = [
-        f"{len(counted)} steps",
+        f"{len(counted)} step{'s' * (len(counted) > 1)}",
         f"mean absolute error {mean_error(steps):.1%}",
         f"bias {statistics.fmean(each.error for each in counted):+.1%}",
         f"worst {worst_error(steps):+.1%}",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from simulator.errors import InputError
-from traces.imports._text import read_text
+from traces.imports._text import read_text, writable
 
 OPTIMIZER_STEP = "Optimizer.step"
 PROFILER_STEP = "ProfilerStep#"
@@ -99,7 +99,7 @@ def read_recording(path: Path) -> Recording:
         device=_device(about, work) if work and any(each["cat"] in _WORK for each in kept) else "cpu",
         rank=_whole_number(ranks, "rank", 0),
         world_size=max(_whole_number(ranks, "world_size", 1), 1),
-        software={"nccl": str(ranks["nccl_version"])} if isinstance(ranks.get("nccl_version"), str) else {},
+        software={"nccl": writable(ranks["nccl_version"])} if isinstance(ranks.get("nccl_version"), str) else {},
     )
 
 
@@ -136,7 +136,7 @@ def _checked(path: Path, event: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         _refuse(path, f"args of {name[:60]!r} is {str(arguments)[:60]!r}", "it maps names to values")
     thread = (str(event.get("pid")), str(event.get("tid")))
-    return {**event, "cat": event["cat"].lower(), "args": arguments, "thread": thread}
+    return {**event, "name": writable(name), "cat": event["cat"].lower(), "args": arguments, "thread": thread}
 
 
 def _spans(events: Sequence[dict[str, Any]], origin_us: float) -> tuple[list[Span], dict[Any, Span]]:
@@ -224,7 +224,7 @@ def _device(about: Mapping[str, Any], work: Sequence[Work]) -> str:
     """The name of the GPU that the work ran on."""
     cards = about.get("deviceProperties")
     cards = [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
-    names = {_key(card.get("id")): str(card["name"]) for card in cards if isinstance(card.get("name"), str)}
+    names = {_key(card.get("id")): writable(card["name"]) for card in cards if isinstance(card.get("name"), str)}
     used = _key(next((each.arguments["device"] for each in work if "device" in each.arguments), None))
     return names.get(used) or next(iter(names.values()), "GPU of a torch.profiler trace")
 

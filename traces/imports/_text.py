@@ -47,3 +47,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def shown(value: object) -> str:
     """Something out of a file for a message: its first 60 letters."""
     return repr(str(value)[:60])
+
+
+def writable(text: str) -> str:
+    """A text out of JSON with "?" for the halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
