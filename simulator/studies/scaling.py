@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -228,7 +228,7 @@ def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, pl
     )
 
 
-def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: tuple[DeviceUse, ...]) -> tuple[Use, ...]:
+def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: Sequence[DeviceUse]) -> tuple[Use, ...]:
     """Devices, with the memory of one step, then the links that carry anything."""
     compute, span_s = np.zeros(len(cluster.devices)), timeline.step_s
     computes = graph.route < 0
