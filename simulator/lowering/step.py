@@ -15,14 +15,14 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering import schedules
+from simulator.lowering.backward_tasks import BackwardTasks
 from simulator.lowering.exchange_tasks import add_exchanges
-from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
+from simulator.lowering.gradients import add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.parameter_gathers import add_gathers
 from simulator.lowering.passes import Passes, add_gradients, add_passes
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
-from simulator.lowering.replicas import Replicas
 from simulator.lowering.schedules import Instruction
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry import AsymmetryError, Symmetry, fits
@@ -55,15 +55,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
         add_rendezvous(builder, orders, schedule)
     if plan.states.stage == 3:
         add_gathers(builder, model, cluster, passes, starts)
-
-    def backwards(piece: Replicas, microbatches: slice) -> TasksOnDevices:
-        shards, begins = np.array(piece.shards), starts[microbatches]
-        return TasksOnDevices.of(
-            np.add.outer(begins, passes.last[shards]).ravel(), np.tile(passes.device[shards], len(begins))
-        )
-
-    whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
-    delivered = add_synchronisation(builder, model, cluster, backwards, whole)
+    delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
     _add_overheads(builder, runtime, orders, pipelined=meets)
