@@ -1,5 +1,7 @@
 """From a profile and a plan to the tasks of one training step.
 
+backward_tasks     the tasks that end backward passes, by device and by parameter: what the synchronisation of
+                   gradients waits for
 buckets            buckets: which parameter gradients travel together in one collective
 costs              what a shard of a layer costs, interpolated from the layer's measured points
 crossings          which shard reads which, and what therefore crosses between devices

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
+from simulator.lowering.backward_tasks import BackwardTasks, TasksOnDevices
 from simulator.lowering.buckets import Bucket, update_seconds
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.replicas import Replicas
@@ -20,44 +20,12 @@ from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class TasksOnDevices:
-    """Tasks with the device that each runs on, by device; the two arrays are of one length."""
-
-    tasks: Ints
-    devices: Ints
-
-    @classmethod
-    def of(cls, tasks: Ints, devices: Ints) -> TasksOnDevices:
-        """These tasks, put in order."""
-        order = np.argsort(devices, kind="stable")
-        return cls(tasks[order], devices[order])
-
-    def on(self, devices: Sequence[int]) -> TasksOnDevices:
-        """Those that run on `devices`, each named once."""
-        begin = np.searchsorted(self.devices, devices, side="left")
-        counts = np.searchsorted(self.devices, devices, side="right") - begin
-        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
-        return TasksOnDevices(self.tasks[at], self.devices[at])
-
-    def joined(self, others: Iterable[TasksOnDevices]) -> TasksOnDevices:
-        """These and others."""
-        parts = [self, *others]
-        return TasksOnDevices.of(
-            np.concatenate([part.tasks for part in parts]), np.concatenate([part.devices for part in parts])
-        )
-
-
-Backwards = Callable[[Replicas, slice], TasksOnDevices]
-"""(parameter piece, micro-batches) -> every backward task of these that adds to its gradient."""
-
-
 def add_synchronisation(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: Backwards, whole: TasksOnDevices
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: BackwardTasks
 ) -> list[list[tuple[int, tuple[int, ...]]]]:
     """Append the collectives and the optimizer's updates.
 
-    `whole` are all backward tasks. Buckets of one group leave one after the other, as on one
+    Buckets of one group leave one after the other, as on one
     communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
     and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
     after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
@@ -65,14 +33,20 @@ def add_synchronisation(
 
     Returns for every sum of a step the tasks that end it, with the devices that then hold the result.
     """
-    plan, sums = model.plan, model.sums_per_step
+    plan, sums, whole = model.plan, model.sums_per_step, backwards.whole
     delivered: list[list[tuple[int, tuple[int, ...]]]] = []
     previous: dict[tuple[int, ...], _Sent] = {}
-    for microbatch in range(sums):
+    steps_of = [
+        model.symmetry.steps(bucket, cluster) if model.symmetry else bucket.steps(cluster, plan)
+        for bucket in model.buckets
+    ]
+    setting = plan.synchronisation
+    plain = setting.overlap and not setting.compression_s_per_byte and not plan.states.each_microbatch
+    at_once = sums == 1 and plain and all(map(_is_one_task, model.buckets, steps_of))
+    for microbatch in () if at_once else range(sums):
         summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
         delivered.append([])
-        for number, bucket in enumerate(model.buckets):
-            steps = model.symmetry.steps(bucket, cluster) if model.symmetry else bucket.steps(cluster, plan)
+        for number, (bucket, steps) in enumerate(zip(model.buckets, steps_of, strict=True)):
             ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
             tasks = _add_steps(builder, bucket, number, steps, ready)
             delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
@@ -82,6 +56,8 @@ def add_synchronisation(
             if plan.states.each_microbatch:
                 gradient_bytes = bucket.size_bytes * plan.states.gradient_ratio(model.profile.dtype)
                 _hold_until_summed(builder, bucket, ready, tasks[-1], gradient_bytes)
+    if at_once:
+        delivered.append(_add_sums(builder, model.buckets, [steps[0] for steps in steps_of], backwards))
     if not model.schedule.stashes_weights:
         updates = _add_updates_after(builder, model, cluster, whole, [end for ends in delivered for end in ends])
         if plan.states.stage in (1, 2):
@@ -89,8 +65,42 @@ def add_synchronisation(
     return delivered
 
 
-def _of(backwards: Backwards, microbatches: slice, piece: Replicas) -> TasksOnDevices:
-    return backwards(piece, microbatches)
+def _of(backwards: BackwardTasks, microbatches: slice, piece: Replicas) -> TasksOnDevices:
+    return backwards.of(piece, microbatches)
+
+
+def _is_one_task(bucket: Bucket, steps: Sequence[CollectiveTask]) -> bool:
+    """Whether a bucket's collective is one transfer that needs, and serves, all of its devices."""
+    return (
+        len(steps) == 1
+        and len(steps[0].route.pairs if steps[0].route else ()) > 1
+        and (steps[0].needs == steps[0].delivers == bucket.group)
+    )
+
+
+def _add_sums(
+    builder: GraphBuilder, buckets: Sequence[Bucket], steps: Sequence[CollectiveTask], backwards: BackwardTasks
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Append the collectives of all buckets at once, where each is one task and nothing comes between."""
+    tasks = builder.add(
+        Kind.SYNCHRONISATION,
+        len(buckets),
+        route=[builder.route(step.route) for step in steps if step.route],
+        bytes=[step.bytes for step in steps],
+        seconds=[step.seconds for step in steps],
+        layer=[bucket.pieces[0].layer for bucket in buckets],
+        shard=np.arange(len(buckets)),
+    )
+    shards = [np.concatenate([piece.shards for piece in bucket.pieces]) for bucket in buckets]
+    waiting = np.repeat(tasks, [len(of_bucket) for of_bucket in shards])
+    last = backwards.last[np.concatenate([tasks[:0], *shards])]
+    builder.depend(np.tile(waiting, len(backwards.starts)), np.add.outer(backwards.starts, last).ravel())
+    previous: dict[tuple[int, ...], int] = {}
+    for task, bucket in zip(tasks.tolist(), buckets, strict=True):
+        if bucket.group in previous:
+            builder.depend(task, previous[bucket.group])
+        previous[bucket.group] = task
+    return [(task, bucket.group) for task, bucket in zip(tasks.tolist(), buckets, strict=True)]
 
 
 def _hold_until_summed(

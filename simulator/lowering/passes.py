@@ -119,11 +119,10 @@ def _weight_fractions(model: ShardedModel) -> Floats:
 def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
     """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
     saved, output = [], []
-    for position, layer in enumerate(model.profile.layers):
-        elements = model.shard_elements(position)
-        bytes_each = model.profile.element_bytes(position)
-        output.append(elements * bytes_each)
-        saved.append(elements * (bytes_each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0))
+    for position in range(len(model.profile.layers)):
+        of_layer = model.pass_bytes(position)
+        saved.append(of_layer[0])
+        output.append(of_layer[1])
     return np.concatenate(saved), np.concatenate(output)
 
 

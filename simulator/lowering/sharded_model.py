@@ -217,6 +217,18 @@ class ShardedModel:
         key = ("pass_seconds", self.profile.alike[position], *cut, bound)
         return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(placement.shape))
 
+    def pass_bytes(self, position: int) -> Floats:
+        """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
+        layer, placement = self.layer(position), self.placements[position]
+
+        def both() -> Floats:
+            elements, each = self.shard_elements(position), self.profile.element_bytes(position)
+            saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
+            return np.stack([elements * saved, elements * each])
+
+        cut = self.plan.microbatch_size, placement.shape, placement.samples
+        return self._kept(("pass_bytes", self.profile.alike[position], *cut), both, math.prod(placement.shape))
+
     def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
         """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""
         known: Kept | None = self.profile.derived.get(key)

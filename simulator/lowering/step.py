@@ -7,20 +7,23 @@ in which each device runs its passes, and the synchronisation adds collectives a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering import schedules
+from simulator.lowering.backward_tasks import BackwardTasks
 from simulator.lowering.exchange_tasks import add_exchanges
-from simulator.lowering.gradients import TasksOnDevices, add_synchronisation, static_bytes
+from simulator.lowering.gradients import add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.parameter_gathers import add_gathers
 from simulator.lowering.passes import Passes, add_gradients, add_passes
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
-from simulator.lowering.replicas import Replicas
+from simulator.lowering.schedules import Instruction
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry import AsymmetryError, Symmetry, fits
 from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
@@ -47,20 +50,12 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     starts = np.arange(plan.microbatches) * per_microbatch
     if not schedule.stashes_weights:
         add_gradients(builder, model, cluster, passes, starts)
-    orders = _add_order(builder, model, passes, starts, updates)
+    orders = _add_order(builder, model, passes, starts, updates, apart=meets or runtime.pass_overhead_s > 0)
     if meets:
         add_rendezvous(builder, orders, schedule)
     if plan.states.stage == 3:
         add_gathers(builder, model, cluster, passes, starts)
-
-    def backwards(piece: Replicas, microbatches: slice) -> TasksOnDevices:
-        shards, begins = np.array(piece.shards), starts[microbatches]
-        return TasksOnDevices.of(
-            np.add.outer(begins, passes.last[shards]).ravel(), np.tile(passes.device[shards], len(begins))
-        )
-
-    whole = TasksOnDevices.of(np.add.outer(starts, passes.last).ravel(), np.tile(passes.device, len(starts)))
-    delivered = add_synchronisation(builder, model, cluster, backwards, whole)
+    delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
     _add_overheads(builder, runtime, orders, pipelined=meets)
@@ -120,32 +115,41 @@ def _buffer_bytes(builder: GraphBuilder, devices: int) -> Floats:
 
 
 def _add_order(
-    builder: GraphBuilder, model: ShardedModel, passes: Passes, starts: Ints, updates: Mapping[int, int]
+    builder: GraphBuilder, model: ShardedModel, passes: Passes, starts: Ints, updates: Mapping[int, int], apart: bool
 ) -> list[list[Ints]]:
     """Chain each device's passes in the order of the plan's schedule; dataflow leaves them free.
 
-    updates: by device, its task of one micro-batch that follows the backward pass. Returns the tasks of each pass of
-    each device.
+    updates: by device, its task of one micro-batch that follows the backward pass. Returns, if they are wanted `apart`,
+    the tasks of each pass of each device.
     """
-    instructions = model.schedule.order
     orders: list[list[Ints]] = []
-    if instructions is None:
+    if model.schedule.order is None:
         return orders
     chunks_of: dict[tuple[int, ...], list[list[int]]] = {}
     for layers in model.stages:
         chunks_of.setdefault(model.placements[layers[0]].device_set, []).append(layers)
     for rank, (devices, chunks) in enumerate(chunks_of.items()):
-        order = list(instructions(len(chunks_of), rank, model.plan.microbatches, len(chunks)))
+        order = _instructions(model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks))
+        distinct = tuple(dict.fromkeys((kind, chunk) for kind, _, chunk in order))
+        which = np.array([distinct.index((kind, chunk)) for kind, _, chunk in order])
+        microbatch = np.array([m for _, m, _ in order])
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
-            first = {
-                (kind, chunk): np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64))
-                for kind, chunk in {(kind, chunk) for kind, _, chunk in order}
-            }  # of micro-batch 0
-            passes_in_order = [first[kind, chunk] + starts[m] for kind, m, chunk in order]
-            orders.append([tasks for tasks in passes_in_order if len(tasks)])
-            chain = np.concatenate(orders[-1])
+            first = [
+                np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64))
+                for kind, chunk in distinct
+            ]  # of micro-batch 0
+            lengths = np.array([len(tasks) for tasks in first])[which]
+            chain = np.concatenate([first[number] for number in which]) + np.repeat(starts[microbatch], lengths)
             builder.depend(chain[1:], chain[:-1])
+            if apart:
+                orders.append([tasks for tasks in np.split(chain, np.cumsum(lengths)[:-1]) if len(tasks)])
     return orders
+
+
+@lru_cache(maxsize=1024)
+def _instructions(schedule: str, devices: int, rank: int, microbatches: int, chunks: int) -> tuple[Instruction, ...]:
+    order = schedules.load(schedule).order
+    return tuple(order(devices, rank, microbatches, chunks)) if order else ()

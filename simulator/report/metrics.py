@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,8 +124,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        rows: dict[str, Any] = {name: tuple(getattr(self, name)) for name in ("devices", "links", "layers")}
-        return {**asdict(replace(self, **rows)), "communication_bytes": self.communication_bytes.to_dict()}
+        plain = replace(self, devices=tuple(self.devices), links=tuple(self.links), layers=tuple(self.layers))
+        return {**asdict(plain), "communication_bytes": self.communication_bytes.to_dict()}
 
 
 def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
@@ -183,10 +182,12 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
 
 def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
     """The whole batch on the fastest worker alone, one layer after the other, with the update."""
-    return _one_device_s(profile, batch_size) / max(cluster.speeds[: cluster.workers])
+    key = "one_device_s", batch_size
+    if key not in profile.derived:
+        profile.derived[key] = _one_device_s(profile, batch_size)
+    return float(profile.derived[key] / max(cluster.speeds[: cluster.workers]))
 
 
-@lru_cache(maxsize=64)
 def _one_device_s(profile: Profile, batch_size: int) -> float:
     passes = sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
     return passes + sum(layer.update_s for layer in profile.layers)

@@ -61,6 +61,8 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
 def _sizes(model: ShardedModel) -> str:
     """Such as "times at 4 of 32 samples and 1/2 of the channels"; empty when all sizes were measured."""
     profile = model.profile
+    if {Direction.BATCH, Direction.CHANNELS} <= profile.measured_directions:
+        return ""
     samples: set[float] = set()
     channels: set[Fraction] = set()
     for position, layer in enumerate(profile.layers):
