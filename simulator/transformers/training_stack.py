@@ -86,11 +86,11 @@ class TrainingStack:
     say what to expect, which decides where steps cannot tell two constants apart; remarks say what could not be told.
 
     splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
-    residual_quantiles: by number of nodes, 10 and 90 % of measured over predicted seconds. network_band: by number of nodes, the network's
-    bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the usual bandwidth over
-    what it was on those that the constants were calibrated on.
-    link_bytes_per_s: line rate of a GPU's link inside a node. waits_for_all: a plan with fewer micro-batches
-    than stages - 1 is refused by the runtime. Raises InputError on unknown names.
+    residual_quantiles: by number of nodes, 10 and 90 % of measured over predicted seconds. network_band: by number of
+    nodes, the network's bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the
+    usual bandwidth over what it was on those that the constants were calibrated on. link_bytes_per_s: line rate of a
+    GPU's link inside a node. waits_for_all: a plan with fewer micro-batches than stages - 1 is refused by the runtime.
+    Raises InputError on unknown names.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
