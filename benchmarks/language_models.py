@@ -3,6 +3,8 @@
     python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stack NAME|FILE]
     python -m benchmarks.language_models --rows CSV --calibrate STACK.json [--stack NAME|FILE]
     python -m benchmarks.language_models --cross-validate
+    python -m benchmarks.language_models --answer MODEL NODES
+    python -m benchmarks.language_models --few
     python -m benchmarks.language_models --constants
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (a run per row: model, layers, hidden, heads, ffn, vocab,
@@ -18,6 +20,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +29,19 @@ from benchmarks.published import shared_data, table
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.calibration import calibrated
 from simulator.transformers.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
+from simulator.transformers.step_interval import step_interval
 from simulator.transformers.step_memory import leaves_stages_empty, stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
-from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
+from simulator.transformers.training_stack import StackConstants, TrainingStack, read_stack, write_stack
+
+FEW = {
+    ("8B", "4", "4", "1", "1", "1"), ("8B", "4", "4", "1", "1", "4"),  # a group of 4 at two micro-batches
+    ("8B", "1", "8", "1", "0", "1"), ("8B", "1", "16", "1", "0", "1"),  # a node; a group across nodes
+    ("8B", "1", "8", "2", "0", "1"), ("8B", "32", "4", "1", "1", "2"),  # a pipeline across nodes; data over 16
+}  # fmt: skip
+"""Runs that a user can afford: (model, data, tensor, pipeline, ZeRO stage, micro-batch)."""
+SHOWN = 5
+"""Plans of an answer."""
 
 
 def predicted(row: Row, stack: TrainingStack) -> tuple[float, float, bool]:
@@ -100,6 +113,44 @@ def _left_out(rows: Sequence[Row], stack: TrainingStack, column: str, value: str
     )
 
 
+def few_runs(rows: Sequence[Row], stack: TrainingStack) -> str:
+    """What FEW runs of the 8B tell of all others, from the constants that a new stack starts with."""
+    names = ("model", "dp", "tp", "pp", "zero", "mbs")
+    chosen = [row for row in rows if tuple(row[name] for name in names) in FEW]
+    fitted = calibrated(replace(stack, constants=StackConstants()), [measured_plan(row) for row in chosen])
+    lines = [summary(f"all others, calibrated on {len(chosen)} runs", [r for r in rows if r not in chosen], fitted)]
+    lines += [
+        summary(f"{model}, so", [r for r in rows if r not in chosen and r["model"] == model], fitted)
+        for model in ("1B", "8B")
+    ]
+    return "\n".join([HEADINGS, *lines])
+
+
+def answer(rows: Sequence[Row], stack: TrainingStack, model: str, nodes: str) -> str:
+    """The plans of `model` on `nodes` nodes that are predicted best, beside their runs.
+
+    By a stack calibrated without any run of that model or on as many nodes. Plans that were not measured are left out.
+    """
+    seen = [measured_plan(row) for row in rows if model != row["model"] and nodes != row["nodes"]]
+    fitted = calibrated(stack, seen)
+    runs = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
+    ranked = sorted((predicted(row, fitted), row["id"], row) for row in runs)
+    order = {row["id"]: place for place, row in enumerate(sorted(runs, key=lambda row: float(row["step_s"])), start=1)}
+    lines = []
+    for (step_s, peak_gib, _), _, row in ranked[:SHOWN]:
+        low_s, high_s = step_interval(card_of(row), grid_of(row), fitted)
+        measured_s = float(row["step_s"])
+        lines.append(
+            [
+                *(row[name] for name in ("dp", "tp", "pp", "zero")), f"{row['mbs']} x {row['grad_acc']}",
+                f"{step_s:.3f} ({low_s:.3f} to {high_s:.3f})", f"{measured_s:.3f}", f"{step_s / measured_s - 1:+.1%}",
+                f"{order[row['id']]} of {len(runs)}", f"{peak_gib:.1f}", row["mem_gb"],
+            ]
+        )  # fmt: skip
+    headings = ["data", "tensor", "pipeline", "ZeRO", "micro", "predicted s (80 %)", "measured s", "error"]
+    return table([*headings, "measured rank", "predicted GiB", "measured GiB"], lines)
+
+
 def constants_table(stack: TrainingStack) -> str:
     """Every calibrated constant with its bounds and what other sources let expect."""
     rows = []
@@ -128,6 +179,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--calibrate", type=Path)
     parser.add_argument("--cross-validate", action="store_true")
     parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--few", action="store_true")
+    parser.add_argument("--answer", nargs=2, metavar=("MODEL", "NODES"))
     args = parser.parse_args(arguments)
     stack = read_stack(args.stack)
     rows = read_rows(args.rows or shared_data() / "ultrascale" / "visible.csv")
@@ -139,6 +192,10 @@ def main(arguments: Sequence[str]) -> int:
         print(HEADINGS, summary("all, calibrated on the same", usable(rows), fitted), *fitted.remarks, sep="\n")
     if args.constants:
         print(constants_table(stack))
+    if args.few:
+        print(few_runs(usable(rows), stack))
+    if args.answer:
+        print(answer(usable(rows), stack, *args.answer))
     if args.cross_validate:
         print(cross_validation(usable(rows), stack))
     return 0

@@ -4,8 +4,12 @@ neusight         GPT-2 large, data parallel on four H100
 sailor           OPT-350M on 4 to 128 GH200, by plan
 ddp_buckets      the gradient buckets of a ResNet-50 step of DDP on two A100
 bytedance        a production job, replayed operation by operation
+ultrascale       1B and 8B on 8 to 128 H100, every grid, by the stack calibrated on them
 llm_foundry      MPT under FSDP on 8 to 128 A100-40, from model cards
 dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards and one factor
+torchtitan       Llama 3.1 8B and 70B under FSDP and tensor parallelism on 8 to 256 H100
+simumax          Llama 3 blocks on 8 B200, operators from tables by shape
+megatron_golden  peak memory of GPT in Megatron-LM's functional tests, closed forms
 summary          the sets of the page, a row each
 _steps           a predicted step beside its measurement, tables, the figures below them
 """

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from simulator.files import write_text_atomic
 
-SECTIONS = ("neusight", "sailor", "ddp_buckets", "bytedance", "llm_foundry", "dgxc")
+SECTIONS = (
+    *("neusight", "sailor", "ddp_buckets", "bytedance"),
+    *("ultrascale", "llm_foundry", "dgxc", "torchtitan", "simumax", "megatron_golden"),
+)
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "accuracy.md"
 INTRODUCTION = """# Accuracy on real GPUs
 

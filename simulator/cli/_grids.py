@@ -160,7 +160,8 @@ def _left_out(unfit: Sequence[RankedGrid], runs: Iterable[RankedGrid], top: int)
         if _split(each) not in running:
             smallest.setdefault(_split(each), each)
     if smallest:
-        yield f"{len(smallest)} splits run with no micro-batch:"
+        runs_not = "split runs" if len(smallest) == 1 else "splits run"
+        yield f"{len(smallest)} {runs_not} with no micro-batch:"
     ordered = sorted(smallest.items(), key=lambda item: len(item[0]))
     for split, each in ordered[:top]:
         yield f"  {' x '.join(split)}: {each.verdict.reason}"

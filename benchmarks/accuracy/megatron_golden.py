@@ -1,0 +1,145 @@
+"""Peak memory of GPT in Megatron-LM's functional tests, from published closed forms and the recipe of its optimizer."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.published import shared_data, table
+from simulator.transformers.activations import gelu_block_bytes
+
+VOCABULARY, PADDED_TO = 50257, 128
+"""GPT-2's, padded to a multiple for every tensor rank, as Megatron-LM does."""
+STATE_BYTES, MASTER_BYTES = 6, 12
+"""bf16 weight and fp32 gradient; fp32 weight and two moments, which the distributed optimizer shares."""
+WORKSPACE_BYTES = 100e6
+"""Libraries' workspaces: the median of what these runs hold between steps (not at the peak) above their states."""
+LOGIT_BYTES = 6
+"""bf16 logits and their fp32 copy, which the loss turns into the gradient in place."""
+GPUS = 8
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedPeak:
+    """Bytes of the last rank, predicted with an attention that keeps no scores and with one that does.
+
+    keeps_scores: which of them the test takes, None where it does not say.
+    """
+
+    name: str
+    without_bytes: float
+    with_bytes: float
+    measured_bytes: float
+    keeps_scores: bool | None
+
+    @property
+    def error(self) -> float:
+        return (self.with_bytes if self.keeps_scores else self.without_bytes) / self.measured_bytes - 1
+
+    @property
+    def nearer_error(self) -> float:
+        errors = (self.with_bytes / self.measured_bytes - 1, self.without_bytes / self.measured_bytes - 1)
+        return min(errors, key=abs)
+
+
+def predicted_peaks() -> list[PredictedPeak]:
+    """Every training test of a dense GPT whose sizes and degrees are stated, of equal stages on 8 GPUs."""
+    with (shared_data() / "megatron-golden" / "rows.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        PredictedPeak(
+            name=row["golden"], without_bytes=_peak_bytes(row, scores=False), with_bytes=_peak_bytes(row, scores=True),
+            measured_bytes=float(row["mem_max_alloc_bytes"]), keeps_scores=_keeps_scores(row),
+        )
+        for row in rows
+        if row["golden"].startswith("gpt/") and row["mem_max_alloc_bytes"] and _is_stated(row)
+    ]  # fmt: skip
+
+
+def _is_stated(row: Row) -> bool:
+    """Whether the closed forms' sizes are in the row: 1,024 positions, all heads with keys, one kind of block."""
+    sizes = ("num-layers", "hidden-size", "num-attention-heads", "micro-batch-size", "pipeline-model-parallel-size")
+    plain = not any(row[name] for name in ("num-experts", "num-query-groups", "fp8-format", "vocab-size"))
+    other = any(word in row["golden"] for word in ("inference", "grpo", "uneven", "account_for"))
+    known = all(row[name] for name in sizes) and row["seq-length"] == "1024" and row["bf16"] == "true"
+    return known and plain and not other
+
+
+def _keeps_scores(row: Row) -> bool | None:
+    """Whether attention stores its scores: as the test asks for, and where Megatron's own blocks are taken instead of
+    Transformer Engine's; None where neither is said."""
+    if row["attention-backend"]:
+        return row["attention-backend"] == "unfused"
+    return None if "_te_" in row["golden"] else True
+
+
+def _number(row: Row, name: str) -> int:
+    return int(row[name] or 1)
+
+
+def _peak_bytes(row: Row, *, scores: bool) -> float:
+    """Of the last stage, which the tests record: its states, the blocks' activations in flight and the logits."""
+    tensor, pipeline = _number(row, "tensor-model-parallel-size"), _number(row, "pipeline-model-parallel-size")
+    context, samples = _number(row, "context-parallel-size"), _number(row, "micro-batch-size")
+    hidden, layers = _number(row, "hidden-size"), _number(row, "num-layers") // pipeline
+    padded = -(-VOCABULARY // (PADDED_TO * tensor)) * PADDED_TO * tensor
+    matrices = 12 * hidden**2 * layers + padded * hidden  # the head's table is the embedding's
+    parameters = matrices / tensor + 13 * hidden * layers
+    replicas = GPUS // (tensor * pipeline)
+    shared = replicas if row["use-distributed-optimizer"] else 1
+    states = parameters * (STATE_BYTES + MASTER_BYTES / shared)
+    if row["data-parallel-sharding-strategy"] == "optim_grads_params":
+        states = parameters * (STATE_BYTES + MASTER_BYTES) / replicas
+    tokens = samples * 1024 / context
+    return states + WORKSPACE_BYTES + _kept_bytes(row, layers, scores) + LOGIT_BYTES * tokens * padded / tensor
+
+
+def _kept_bytes(row: Row, layers: int, scores: bool) -> float:
+    """Activations of the last stage: one micro-batch, or as many chunks as interleaved 1F1B warms up with."""
+    tensor, pipeline = _number(row, "tensor-model-parallel-size"), _number(row, "pipeline-model-parallel-size")
+    context, samples = _number(row, "context-parallel-size"), _number(row, "micro-batch-size")
+    full = row["recompute-granularity"] == "full"
+    block = gelu_block_bytes(
+        1024 // context, samples, _number(row, "hidden-size"), _number(row, "num-attention-heads"), tensor=tensor,
+        sequence_parallel=bool(row["sequence-parallel"]),
+        # an attention that keeps no scores holds what "selective" does of the stored ones
+        recomputation="full" if full else "none" if scores else "selective",
+    )  # fmt: skip
+    chunk = int(row["num-layers-per-virtual-pipeline-stage"] or layers)
+    chunks = layers // chunk
+    return block * chunk * ((chunks - 1) * pipeline + 1 if chunks > 1 else 1)
+
+
+def _figures(errors: Sequence[float]) -> list[str]:
+    within = sum(abs(error) <= 0.05 for error in errors) / len(errors)
+    mean, median = statistics.fmean(map(abs, errors)), statistics.median(map(abs, errors))
+    worst = max(errors, key=abs)
+    return [str(len(errors)), f"{mean:.1%}", f"{median:.1%}", f"{statistics.fmean(errors):+.1%}", f"{worst:+.1%}",
+            f"{within:.0%}"]  # fmt: skip
+
+
+def section() -> str:
+    """The section of the page."""
+    peaks = predicted_peaks()
+    stated = [peak.error for peak in peaks if peak.keeps_scores is not None]
+    silent = [peak for peak in peaks if peak.keeps_scores is None]
+    rows = [
+        ["stated", *_figures(stated)],
+        ["not stated, no scores assumed", *_figures([peak.error for peak in silent])],
+        ["not stated, the nearer of both", *_figures([peak.nearer_error for peak in silent])],
+    ]
+    return f"""## Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)
+
+Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200): states by the recipe of Megatron-LM's optimizer, activations
+by the closed form of Korthikanti et al. (arXiv 2205.05198, table 2) as many times as 1F1B or its interleaved form has
+them in flight there, {LOGIT_BYTES} bytes per logit, and {WORKSPACE_BYTES / 1e6:.0f} MB of libraries' workspaces, which
+the memory between steps says. Dense networks of equal stages that train on 1,024 positions with stated sizes; whether
+their attention keeps its scores is stated, or their blocks are Megatron-LM's own, which keep them. The other tests take
+either, by the age of their software.
+
+{table(["attention", "tests", "mean error", "median", "bias", "worst", "within 5 %"], rows)}
+
+Noise floor: repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %."""
