@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from simulator.memory_fit import BORDER, Fit
 from simulator.transformers.accelerators import accelerator
 from simulator.transformers.block import block_operators
 from simulator.transformers.model_card import ModelCard
@@ -20,8 +21,6 @@ MASTER_BYTES = 12
 """Of Adam per parameter: fp32 weight and two moments; ZeRO-1 shares them."""
 SUM_BYTES, WEIGHT_BYTES = 4, 2
 """fp32 sum of gradients and bf16 weight, on every replica."""
-BORDER = 0.94
-"""Of the limit: closer, a verdict is not safe, as predicted peaks are some per cent off."""
 NO_RUN_AHEAD_TENSOR = 32
 """From this tensor degree the steps at hand show no gathered inputs kept: the collectives' latency keeps host and GPU
 together."""
@@ -52,9 +51,6 @@ class StageMemory:
     def pressing(self, constants: StackConstants) -> Any:
         """What decides whether allocations succeed: kept gathers fragment the memory, so part of them counts."""
         return self.needed + constants.border_share * np.minimum(self.kept_gathers, 40 * 2**30)
-
-
-Fit = Literal["fits", "border", "does not fit", "breaks a rule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
