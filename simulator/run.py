@@ -40,7 +40,7 @@ def run(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = ID
         runtime=runtime,
         graph=graph,
         timeline=timeline,
-        report=measure(model, cluster, graph, timeline),
+        report=measure(model, cluster, graph, timeline, runtime),
     )
 
 

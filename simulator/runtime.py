@@ -18,7 +18,9 @@ class Runtime:
     gets the rest. busy_latency_s: each round of a transfer that starts while all devices on its hosts compute waits
     that much longer, in proportion where only some do, and no longer than any does. rendezvous: the messages of
     pipelines wait until their receive is posted. gradient_scaling: share of an update that pipelines take to divide
-    gradients by the number of micro-batches. Raises InputError on a negative time or a slowdown below 1.
+    gradients by the number of micro-batches. context_bytes, workspace_bytes: what it holds on every device that it
+    uses, such as a CUDA context and the buffers of communicators, and what its operators work in. full_schedules: those
+    that it refuses with fewer micro-batches than stages. Raises InputError on a negative number or a slowdown below 1.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -32,9 +34,14 @@ class Runtime:
     busy_latency_s: float = 0.0
     rendezvous: bool = False
     gradient_scaling: float = 0.0
+    context_bytes: float = 0.0
+    workspace_bytes: float = 0.0
+    full_schedules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        for name in ("context_bytes", "workspace_bytes"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "it is at least 0")
         for name in (
             "task_overhead_s", "pass_overhead_s", "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s",
             "gradient_scaling",
@@ -45,7 +52,7 @@ class Runtime:
 IDEAL = Runtime()
 """Compute takes what was measured, messages leave when they are ready."""
 
-TORCH_PIPELINING = Runtime(name="torch-pipelining", rendezvous=True, gradient_scaling=2 / 8)
+TORCH_PIPELINING = Runtime(name="torch-pipelining", rendezvous=True, gradient_scaling=2 / 8, full_schedules=("1f1b",))
 """torch.distributed.pipelining over gloo or NCCL. It divides gradients by the number of micro-batches before the
 update, which reads and writes one tensor, where an update of SGD with momentum reads and writes eight
-(`simulator.lowering.gradients`)."""
+(`simulator.lowering.gradients`). Its Schedule1F1B raises ValueError on fewer micro-batches than stages."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from test_closed_forms import star
 
+from benchmarks.sharding_cases import GROUPS
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Placement, Plan, Synchronisation
@@ -129,3 +130,12 @@ def test_an_edge(case: Case, exchange: str) -> None:
 
 def fields(layer: Layer) -> dict[str, Any]:
     return {name: getattr(layer, name) for name in Layer.__dataclass_fields__}
+
+
+def test_the_table_names_every_number_that_no_test_reads() -> None:
+    """Numbers of which no other test has the name, whole or as it puts names together, stand as not held."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_*.py")))
+    for group, (_, missing) in GROUPS.items():
+        names = {name for case in CASES if case["group"] == group for name in case["expected"]}
+        assert {*missing} <= names and {case["group"] for case in CASES} == {*GROUPS}
+        assert not [name for name in missing if name in tests]

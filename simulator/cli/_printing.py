@@ -131,7 +131,7 @@ def print_comparison(
     for name, why in failed.items():
         say(console, why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
-        if not report.fits:
+        if report.verdict:
             say(console, f"{report.strategy}: {report.verdict}")
     _print_trace(console, trace if reports else None)
 
@@ -145,7 +145,7 @@ def _comparison_row(report: Report) -> dict[str, str]:
         "balance": f"{report.load_balance_ratio:.3f}",
         "sent": format_bytes(report.communication_bytes.total),
         "peak memory": format_bytes(report.peak_memory_bytes),
-        "fits": "yes" if report.fits else "no",
+        "fits": {"fits": "yes", "does not fit": "no"}.get(report.fit, report.fit),
         "bubble": f"{report.bubble_ratio:.1%}",
         "bottleneck": f"{report.bottleneck.resource} {report.bottleneck.share:.0%}",
     }

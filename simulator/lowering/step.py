@@ -61,6 +61,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     _add_overheads(builder, runtime, orders, pipelined=meets)
     names = [layer.name for layer in profile.layers]
     static = static_bytes(model, cluster)
+    static[list(plan.devices)] += runtime.context_bytes + runtime.workspace_bytes
     if meets:
         static += _buffer_bytes(builder, len(static))
     if schedule.stashes_weights:

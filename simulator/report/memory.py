@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.memory_fit import BORDER, Fit
 from simulator.report.time_spans import in_rows, rows_of_equal_length
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
@@ -51,16 +52,22 @@ def most_bytes(graph: TaskGraph, devices: int) -> Floats:
     return np.asarray(graph.static_bytes + allocated + elsewhere)
 
 
-def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats) -> str:
-    """Empty when everything fits, otherwise which device needs how much of what, mostly for what."""
-    worst, excess = -1, 0.0
+def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats, broken_rule: str = "") -> tuple[Fit, str]:
+    """Whether everything fits, and if that is not sure, which device needs how much of what, mostly for what.
+
+    broken_rule: of the runtime, in words.
+    """
+    if broken_rule:
+        return "breaks a rule", f"breaks a rule: {broken_rule}"
+    worst, fullest = -1, BORDER
     for number, device in enumerate(cluster.devices):
-        if device.memory_bytes is not None and peaks[number] - device.memory_bytes > excess:
-            worst, excess = number, peaks[number] - device.memory_bytes
+        if device.memory_bytes is not None and peaks[number] / device.memory_bytes > fullest:
+            worst, fullest = number, peaks[number] / device.memory_bytes
     if worst < 0:
-        return ""
+        return "fits", ""
     static, capacity = graph.static_bytes[worst], cluster.devices[worst].memory_bytes or 0
     mostly = "parameters, gradients and optimizer state" if static > peaks[worst] / 2 else "saved activations"
-    return (
-        f"does not fit: device {worst} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"
-    )
+    need = f"device {worst} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"
+    if fullest > 1:
+        return "does not fit", f"does not fit: {need}"
+    return "border", f"border: {need}; predicted peaks are some per cent off"

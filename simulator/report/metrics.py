@@ -12,6 +12,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.gradients import static_parts
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.memory_fit import Fit
 from simulator.network.transfers import link_bytes
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
@@ -20,6 +21,7 @@ from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.time_spans import covered_s
 from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -89,10 +91,11 @@ class Report:
     load_balance_ratio: most loaded worker's compute seconds / mean over all workers. bubble_ratio: bubble
     seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
     efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
-    contends. path_s: seconds of the step by resource along the chain that bound it. verdict: empty when the
-    step fits into memory. dollars_per_step: None without prices. sizes_note: which compute times were not measured at
-    their size, empty when all were; step_band_s: (low, high) of the step for it, None where nothing says how far.
-    engine: of the timeline.
+    contends. path_s: seconds of the step by resource along the chain that bound it. fit: whether the step
+    runs within memory and the rules of its runtime; verdict: why not, or why it is not sure, empty where it fits;
+    fits: whether it is predicted to. dollars_per_step: None without prices. sizes_note: which compute times were not
+    measured at their size, empty when all were; step_band_s: (low, high) of the step for it, None where nothing says
+    how far. engine: of the timeline.
     """
 
     model: str
@@ -109,6 +112,7 @@ class Report:
     communication_bytes: Communication
     peak_memory_bytes: float
     fits: bool
+    fit: Fit
     verdict: str
     devices: Sequence[DeviceUse]
     links: Sequence[LinkUse]
@@ -128,14 +132,16 @@ class Report:
         return {**asdict(plain), "communication_bytes": self.communication_bytes.to_dict()}
 
 
-def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline) -> Report:
-    """The Report of a timeline of `graph`, which `model` was lowered to."""
+def measure(
+    model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline, runtime: Runtime = IDEAL
+) -> Report:
+    """The Report of a timeline of `graph`, which `model` was lowered to for `runtime`."""
     profile, plan = model.profile, model.whole
     step_s = timeline.step_s
     owner = model.symmetry.represented(len(cluster.devices)) if model.symmetry else np.arange(len(cluster.devices))
     compute = _compute_seconds(graph, cluster)[owner]
     peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
-    verdict = memory.verdict(graph, cluster, peaks)
+    fit, verdict = memory.verdict(graph, cluster, peaks, broken_rule(model, runtime))
     communication = _communication(graph, cluster)
     carried = link_bytes(graph, cluster)
     spent_s = _spent_s(graph, timeline, compute, owner)
@@ -164,7 +170,8 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         bubble_ratio=sum(bubble_s) / (step_s * len(bubble_s)) if bubble_s else 0.0,
         communication_bytes=communication,
         peak_memory_bytes=float(peaks.max()),
-        fits=not verdict,
+        fits=fit in ("fits", "border"),
+        fit=fit,
         verdict=verdict,
         devices=DeferredRows(len(cluster.devices), device_rows),
         links=DeferredRows(len(cluster.links), lambda: _links(cluster, carried, step_s)),
@@ -178,6 +185,16 @@ def measure(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: T
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
     )
+
+
+def broken_rule(model: ShardedModel, runtime: Runtime) -> str:
+    """Which rule of the runtime the plan breaks, in words; empty where it breaks none."""
+    if model.plan.schedule not in runtime.full_schedules:
+        return ""
+    stages, microbatches = len(model.stages), model.plan.microbatches
+    if microbatches >= stages:
+        return ""
+    return f"{model.plan.schedule} needs a micro-batch for each of the {stages} stages, the step has {microbatches}"
 
 
 def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:

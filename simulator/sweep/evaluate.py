@@ -151,7 +151,7 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("lower")
     timeline = simulate(known.graph, cluster, runtime)
     clock.end("simulate")
-    report = measure(known.model, cluster, known.graph, timeline)
+    report = measure(known.model, cluster, known.graph, timeline, runtime)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict

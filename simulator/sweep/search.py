@@ -171,7 +171,8 @@ class PlanSearch:
         score = self.objective.score(cluster, timeline, peaks)
         if score >= own:
             return None
-        return ScoredPlan(plan=plan, cluster=cluster, report=measure(model, cluster, graph, timeline), score=score)
+        report = measure(model, cluster, graph, timeline, self._step.runtime)
+        return ScoredPlan(plan=plan, cluster=cluster, report=report, score=score)
 
     def _refine(self) -> bool:
         """Improve the best plans of different strategies in turn; False when time ran out before none improved."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from simulator.memory_fit import BORDER, Fit
 from simulator.transformers.accelerators import accelerator
 from simulator.transformers.block import block_operators
 from simulator.transformers.model_card import ModelCard
@@ -22,8 +23,6 @@ SUM_BYTES, WEIGHT_BYTES = 4, 2
 """fp32 sum of gradients and bf16 weight, on every replica."""
 GATHERED_BYTES = 4.0
 """Per token and channel: the inputs of a block's two column-parallel matrices in bf16."""
-BORDER = 0.94
-"""Of the limit: closer, a verdict is not safe, as predicted peaks are some per cent off."""
 LARGEST_KEPT_BYTES = 2e9
 """Gathered inputs of a block larger than this were not kept by any run at hand."""
 MOST_FRAGMENTED_BYTES = 40 * 2**30
@@ -58,9 +57,6 @@ class StageMemory:
     def pressing(self) -> Any:
         """What decides whether allocations succeed."""
         return self.needed + self.fragmented
-
-
-Fit = Literal["fits", "border", "does not fit", "breaks a rule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
