@@ -34,7 +34,7 @@ class Runtime:
     gradient_scaling: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        require(1 <= self.overlap_slowdown <= 1e6, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
         for name in (
             "task_overhead_s", "pass_overhead_s", "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s",
             "gradient_scaling",

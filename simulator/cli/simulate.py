@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
+    _effects.check_schedule(args, plan)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args), noise=_noise(args))
     if args.plan_out:
         files.write_plan(plan, args.plan_out)

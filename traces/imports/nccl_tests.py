@@ -55,6 +55,8 @@ def read_nccl_log(path: str | Path) -> Log:
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
     if header is None or not devices:
         raise InputError(f"{path}: no table with a header 'size count ...' and no ranks; give a log of nccl-tests")
+    if "time" not in header:
+        raise InputError(f"{path}: its table has no column time; give a log of nccl-tests")
     time = header.index("time")
     points = {}
     for number, line in enumerate(lines, 1):
