@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-screens lint docs bench bench-screens clean
+.PHONY: run test test-screens lint docs bench bench-screens fuzz mutants release clean
 
 run: $(VENV)/installed
 	@mkdir -p out
@@ -42,8 +42,30 @@ bench: $(VENV)/installed
 bench-screens: $(VENV)/installed-for-test
 	$(BIN)/python -m benchmarks.screens
 
+# 20,000 damaged files; a tenth of an hour.
+fuzz: $(VENV)/installed-for-test
+	$(BIN)/python -m benchmarks.fuzz 20000
+
+# Deliberate faults in a copy, and how many the tests notice.
+mutants: $(VENV)/installed-for-test
+	$(BIN)/python -m benchmarks.mutants
+
+# Wheel and sdist into dist/, each installed into an empty environment of its own and tried in an empty folder.
+release: $(VENV)/created
+	$(INSTALL) build
+	rm -rf dist out/release
+	$(BIN)/python -m build --outdir dist .
+	for kind in whl tar.gz; do \
+		rm -rf out/release && mkdir -p out/release/empty \
+		&& $(PYTHON) -m venv out/release/env \
+		&& out/release/env/bin/python -m pip install -qq --disable-pip-version-check dist/shardscope-*.$$kind \
+		&& (cd out/release/empty && ../env/bin/python ../../../benchmarks/smoke.py) || exit 1; \
+	done
+	rm -rf out/release
+	@ls -l dist
+
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out dist
 
 # The stamps say what is installed; they are older than their prerequisites when that has to be done again.
 $(VENV)/created:

@@ -17,11 +17,14 @@ where it reads another choice of the step, or none, it lists them with what it d
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.cluster import Cluster
-from simulator.errors import UnknownNameError
+from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.registry import entries, load_entry
 from simulator.workload import Profile
@@ -55,12 +58,32 @@ def applicable(name: str, **wanted: Any) -> dict[str, Any]:
     return {option: value for option, value in wanted.items() if option in known and value is not None}
 
 
-def check_options(name: str, wanted: Iterable[str]) -> None:
-    """Raise UnknownNameError for one of `wanted` that is no option of strategy `name`."""
-    known = options(name)
-    for option in wanted:
+def check_options(name: str, wanted: Mapping[str, object]) -> None:
+    """Raise UnknownNameError for one of `wanted` that is no option of strategy `name`, InputError for a wrong type."""
+    known, hints = options(name), typing.get_type_hints(load(name))
+    for option, value in wanted.items():
         if option not in known:
             raise UnknownNameError.of(f"option of strategy {name}", option, known)
+        if option in hints and not _is_of(value, hints[option]):
+            kinds = [kind.__name__ for kind in _kinds(hints[option]) if kind is not type(None)]
+            raise InputError(f"{option} is {value!r}: strategy {name} takes {' or '.join(kinds)} there")
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """The plain types that an annotation allows; none where it says more than that."""
+    arms = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return tuple(typing.get_origin(arm) or arm for arm in arms)
+
+
+def _is_of(value: object, hint: Any) -> bool:
+    kinds = _kinds(hint)
+    if not all(kind in (int, float, bool, str, tuple, type(None)) for kind in kinds):
+        return True  # a function, or text of a few values: the strategy says more of those
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
 
 
 def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:

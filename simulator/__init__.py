@@ -13,7 +13,8 @@
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran
-    files       every file format; file_content: strict reading of one into a dataclass
+    files       every file format; file_gate: bounded plain data out of any text; file_content: data as a dataclass
+    one_line_parser  arguments of programs, complaints in one line
     registry    folders whose files are entries
     run         from a plan to its report in one call
 

@@ -7,12 +7,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import exp, inf, log
 from typing import Literal
 
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import (
+    MOST_BYTES,
+    InputError,
+    UnknownNameError,
+    require,
+    require_from_0,
+    require_time,
+)
 from simulator.routes import Routes
 
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e18
+NOISE = 0.2
+"""By how much a measured time may fall below that of a smaller message."""
 MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
 """What a cluster may have measured curves of."""
 
@@ -33,6 +44,15 @@ class Curve:
         require(all(b > 0 and t > 0 for b, t in self.points), "points", self.points, "bytes and seconds are positive")
         sizes = [b for b, _ in self.points]
         require(sizes == sorted(set(sizes)), "points", sizes, "sizes are strictly increasing")
+        for size, seconds in self.points:
+            require_from_0("points", size, MOST_BYTES)
+            require_time("points", seconds)
+
+    def require_rising(self, where: str) -> None:
+        """Raise InputError where a larger message takes a shorter time, by more than it varies."""
+        for (small, before_s), (large, after_s) in pairwise(self.points):
+            rule = f"more bytes do not take less time than the {before_s:g} s of {small:g}; measure again"
+            require(after_s >= before_s * (1 - NOISE), f"{where}: points", f"{after_s:g} s at {large:g} bytes", rule)
 
     def seconds(self, size_bytes: float) -> float:
         """Time of a message of `size_bytes`."""
@@ -69,8 +89,11 @@ class Device:
     def __post_init__(self) -> None:
         where = f"device {self.name!r}: "
         require(0 < self.speed < inf, where + "speed", self.speed, "it is positive")
+        require(1e-9 <= self.speed <= 1e9, where + "speed", self.speed, "it is from 1e-9 to 1e9")
         if self.memory_bytes is not None:
-            require(self.memory_bytes > 0, where + "memory_bytes", self.memory_bytes, "it is positive")
+            require(0 < self.memory_bytes <= MOST_BYTES, where + "memory_bytes", self.memory_bytes, "it is positive")
+        require_from_0(where + "dollars_per_hour", self.dollars_per_hour or 0.0, 1e9)
+        require_from_0(where + "watts", self.watts or 0.0, 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +134,14 @@ class Link:
 
     def __post_init__(self) -> None:
         where = f"link {self.name}: "
-        require(self.bandwidth_bytes_per_s > 0, where + "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "positive")
-        require(0 <= self.latency_s < inf, where + "latency_s", self.latency_s, "it is finite and at least 0")
+        rule = f"it is from {LEAST_BANDWIDTH:g} to {MOST_BANDWIDTH:g} bytes per second"
+        known = LEAST_BANDWIDTH <= self.bandwidth_bytes_per_s <= MOST_BANDWIDTH
+        require(known, where + "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, rule)
+        require_time(where + "latency_s", self.latency_s)
+        if self.curve is not None:
+            self.curve.require_rising(where + "curve")
         rate = self.line_rate_bytes_per_s
-        require(rate is None or rate > 0, where + "line_rate_bytes_per_s", rate, "positive")
+        require(rate is None or LEAST_BANDWIDTH <= rate <= MOST_BANDWIDTH, where + "line_rate_bytes_per_s", rate, rule)
 
     @property
     def name(self) -> str:
@@ -151,8 +178,11 @@ class Cluster:
         for collective in self.collectives:
             if collective not in MEASURED_COLLECTIVES:
                 raise UnknownNameError.of("measured collective", collective, MEASURED_COLLECTIVES)
+            for number, curve in self.collectives[collective].items():
+                require(number >= 2, f"collectives: {collective}", number, "curves are of at least 2 devices")
+                curve.require_rising(f"collectives: {collective} of {number}")
         for host, cores in self.host_cores.items():
-            require(cores > 0, f"host_cores of {host!r}", cores, "it is positive")
+            require(0 < cores <= 1e6, f"host_cores of {host!r}", cores, "it is positive, and at most 1e6")
             if host not in {device.host for device in self.devices}:
                 raise UnknownNameError.of("host in host_cores", host, {device.host for device in self.devices})
 

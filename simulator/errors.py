@@ -59,6 +59,30 @@ def require(ok: bool, field: str, value: object, rule: str) -> None:
         raise InputError(f"{field} is {value}: {rule}")
 
 
+MOST_SECONDS = 1e9
+"""Thirty years; sums and products of what is shorter stay far from the end of floating-point numbers."""
+MOST_BYTES = 2**56
+"""72 petabytes, more than any device, message or parameter table has; sums of thousands still fit 63 bits."""
+MOST_COUNT = 2**31 - 1
+"""Of samples, channels, positions."""
+
+
 def require_time(field: str, value: float) -> None:
-    """Raise InputError unless `value` is a finite number of seconds (or FLOP) of at least 0."""
-    require(math.isfinite(value) and value >= 0, field, value, "it is finite and at least 0")
+    """Raise InputError unless `value` is a finite number of seconds of at least 0."""
+    require_from_0(field, value, MOST_SECONDS)
+
+
+def require_bytes(field: str, value: float) -> None:
+    """Raise InputError unless `value` is a number of bytes that something can have."""
+    require_from_0(field, value, MOST_BYTES)
+
+
+def require_from_0(field: str, value: float, most: float) -> None:
+    """Raise InputError unless `value` is finite, at least 0 and at most `most`."""
+    require(math.isfinite(value) and 0 <= value <= most, field, value, f"it is finite, at least 0 and at most {most:g}")
+
+
+def require_count(field: str, value: int, rule: str = "it is at least 1") -> None:
+    """Raise InputError unless `value` is at least 1, which `rule` says, and at most MOST_COUNT."""
+    require(value >= 1, field, value, rule)
+    require(value <= MOST_COUNT, field, value, f"it is at most {MOST_COUNT:,}")

@@ -28,7 +28,7 @@ class Routing:
     once_per_device: bool = False
 
     def __post_init__(self) -> None:
-        require(self.experts >= 1, "experts", self.experts, "it is at least 1")
+        require(1 <= self.experts <= 16_384, "experts", self.experts, "it is from 1 to 16,384")
         rule = f"it is 1 to {self.experts}, the number of experts"
         require(1 <= self.top_k <= self.experts, "top_k", self.top_k, rule)
         if self.loads:

@@ -86,7 +86,7 @@ def validated(path: Path, content: object, kind: type[T]) -> T:
 
     try:
         # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
-        return cast(T, _adapter(cast(Any, kind)).validate_json(json.dumps(fields, default=str), strict=True))
+        return cast(T, _adapter(cast(Any, kind)).validate_json(json.dumps(fields), strict=True))
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing; the first says more.
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")

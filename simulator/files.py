@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -22,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator import repetition
+from simulator import file_gate, repetition
 from simulator.errors import InputError, UnknownNameError
 from simulator.file_content import SCHEMA as SCHEMA
 from simulator.file_content import in_si_units, validated
@@ -82,23 +81,22 @@ def write_yaml(value: Any, path: str | Path) -> None:
 
 def read_yaml(path: Path, kind: type[T]) -> T:
     """The `kind` (a dataclass) that a YAML file holds. Raises InputError or OSError."""
-    import yaml
-
     try:
-        content = yaml.load(_read_text(path), Loader=_yaml_loader())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise InputError(f"{path}: {where}not valid YAML, {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML, {' '.join(str(error).split())}") from None
+        content = file_gate.yaml_content(file_gate.read_text(path, file_gate.MOST_YAML_BYTES))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return validated(path, in_si_units(content, kind, path), kind)
 
 
 def check_writable(path: str | Path) -> None:
     """Raise InputError where `path` cannot be written, before the long work whose result it is to hold."""
-    folder = Path(path).resolve().parent
-    if str(path) != "-" and not os.access(folder, os.W_OK):
+    target = Path(path).resolve()
+    folder = target.parent
+    if str(path) == "-":
+        return
+    if target.is_dir():
+        raise InputError(f"output {path}: it is a folder; name a file")
+    if not os.access(folder, os.W_OK):
         why = "is not there" if not folder.exists() else "cannot be written to"
         raise InputError(f"output {path}: folder {folder} {why}; name another")
 
@@ -137,13 +135,6 @@ def _library_folder() -> resources.abc.Traversable:
     return resources.files("traces") / "library"
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
-
-
 def _unfolded(content: Any) -> Any:
     """A profile's mapping with its repeated blocks written out."""
     if not isinstance(content, dict) or not isinstance(content.get("layers"), list):
@@ -153,50 +144,11 @@ def _unfolded(content: Any) -> Any:
 
 def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda content: content) -> T:
     """The `kind` (a dataclass) that a JSON file holds, once `prepare` was applied. Raises InputError or OSError."""
-    text = _read_text(path)
     try:
-        content = prepare(json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant))
-    except json.JSONDecodeError as error:
-        cut = "; the file ends too early" if error.pos >= len(text.rstrip()) else ""
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"{path}: {where}: not valid JSON, {error.msg}{cut}") from None
+        content = prepare(file_gate.json_content(file_gate.read_text(path)))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return validated(path, content, kind)
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise InputError(f"key {key!r} stands twice in one object; keep one")
-        mapping[key] = value
-    return mapping
-
-
-def _no_constant(name: str) -> float:
-    raise InputError(f"{name} is no number: quantities are finite")
-
-
-@functools.cache
-def _yaml_loader() -> type[Any]:
-    """A safe YAML loader that reads 25e9 as a number and refuses repeated keys, as YAML 1.2 does."""
-    import re
-
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for i, key in enumerate(keys):
-                if key in keys[:i]:
-                    mark = node.value[i][0].start_mark
-                    raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice; keep one", mark)
-            return super().construct_mapping(node, deep)
-
-    number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    return Loader
 
 
 def _plain(value: Any) -> Any:

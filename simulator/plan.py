@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+from simulator.errors import InputError, UnknownNameError, nearest, require, require_bytes, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.plan_rules import require_reducible, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
@@ -127,10 +127,11 @@ class Synchronisation:
 
     def __post_init__(self) -> None:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
+        require_bytes("bucket_bytes", self.bucket_bytes)
         if self.first_bucket_bytes is not None:
             rule = "it is at least 0 (left out: as much as the others)"
             require(self.first_bucket_bytes >= 0, "first_bucket_bytes", self.first_bucket_bytes, rule)
-        require(1 <= self.compression_ratio < inf, "compression_ratio", self.compression_ratio, "it is at least 1")
+        require(1 <= self.compression_ratio <= 1e9, "compression_ratio", self.compression_ratio, "it is at least 1")
         require_time("compression_s_per_byte", self.compression_s_per_byte)
         if self.serving_workers is not None:
             rule = "it is at least 1 (left out: one per host)"

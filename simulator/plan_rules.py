@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require, require_count, require_from_0
 from simulator.workload import Layer, Profile
+
+MOST_MICROBATCHES = 16_384
+"""More make a step of millions of tasks."""
 
 
 def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
@@ -42,12 +45,14 @@ def require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
 
 def require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:
     """Raise InputError unless a step can be like this."""
-    require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
+    require_count("batch_size", batch_size)
     require(microbatches >= 1, "microbatches", microbatches, "it is at least 1")
+    rule = f"a step has at most {MOST_MICROBATCHES:,}"
+    require(microbatches <= MOST_MICROBATCHES, "microbatches", microbatches, rule)
     if batch_size % microbatches:
         fits = batch_size // microbatches * microbatches or microbatches
         raise InputError(
             f"batch_size {batch_size} does not divide into {microbatches} micro-batches: they are "
             f"equal; use a batch size of {fits} or {fits + microbatches}, or another number of micro-batches"
         )
-    require(optimizer_state >= 0, "optimizer_state", optimizer_state, "it is at least 0")
+    require_from_0("optimizer_state", optimizer_state, 1000)

@@ -17,7 +17,7 @@ from typing import Any
 from simulator.errors import InputError
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\..*)")
-MOST_LAYERS = 1_000_000
+MOST_LAYERS = 20_000
 PlainLayer = Mapping[str, Any]
 
 

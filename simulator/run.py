@@ -51,7 +51,7 @@ def step_report(
     if noise and noise.disturbs:
         return run(profile, cluster, plan, runtime=runtime, noise=noise).report
     model, graph = lower_once(profile, plan, cluster, runtime)
-    return measure(model, cluster, graph, simulate(graph, cluster, runtime))
+    return measure(model, cluster, graph, simulate(graph, cluster, runtime), runtime)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

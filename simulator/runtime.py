@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.errors import require, require_time
+from simulator.errors import require, require_bytes, require_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class Runtime:
     full_schedules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require(self.overlap_slowdown >= 1, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        require(1 <= self.overlap_slowdown <= 1e6, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
         for name in ("context_bytes", "workspace_bytes"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "it is at least 0")
+            require_bytes(name, getattr(self, name))
         for name in (
             "task_overhead_s", "pass_overhead_s", "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s",
             "gradient_scaling",

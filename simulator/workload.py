@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from math import isclose, prod
 from typing import Any
 
-from simulator.errors import InputError, UnknownNameError, nearest, require, require_time
+from simulator.errors import (
+    MOST_COUNT,
+    InputError,
+    UnknownNameError,
+    nearest,
+    require,
+    require_bytes,
+    require_count,
+    require_from_0,
+    require_time,
+)
 from simulator.expert_routing import Routing
 
 DTYPE_BYTES: Mapping[str, int] = {
@@ -20,6 +31,10 @@ DTYPE_BYTES: Mapping[str, int] = {
     "float8": 1,
 }
 """Bytes of an element in memory, by the precision of a profile."""
+
+MOST_LAYERS = 20_000
+"""Of a profile: more make steps of millions of tasks."""
+MOST_FLOPS = 1e30
 
 SUMMING_KINDS = ("linear", "conv", "embedding", "downsample", "cross_entropy")
 """How the kinds of layers begin whose outputs are put together from parts of their input channels: linear layers, an
@@ -49,6 +64,8 @@ class Geometry:
     aligned_inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        sides = (*(self.kernel or ()), *self.stride, *self.padding, *self.dilation, self.groups)
+        require(max(sides) <= MOST_COUNT, "geometry", max(sides), f"sides and groups are at most {MOST_COUNT:,}")
         if self.kernel is not None:
             require(min(self.kernel) >= 1, "kernel", self.kernel, "each side is at least 1")
         require(min(self.stride) >= 1, "stride", self.stride, "each side is at least 1")
@@ -73,7 +90,7 @@ class ScalingPoint:
     backward_s: float
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        require_count("batch_size", self.batch_size)
         for name in ("channel_fraction", "input_channel_fraction"):
             require(0 < getattr(self, name) <= 1, name, getattr(self, name), "it is in (0, 1]")
         for name in ("forward_s", "backward_s"):
@@ -122,16 +139,23 @@ class Layer:
 
     def __post_init__(self) -> None:
         where = f"layer {self.name!r}: "
-        for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s", "flops"):
+        for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s"):
             require_time(where + name, getattr(self, name))
+        require_from_0(where + "flops", self.flops, MOST_FLOPS)
         rule = f"it is at most backward_s, {self.backward_s}"
         require_time(where + "recompute_s", self.recompute_s)
         require(self.recompute_s <= self.backward_s, where + "recompute_s", self.recompute_s, rule)
         if self.accumulate_s is not None:
             require_time(where + "accumulate_s", self.accumulate_s)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
-            require(getattr(self, name) >= 0, where + name, getattr(self, name), "it is at least 0")
+            require_bytes(where + name, getattr(self, name))
+        require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
+        require_count(where + "elements of output_shape", prod(self.output_shape))
+        sizes = [(p.batch_size, p.channel_fraction, p.input_channel_fraction) for p in self.scaling]
+        twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), None)
+        rule = "each size (batch, fraction of channels, of input channels) was measured once; keep one"
+        require(twice is None, where + "scaling", f"at {twice} twice", rule)
 
     @property
     def channels(self) -> int:
@@ -175,12 +199,18 @@ class Profile:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "it is at least 1")
+        require_count("batch_size", self.batch_size)
         if self.dtype not in DTYPE_BYTES:
             raise UnknownNameError.of("dtype", self.dtype, DTYPE_BYTES)
         if self.step_s is not None:
             require_time("step_s", self.step_s)
+        require_time("step_spread_s", self.step_spread_s)
+        require_from_0("layers_to_step", self.layers_to_step or 0.0, MOST_COUNT)
         require(len(self.layers) > 0, "layers", "[]", "a profile has at least one layer")
+        rule = f"a profile has at most {MOST_LAYERS:,}; join layers that stay together"
+        require(len(self.layers) <= MOST_LAYERS, "layers", f"{len(self.layers):,}", rule)
+        for layer in self.layers:
+            require_agreeing(layer, self.batch_size)
         object.__setattr__(self, "layers", _topological(self.layers))
 
     @cached_property
@@ -246,6 +276,16 @@ class Profile:
     @property
     def parameter_bytes(self) -> int:
         return sum(layer.parameter_bytes for layer in self.layers)
+
+
+def require_agreeing(layer: Layer, batch_size: int) -> None:
+    """Raise InputError where a scaling point at the size of the layer itself, of batch_size samples, says otherwise."""
+    for point in layer.scaling:
+        whole = point.channel_fraction == point.input_channel_fraction == 1 and point.batch_size == batch_size
+        for name in ("forward_s", "backward_s") if whole else ():
+            own, other = getattr(layer, name), getattr(point, name)
+            rule = f"at the same size the layer itself has {own}; leave one of them out"
+            require(isclose(own, other, rel_tol=0.01), f"layer {layer.name!r}: scaling: {name}", other, rule)
 
 
 def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

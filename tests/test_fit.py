@@ -74,7 +74,7 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
         ("profile,devices,batch_size\n", "column step_s is missing"),
         ("profile,device,batch_size,step_s\n", "'device', did you mean 'devices'?"),
         ("profile,devices,batch_size,step_s\nPROFILE,many,8,1\n", "line 2: devices and batch_size are whole numbers"),
-        ("profile,devices,batch_size,step_s\nPROFILE,8\n", "line 2: devices and batch_size are whole numbers"),
+        ("profile,devices,batch_size,step_s\nPROFILE,8\n", "line 2: 2 cells: the first line names 4 columns"),
         ("profile,devices,batch_size,step_s\nPROFILE,8,48,0\n", "line 2: devices, batch_size and step_s are positive"),
         ("profile,devices,batch_size,step_s,overlap\nPROFILE,8,48,1,half\n", "overlap is 'half': it is yes or no"),
         ("profile,devices,batch_size,step_s\nnothing,8,48,1\n", "unknown profile (and no such file) 'nothing'"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from small_networks import chain, switched
@@ -12,6 +14,12 @@ from simulator.cluster import Curve
 from simulator.engine.noise import Noise
 from simulator.errors import InputError, UnknownNameError
 
+STEP = "vgg_digits --cluster cpu-1g --devices 2"
+TABLE = [
+    line
+    for line in (Path(__file__).parent / "wrong_inputs.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
 SIMULATE = ["simulate", "vgg16", "--cluster", "cpu-1g", "--strategy", "data"]
 
 
@@ -52,3 +60,38 @@ def test_unknown_names_are_refused_by_the_nouns(make: Callable[[], object], comp
     with pytest.raises((InputError, UnknownNameError)) as caught:
         make()
     assert complaint in str(caught.value)
+
+
+# Wrong command lines, each with its complaint: tests/wrong_inputs.txt.
+
+
+@pytest.fixture(scope="module")
+def folder_with_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wrong")
+    output = str(folder / "plan.json")
+    assert cli.main(["partition", *STEP.split(), "--strategy", "data", "--output", output]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("command", "complaint"), list(zip(TABLE[::2], TABLE[1::2], strict=True)))
+def test_a_wrong_command_line_gives_one_clear_line(
+    command: str,
+    complaint: str,
+    folder_with_plan: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder_with_plan)
+    words = command.replace("SIM", f"simulate {STEP}").replace("STEP", STEP)
+    try:
+        code = cli.main(shlex.split(words))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    assert code == 2 and out == ""
+    assert err.count("\n") == 1 and complaint.strip() in err
+    assert [path.name for path in folder_with_plan.iterdir()] == ["plan.json"], "nothing is left behind"
+
+
+def test_at_least_a_hundred_wrong_command_lines_are_tried() -> None:
+    assert len(TABLE) >= 2 * 100 and len(set(TABLE[::2])) == len(TABLE) // 2

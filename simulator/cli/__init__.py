@@ -13,17 +13,37 @@ import argparse
 import importlib
 import os
 import pkgutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from simulator.errors import ShardscopeError
+from simulator.errors import InputError, ShardscopeError
+from simulator.file_gate import visible
+from simulator.one_line_parser import OneLineParser
+
+LONGEST_LINE = 1500
+OUTPUTS = ("output", "plan_out", "trace_out", "plot", "usage", "hgr", "cluster_output", "stack_output")
+"""Arguments that name files to write."""
+WRITING_FOLDERS = ("sweep", "validate")
+"""Commands whose output is a folder that they make."""
+
+
+class OutOfTimeError(BaseException):
+    """A command took longer than --timeout. No error of the work itself, so nothing that handles those catches it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (default: the process's arguments) names; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        signal.signal(signal.SIGTERM, _interrupted)
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -34,9 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more as it exits; let that go nowhere instead of failing again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ShardscopeError, OSError) as error:
-        print(f"shardscope: {_one_line(error)}", file=sys.stderr)
+    except OutOfTimeError as error:
+        print(f"shardscope: --timeout: not done after {error.seconds:g} s; nothing is half-written", file=sys.stderr)
         return 2
+    except (ShardscopeError, OSError) as error:
+        print(f"shardscope: {one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _interrupted(*_: object) -> NoReturn:
+    """End as Ctrl-C does, so that files are closed and child processes stopped."""
+    raise KeyboardInterrupt
 
 
 def commands() -> dict[str, ModuleType]:
@@ -55,29 +83,66 @@ def version() -> str:
         return "unknown"
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, and which takes no shortened options."""
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **{**keywords, "allow_abbrev": False})
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help shows how\n")
-
-
 def _dispatch(argv: list[str]) -> int:
     known = commands()
-    if argv and hasattr(known.get(argv[0]), "main"):
-        return int(known[argv[0]].main(argv[1:]))
+    words = _from_command(argv)
+    if words and hasattr(known.get(words[0]), "main"):
+        limit = OneLineParser(prog="shardscope", add_help=False)
+        limit.add_argument("--timeout", dest="timeout_s", type=_duration)
+        with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
+            return int(known[words[0]].main(list(words[1:])))
     args = parse(argv)
-    return int(args.run(args))
+    _check_outputs(args)
+    with _time_limit(args.timeout_s):
+        return int(args.run(args))
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raise InputError where a file that the command is to write cannot be, before its work begins."""
+    from simulator.files import check_writable
+
+    for name in OUTPUTS:
+        written = getattr(args, name, None)
+        for path in written if isinstance(written, list) else [written]:
+            if path is not None and args.command not in WRITING_FOLDERS:
+                check_writable(path)
+
+
+@contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTimeError in the body after so many seconds of the clock; None: never."""
+    if seconds is None:
+        yield
+        return
+    if not hasattr(signal, "setitimer"):
+        raise InputError("--timeout: this system has no timers of signals; leave it out")
+
+    def stop(*_: object) -> NoReturn:
+        raise OutOfTimeError(seconds)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed arguments of a command line; `argv` in them keeps it as it was."""
-    args = _parser(commands(), argv[0] if argv else "").parse_args(argv)
+    words = _from_command(argv)
+    args = _parser(commands(), words[0] if words else "").parse_args(argv)
     args.argv = list(argv)
+    args.command = words[0]
     return args
+
+
+def _from_command(argv: Sequence[str]) -> Sequence[str]:
+    """The command and what follows it, without the options before it."""
+    if argv and argv[0] == "--timeout":
+        return argv[2:]
+    return argv[1:] if argv and argv[0].startswith("--timeout=") else argv
 
 
 def options_of(name: str) -> list[str]:
@@ -85,15 +150,17 @@ def options_of(name: str) -> list[str]:
     module = commands()[name]
     if not hasattr(module, "add_arguments"):
         return ["--help"]
-    parser = _Parser()
+    parser = OneLineParser()
     module.add_arguments(parser)
     return [word for action in parser._actions for word in action.option_strings if word.startswith("--")]
 
 
 def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentParser:
     """The parser of all commands; only the one that was typed is asked for its arguments, whose help may load much."""
-    parser = _Parser(prog="shardscope", description="Simulate how a network trains on many devices.")
+    parser = OneLineParser(prog="shardscope", description="Simulate how a network trains on many devices.")
     parser.add_argument("--version", action="version", version=f"shardscope {version()}")
+    text = "end after so long, e.g. 10min, with code 2 and nothing half-written; before the command"
+    parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_duration, help=text)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in known.items():
         text = (module.__doc__ or "").strip()
@@ -109,7 +176,22 @@ def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentP
     return parser
 
 
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+def _duration(text: str) -> float:
+    """Seconds above 0 from 90s, 10min or 1h, for argparse."""
+    from simulator.units import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to work in")
+    return seconds
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line of at most LONGEST_LINE characters, control characters as escapes."""
+    named = isinstance(error, OSError) and error.filename is not None
+    text = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[attr-defined]
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
+    from simulator.plan import Plan
     from simulator.report.metrics import Report
 
 OF_GRADIENTS = (
@@ -53,6 +54,15 @@ def check_plan_file(args: argparse.Namespace) -> None:
         raise InputError(f"{spelled(unused)}: a plan from a file is made already; leave it out, or take --strategy")
     if "seed" in typed(args) and not getattr(args, "jitter", 0.0):
         raise InputError("--seed: nothing is drawn without --jitter; leave it out, or add --jitter")
+
+
+def check_schedule(args: argparse.Namespace, plan: Plan) -> None:
+    """Raise InputError for a schedule asked of a plan without stages, which has but one order."""
+    device_sets = {placement.device_set for placement in plan.placements.values()}
+    if args.schedule and args.schedule != "dataflow" and len(device_sets) == 1:
+        raise InputError(
+            f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"
+        )
 
 
 def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,15 @@ MOST_OF_LINE_RATE = 0.9
 
 def count(text: str) -> int:
     """A whole number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    if not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0, for argparse."""
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -85,7 +93,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     machine.add_argument(
         "--strict", action="store_true", help="an error, not a note, where the profile was captured on another device"
     )
-    step.add_argument("--seed", metavar="N", type=int, default=0, help="seed of randomised strategies (default 0)")
+    step.add_argument("--seed", metavar="N", type=whole, default=0, help="seed of randomised strategies (default 0)")
 
 
 def add_overrides(machine: argparse._ActionsContainer) -> None:
@@ -309,9 +317,12 @@ def _device_note(profile: Profile, cluster: Cluster) -> str:
 
 def _share(text: str) -> float:
     try:
-        return float(text)
+        share = float(text)
     except ValueError:
-        raise InputError(f"efficiency {text!r}: write a share of the line rate, e.g. 0.3") from None
+        share = math.nan
+    if not 0 < share <= 1:
+        raise InputError(f"efficiency {text!r}: write a share of the line rate above 0, e.g. 0.3 or 1")
+    return share
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -47,10 +47,8 @@ def run(args: argparse.Namespace) -> int:
         if error.name != "torch":
             raise
         raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
-    from simulator import files
     from simulator.convergence.curve_files import write_curves
 
-    files.check_writable(args.output)
     curves = converge(
         args.model,
         args.dataset,

@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.exports.plan_shape import left_out, plan_shape
 
-    files.check_writable(args.output)
     plan = files.read_plan(args.plan)
     profile = files.read_profile(args.profile or _profile_of(plan))
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")

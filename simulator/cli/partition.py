@@ -34,13 +34,13 @@ def run(args: argparse.Namespace) -> int:
     _effects.check_step(args)
     if args.json and args.output == "-":
         raise InputError("output is -: standard output cannot hold both the plan and --json; name a file")
-    files.check_writable(args.output)
     profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
     with _printing.progress() as progress:
         options |= partitioners.applicable(args.strategy, progress=progress)
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
+    _effects.check_schedule(args, plan)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args))
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:

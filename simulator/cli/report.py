@@ -29,7 +29,6 @@ def run(args: argparse.Namespace) -> int:
     from dashboard.figures.standalone import standalone
     from simulator import files
 
-    files.check_writable(args.output)
     sections = _sections(args)
     _say_failures(sections)
     files.write_text_atomic(args.output, standalone(sections))

@@ -32,6 +32,8 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.units import parse_duration
 
+MOST_EVENTS = 10_000
+"""Each is two simulations or more."""
 POLICIES = ("live", "restart")
 
 
@@ -139,6 +141,9 @@ class Scenario:
         require(not self.migration or self.strategy == "hypergraph", "migration", self.migration, rule)
         require(0 < self.speed < inf, "speed", self.speed, "it is positive")
         require(self.checkpoint_every_s > 0, "checkpoint_every", self.checkpoint_every, "it is longer than nothing")
+        require(
+            len(self.events) <= MOST_EVENTS, "events", f"{len(self.events):,}", f"there are at most {MOST_EVENTS:,}"
+        )
         moments = [event.at_s for event in self.events]
         require(moments == sorted(moments), "events", [event.at for event in self.events], "they are in order of time")
 

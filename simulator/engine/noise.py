@@ -28,7 +28,7 @@ class Noise:
     def __post_init__(self) -> None:
         require(0 <= self.jitter <= 1, "jitter", self.jitter, "it is in [0, 1]: a standard deviation over the mean")
         for device, factor in self.stragglers.items():
-            require(factor > 0, f"straggler {device}", factor, "it is positive")
+            require(0 < factor <= 1e6, f"straggler {device}", factor, "it is positive, and at most 1e6")
 
     @property
     def disturbs(self) -> bool:

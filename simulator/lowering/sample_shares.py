@@ -11,10 +11,12 @@ from functools import cache
 from heapq import heapify, heapreplace
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile
 
+MOST_SHARED = 1_000_000
+"""One sample at a time takes a second or two for that many."""
 Seconds = Callable[[int], float]
 """What a device takes for a number of samples; more samples never take less."""
 
@@ -28,6 +30,8 @@ def split_by_time(samples: int, seconds: Sequence[Seconds]) -> tuple[int, ...]:
     """
     if samples < len(seconds):
         raise InputError(f"samples is {samples}: each of {len(seconds)} devices needs one; use a larger batch")
+    rule = f"at most {MOST_SHARED:,} are shared out by time; use a smaller batch"
+    require(samples <= MOST_SHARED, "samples", f"{samples:,}", rule)
     shares = [1] * len(seconds)
     offers = [(seconds_of(2), device) for device, seconds_of in enumerate(seconds)]
     heapify(offers)

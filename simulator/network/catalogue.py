@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster, Curve, Device
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require, require_from_0
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
@@ -40,6 +40,7 @@ class Join:
     sources: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        require(1 <= self.wires <= 1024, "wires", self.wires, "it is from 1 to 1,024")
         has_source = self.achieved is None or "achieved" in self.sources
         require(has_source, "sources", sorted(self.sources), "an achieved share says where it was measured")
 
@@ -66,7 +67,8 @@ class Node:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.devices >= 1, "devices", self.devices, "a node has at least 1")
+        require(1 <= self.devices <= MOST_DEVICES, "devices", self.devices, "a node has at least 1")
+        require_from_0("dollars_per_hour", self.dollars_per_hour or 0.0, 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ Columns: model, layers, hidden, heads, ffn, vocab, seq, tied_embeddings, dp, tp,
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from simulator import file_gate
 from simulator.errors import InputError
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.calibration import MeasuredPlan
@@ -25,8 +25,7 @@ COLUMNS = (
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV. Raises InputError where columns are missing, OSError where it cannot be read."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    _, rows = file_gate.table(path)
     missing = [name for name in COLUMNS if rows and name not in rows[0]]
     if missing or not rows:
         raise InputError(f"{path}: it has {len(rows)} rows and lacks the columns {', '.join(missing) or 'of a header'}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import UnknownNameError, require
+from simulator.errors import UnknownNameError, require, require_from_0
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.transformers.accelerators import accelerator
 
@@ -113,6 +113,12 @@ class TrainingStack:
 
     def __post_init__(self) -> None:
         accelerator(self.accelerator)
+        for constant in fields(StackConstants):
+            value = getattr(self.constants, constant.name)
+            if isinstance(value, float):  # an array while it is calibrated
+                require_from_0(f"constants: {constant.name}", value, 1e18)
+                divides = constant.name.endswith(("efficiency", "bytes_per_s", "network_share"))
+                require(value > 0 or not divides, f"constants: {constant.name}", value, "it is above 0")
         names = {constant.name for constant in fields(StackConstants)}
         for name in {*self.bounds, *self.expected}:
             if name not in names:

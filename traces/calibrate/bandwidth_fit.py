@@ -18,17 +18,18 @@ error. Nominal bandwidth alone predicts such steps badly: TCP, copies and the fr
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp, log
 from pathlib import Path
 
-from simulator import collectives, files
+from simulator import collectives, file_gate, files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.one_line_parser import OneLineParser
 from simulator.plan import Synchronisation
 from simulator.run import lowered
 from simulator.studies.scaling import replicated
@@ -112,22 +113,21 @@ def _minimum(error: Callable[[float], float], low: float, high: float) -> float:
 
 def read_measured(path: str | Path) -> list[MeasuredStep]:
     """The steps in a CSV file. Raises InputError that names the line, or OSError."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file, skipinitialspace=True)
-        names = rows.fieldnames or ()
-        for name in names:
-            if name not in COLUMNS + OPTIONAL:
-                raise UnknownNameError.of(f"column of {path}", name, COLUMNS + OPTIONAL)
-        missing = [name for name in COLUMNS if name not in names]
-        if missing:
-            raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")
-        steps = [_measured(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+    names, rows = file_gate.table(Path(path))
+    for name in names:
+        if name not in COLUMNS + OPTIONAL:
+            raise UnknownNameError.of(f"column of {path}", name, COLUMNS + OPTIONAL)
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")
+    read_once = cache(files.read_profile)
+    steps = [_measured(row, f"{path}, line {number}", read_once) for number, row in enumerate(rows, 2)]
     if not steps:
         raise InputError(f"{path}: it has no line but the header; give at least one measured step")
     return steps
 
 
-def _measured(row: dict[str, str], where: str) -> MeasuredStep:
+def _measured(row: dict[str, str], where: str, profile_of: Callable[[str], Profile]) -> MeasuredStep:
     try:
         devices, batch_size, step_s = int(row["devices"]), int(row["batch_size"]), float(row["step_s"])
     except (TypeError, ValueError):
@@ -138,7 +138,7 @@ def _measured(row: dict[str, str], where: str) -> MeasuredStep:
     if overlap not in ("yes", "no"):
         raise InputError(f"{where}: overlap is {overlap!r}: it is yes or no")
     synchronisation = Synchronisation(collective=(row.get("sync") or "ring").strip(), overlap=overlap == "yes")
-    profile = files.read_profile(row["profile"].strip())
+    profile = profile_of(row["profile"].strip())
     return MeasuredStep(
         profile=profile, devices=devices, batch_size=batch_size, step_s=step_s, synchronisation=synchronisation
     )
@@ -146,7 +146,7 @@ def _measured(row: dict[str, str], where: str) -> MeasuredStep:
 
 def main(argv: Sequence[str]) -> int:
     """`shardscope calibrate CLUSTER --from CSV -o OUT.yaml`: fit, print, write the cluster."""
-    parser = argparse.ArgumentParser(prog="shardscope calibrate", description=__doc__)
+    parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--from", dest="csv", metavar="CSV", required=True, help="measured steps")

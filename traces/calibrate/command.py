@@ -26,6 +26,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster, write_cluster
+from simulator.one_line_parser import OneLineParser
 from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
@@ -48,7 +49,7 @@ COPIED_NETWORK = "vgg_small"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write; on other ranks than torchrun's first nothing is written."""
-    parser = argparse.ArgumentParser(prog="shardscope calibrate", description=__doc__)
+    parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")

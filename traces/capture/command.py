@@ -40,6 +40,7 @@ from typing import TextIO
 
 from simulator.errors import ShardscopeError, require
 from simulator.files import check_writable, write_profile
+from simulator.one_line_parser import OneLineParser
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -137,7 +138,7 @@ def summary(profile: Profile) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="shardscope capture", description="Measure a network layer by layer.")
+    parser = OneLineParser(prog="shardscope capture", description="Measure a network layer by layer.")
     parser.add_argument("model", help=f"package.module:callable, or one of {', '.join(ZOO)}")
     parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")

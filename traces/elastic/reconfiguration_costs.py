@@ -10,7 +10,6 @@ Processes run in a network lab shaped like the cluster (root), else over loopbac
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from simulator import files
 from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from simulator.network.catalogue import read_cluster
+from simulator.one_line_parser import OneLineParser
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
@@ -136,7 +136,7 @@ def _source(lab: Lab | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `shardscope calibrate --reconfiguration`: measure and write an overheads file."""
-    parser = argparse.ArgumentParser(prog="shardscope calibrate --reconfiguration", description=__doc__)
+    parser = OneLineParser(prog="shardscope calibrate --reconfiguration", description=__doc__)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the overheads")

@@ -30,6 +30,8 @@ Pair = tuple[int, int]
 Shape = tuple[int, int, int]
 
 ELEMENT_BYTES = 4
+LONGEST_DESCRIPTION = 10_000
+"""Characters of a call that is parsed."""
 _NUMBERS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _KEEPS_CHANNELS = ("ReLU", "BatchNorm2d", "MaxPool2d", "AvgPool2d", "Dropout", "Add", "LSTM", "__getitem__")
 _ELEMENTWISE = ("ReLU", "BatchNorm2d", "Dropout", "Add", "__getitem__")
@@ -157,13 +159,15 @@ def _described(description: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     A description that is no plain call, such as that of a module with parts, has only a kind.
     """
     kind = description.partition("(")[0].strip()
+    if len(description) > LONGEST_DESCRIPTION:
+        return kind[:LONGEST_DESCRIPTION], (), {}
     try:
         call = ast.parse(description, mode="eval").body
         if not isinstance(call, ast.Call):
             return kind, (), {}
         arguments = tuple(each.id if isinstance(each, ast.Name) else ast.literal_eval(each) for each in call.args)
         return kind, arguments, {each.arg or "": ast.literal_eval(each.value) for each in call.keywords}
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the parser ends so where brackets are deep
         return kind, (), {}
 
 

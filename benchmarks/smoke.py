@@ -1,0 +1,47 @@
+"""Whether an installed Shardscope works: run by the Python that it is installed in, in an empty folder.
+
+    cd EMPTY && PYTHON .../benchmarks/smoke.py
+
+What ships beside the code (profiles, presets, cards, the compiled engine, examples) is read through the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = "import sys; from simulator.cli import main; sys.argv[0] = 'shardscope'; sys.exit(main())"
+STEP = ("vgg_digits", "--cluster", "cpu-1g", "--devices", "2")
+COMMANDS = (
+    ("profiles",),
+    ("clusters",),
+    ("compare", *STEP, "--strategies", "data,pipeline,hypergraph"),
+    ("partition", *STEP, "--strategy", "data", "--output", "plan.json"),
+    ("explain", "plan.json"),
+    ("simulate", "vgg_digits", "--plan", "plan.json", "--cluster", "cpu-1g", "--devices", "2", "--trace-out", "t.json"),
+    ("scale", "vgg_digits", "--cluster", "cpu-1g", "--devices", "1..4"),
+    ("report", *STEP, "--strategies", "data", "--output", "report.html"),
+    ("model", "llama3-8b", "--devices", "8", "--batch-size", "64"),
+    ("export", "plan.json", "--to", "ddp", "--model", "mine:net", "--input-shape", "1x8x8", "--output", "train.py"),
+    ("completion", "bash"),
+)
+
+
+def main() -> None:
+    if list(Path().iterdir()):
+        sys.exit("the folder is not empty: an installed Shardscope is tested where nothing else can be imported")
+    for words in COMMANDS:
+        done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=300)
+        if done.returncode or not (done.stdout or "--output" in words):
+            sys.exit(f"shardscope {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        print(f"shardscope {' '.join(words)}: done")
+    json.loads(Path("plan.json").read_text())
+    program = "import simulator, simulator.engine as e; print(simulator.__file__)"
+    where = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    print(f"{len(COMMANDS)} commands work from {where}")
+
+
+if __name__ == "__main__":
+    main()

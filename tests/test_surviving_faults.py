@@ -1,0 +1,114 @@
+"""Closed forms for what deliberate faults once got past the suite with (benchmarks/faults.txt): each by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_networks import BATCH, chain, layer, network, switched
+
+from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.errors import InputError
+from simulator.plan import Placement, Plan, Synchronisation
+from simulator.run import Run, run
+from simulator.runtime import Runtime
+from simulator.studies.asynchronous import run_asynchronously
+from simulator.taskgraph import Kind
+from simulator.workload import Profile
+
+BOTH = Placement(degrees=(2, 1, 1, 1), devices=(0, 1))
+
+
+def replicated(profile: Profile, cluster: Cluster, **synchronisation: object) -> Run:
+    """Data parallelism over two devices."""
+    settings = Synchronisation(**synchronisation)  # type: ignore[arg-type]
+    placements = {each.name: BOTH for each in profile.layers}
+    return run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements, synchronisation=settings))
+
+
+def test_a_curve_goes_on_with_the_bandwidth_of_its_last_segment() -> None:
+    curve = Curve(points=((1e6, 1e-3), (2e6, 3e-3)))
+    assert curve.seconds(4e6) == pytest.approx(7e-3)  # 3 ms and twice 2 ms for each further MB
+
+
+def joined(*curves: Curve | None) -> Cluster:
+    """Two devices with one link after the other between them, some measured; 1e6 bytes per second each."""
+    nodes = ["a", *(f"hop{i}" for i in range(len(curves) - 1)), "b"]
+    pairs = list(zip(nodes, nodes[1:], curves, strict=False))
+    ways = [(s, t, c) for s, t, c in pairs] + [(t, s, c) for s, t, c in pairs]
+    links = tuple(Link(source=s, target=t, bandwidth_bytes_per_s=1e6, tier="wire", curve=c) for s, t, c in ways)
+    return Cluster(name="pair", devices=(Device(name="a", host="a"), Device(name="b", host="b")), links=links)
+
+
+def test_a_route_that_is_measured_in_part_takes_the_larger_of_curve_and_formula() -> None:
+    fast, slow = Curve(points=((1.0, 1e-6), (1e6, 1e-3))), Curve(points=((1.0, 1e-6), (1e6, 5.0)))
+    assert joined(fast, None).transfer_s(0, 1, 1e6) == pytest.approx(1.0)  # the bare link: 1e6 bytes at 1e6 / s
+    assert joined(slow, None).transfer_s(0, 1, 1e6) == pytest.approx(5.0)
+
+
+def test_an_efficiency_is_the_share_of_the_bandwidth_that_is_left() -> None:
+    narrowed = joined(None).with_efficiency("wire", 0.25, "a test")
+    assert {link.bandwidth_bytes_per_s for link in narrowed.links} == {0.25e6}
+
+
+def test_measured_times_that_fall_with_size_are_refused_on_links_and_as_collectives() -> None:
+    falling = Curve(points=((1e3, 2e-3), (1e6, 1e-3)))
+    within_noise = Curve(points=((1e3, 1e-3), (1e6, 0.9e-3)))
+    with pytest.raises(InputError, match="more bytes do not take less time"):
+        joined(falling)
+    with pytest.raises(InputError, match="more bytes do not take less time"):
+        replace(joined(None), collectives={"all_reduce": {2: falling}})
+    assert joined(within_noise).links[0].curve == within_noise
+
+
+def test_every_pass_of_a_stage_pays_the_overhead_once() -> None:
+    profile, cluster = chain([3.0, 6.0]), switched([1.0])
+    placements = {each.name: Placement(devices=(0,)) for each in profile.layers}
+    plan = Plan(model="small", batch_size=BATCH, placements=placements, microbatches=2, schedule="gpipe")
+    bare, with_overhead = (run(profile, cluster, plan, runtime=Runtime(pass_overhead_s=s)) for s in (0.0, 0.5))
+    # Two micro-batches, one forward and one backward pass of the only stage each.
+    assert with_overhead.report.step_s - bare.report.step_s == pytest.approx(4 * 0.5)
+
+
+def test_a_device_without_work_idles_and_has_no_bubble() -> None:
+    profile, cluster = chain([3.0, 6.0]), switched([1.0, 1.0])
+    placements = {each.name: Placement(devices=(0,)) for each in profile.layers}
+    report = run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements)).report
+    assert (report.devices[1].bubble_s, report.devices[1].idle_s) == (0.0, report.step_s)
+    assert report.bubble_ratio == 0.0
+
+
+def test_a_servers_update_is_of_its_share_of_the_parameters() -> None:
+    one = replace(layer("a", parameter_bytes=1000), update_s=0.6)
+    profile, cluster = network(one), switched([1.0, 1.0], servers=3)
+    plan = replicated(profile, cluster, collective="ps")
+    updates = plan.graph.seconds[(plan.graph.kind == Kind.UPDATE) & (plan.graph.device >= 2)]
+    assert updates.sum() == pytest.approx(0.6) and updates.max() == pytest.approx(0.2)
+    asynchronous = run_asynchronously(profile, cluster, plan.plan, staleness=None, steps=3).graph
+    on_servers = asynchronous.seconds[(asynchronous.kind == Kind.UPDATE) & (asynchronous.device >= 2)]
+    np.testing.assert_allclose(on_servers, 0.2)
+
+
+def test_a_slower_device_takes_longer_to_compress() -> None:
+    profile = network(layer("a", parameter_bytes=1000))
+    done = replicated(profile, switched([1.0, 0.5]), compression_ratio=4.0, compression_s_per_byte=1e-3)
+    compressed = done.graph.seconds[done.graph.shard == 0][done.graph.kind[done.graph.shard == 0] == Kind.UPDATE]
+    assert sorted(compressed.tolist()) == pytest.approx([1.0, 2.0])
+
+
+def test_a_bucket_leaves_when_it_is_exactly_full() -> None:
+    names = ("a", "b", "c")
+    layers = [layer(name, *names[:i][-1:], parameter_bytes=1000) for i, name in enumerate(names)]
+    exact = replicated(network(*layers), switched([1.0, 1.0]), bucket_bytes=1000)
+    almost = replicated(network(*layers), switched([1.0, 1.0]), bucket_bytes=1001)
+    sums = [int((done.graph.kind == Kind.SYNCHRONISATION).sum()) for done in (exact, almost)]
+    assert sums == [3, 2]
+
+
+def test_a_first_bucket_of_its_own_size_is_the_first_alone() -> None:
+    names = ("a", "b", "c", "d")
+    layers = [layer(name, *names[:i][-1:], parameter_bytes=1000) for i, name in enumerate(names)]
+    done = replicated(network(*layers), switched([1.0, 1.0]), bucket_bytes=3000, first_bucket_bytes=1000)
+    sent = done.graph.bytes[done.graph.kind == Kind.SYNCHRONISATION]
+    assert sent.tolist() == pytest.approx([1000.0, 3000.0])  # a ring of two sends 2 (2 - 1) / 2 of the sum
