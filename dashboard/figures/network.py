@@ -18,7 +18,7 @@ from dashboard.figures.style import (
     Figure,
     figure,
     message,
-    short_names,
+    with_table,
 )
 from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
 from simulator.cluster import Cluster
@@ -28,6 +28,8 @@ from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
 BINS = 160
+_NAMED = 8
+"""Devices up to which there is room for more than their numbers."""
 MOST_LINKS = 24
 _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
@@ -61,7 +63,10 @@ def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
     })  # fmt: skip
     data.append(_points(cluster, positions))
     hidden = {"visible": False}
-    return figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
+    drawn = figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
+    uses = zip(cluster.links, run.report.links, strict=True)
+    rows = ((link.source, link.target, use.tier, round(use.bytes), use.utilisation) for link, use in uses)
+    return with_table(drawn, ("from", "to", "tier", "bytes", "busy"), rows)
 
 
 def link_use(run: Run, cluster: Cluster) -> Figure:
@@ -172,7 +177,9 @@ def _link(ratio: float, positions: dict[str, Position], source: str, target: str
 
 
 def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:
-    names = {device.name: short for device, short in zip(cluster.devices, short_names(cluster), strict=True)}
+    names = {device.name: device.name.rpartition("/")[2] for device in cluster.devices}
+    if len(names) > _NAMED:
+        names = {name: short.strip("gpu") or short for name, short in names.items()}
     return {
         "type": "scatter",
         "mode": "markers+text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dashboard.figures.shades import shades_of
@@ -59,6 +60,12 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
     for name in ("xaxis", "yaxis"):
         framed[name] = {**axis, **layout.pop(name, {})}
     return {"data": data, "layout": {**framed, **layout}}
+
+
+def with_table(drawn: Figure, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Figure:
+    """The figure with the data behind it, which its card saves as CSV instead of coordinates."""
+    table = {"columns": list(columns), "rows": [list(row) for row in rows]}
+    return {**drawn, "layout": {**drawn["layout"], "meta": {"table": table}}}
 
 
 def message(text: str) -> Figure:
