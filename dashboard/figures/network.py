@@ -9,6 +9,7 @@ import numpy as np
 
 from dashboard.figures.style import (
     BACKWARD,
+    BUSY_BAR,
     INK,
     MAGNITUDE,
     MESSAGE,
@@ -56,7 +57,7 @@ def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
             "size": 7,
             "color": [use.utilisation for use in run.report.links],
             "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": 1,
-            "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+            "colorbar": BUSY_BAR,
         },
         "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
         "hovertemplate": "%{customdata[0]} (%{customdata[3]}): %{customdata[1]}, %{customdata[2]:.1%}<extra></extra>",
@@ -82,13 +83,24 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
         "y": [cluster.links[i].name for i in shown],
         "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
-        "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+        "colorbar": BUSY_BAR,
         "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.2%} of its bandwidth<extra></extra>",
     }  # fmt: skip
     left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
         [heat],
-        annotations=[{"text": left_out, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
+        margin={"l": 48, "r": 12, "t": 26, "b": 38},
+        annotations=[
+            {
+                "text": left_out,
+                "showarrow": False,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 1,
+                "y": 1,
+                "yanchor": "bottom",
+            }
+        ],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )

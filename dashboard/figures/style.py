@@ -30,6 +30,10 @@ GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
+BUSY_BAR: dict[str, Any] = {
+    "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
+}  # fmt: skip
+"""The colour bar of shares of the step."""
 
 CONFIG: dict[str, Any] = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
 """For every graph: plotly.js would otherwise offer to send figures to a cloud service."""
