@@ -17,7 +17,7 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
-from dashboard.figures.style import CONFIG, device_colours, short_names
+from dashboard.figures.style import CONFIG, Figure, device_colours, short_names
 from dashboard.figures.swimlanes import cut_tensors, swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
@@ -62,6 +62,29 @@ def test_every_figure_of_every_strategy_is_json(outcome: Outcome) -> None:
     for figure in figures:
         json.dumps(figure, allow_nan=False)
         assert set(figure) == {"data", "layout"}
+
+
+def test_cards_save_data_and_not_coordinates(outcome: Outcome) -> None:
+    run, _, cluster = parts(outcome)
+
+    def table(figure: Figure) -> tuple[list[str], list[list[Any]]]:
+        kept = figure["layout"]["meta"]["table"]
+        return kept["columns"], kept["rows"]
+
+    if run.report.communication_bytes.total:
+        columns, rows = table(traffic_matrix(run, cluster))
+        assert columns == ["from", "to", "bytes"]
+        assert sum(row[2] for row in rows) == pytest.approx(run.report.communication_bytes.total, abs=10)
+    columns, rows = table(memory(run, cluster))
+    for row, device in zip(rows, run.report.devices, strict=True):
+        assert row[0] == device.name and sum(row[1:6]) == pytest.approx(device.peak_memory_bytes, abs=5)
+    assert [row[1] for row in table(load_balance(run, cluster))[1]] == [
+        device.compute_s for device in run.report.devices[: cluster.workers]
+    ]
+    columns, rows = table(topology(run, cluster))
+    assert columns[:2] == ["from", "to"] and len(rows) == len(cluster.links)
+    seconds = sum(row[2] for row in table(layer_balance(run, cluster))[1])
+    assert seconds == pytest.approx(measures.layer_loads(run, cluster).sum())
 
 
 def test_shares_add_up_and_agree_with_the_report(outcome: Outcome) -> None:

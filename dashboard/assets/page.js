@@ -11,7 +11,10 @@
       sendNotifications: [{ action: "show", id: `toast-${Date.now()}`, title, message, color, autoClose: 6000 }],
     });
 
+  /* A figure's own table where it has one, else what it draws. */
   function csvOf(graph) {
+    const table = graph.layout.meta?.table;
+    if (table) return written([table.columns, ...table.rows]);
     const rows = [["series", "x", "y", "value", "label"]];
     for (const trace of graph.data) {
       if (trace.hoverinfo === "skip") continue;
@@ -19,8 +22,10 @@
       if (trace.z) trace.z.forEach((line, i) => line.forEach((z, j) => z != null && rows.push([name, trace.x[j], trace.y[i], z, ""])));
       else (trace.x || []).forEach((x, i) => rows.push([name, x, trace.y[i], "", trace.customdata ? [].concat(trace.customdata[i]).join(" ") : ""]));
     }
-    return rows.map((row) => row.map((cell) => `"${String(cell).replaceAll('"', '""')}"`).join(",")).join("\r\n");
+    return written(rows);
   }
+
+  const written = (rows) => rows.map((row) => row.map((cell) => `"${String(cell ?? "").replaceAll('"', '""')}"`).join(",")).join("\r\n");
 
   ns.download = function (name, text, type) {
     const link = document.createElement("a");
@@ -99,6 +104,11 @@
           ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
           window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole + own);
         }
+        paths.forEach((path, i) => {
+          const link = document.getElementById(`nav-${i}`);
+          if (path === window.location.pathname) link?.setAttribute("aria-current", "page");
+          else link?.removeAttribute("aria-current");
+        });
         ns.addressed = { path: window.location.pathname, query: state.query, at: performance.now() };
         return paths.map((path) => path + whole);
       },

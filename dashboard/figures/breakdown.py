@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure
+from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure, with_table
 from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, WAITING, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
@@ -44,7 +44,7 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
             "marker": _marker(part),
             "hovertemplate": f"%{{y}}: {part} %{{x:.1%}}, %{{customdata:.4g}} ms of device time<extra></extra>",
         })  # fmt: skip
-    return figure(
+    drawn = figure(
         data,
         barmode="stack",
         bargap=0.35,
@@ -52,6 +52,8 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
         xaxis={"tickformat": ".0%", "range": [0, 1], "dtick": 0.25, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
+    cells = ((name, share.name, share.seconds, share.ratio) for name, shares in rows for share in shares)
+    return with_table(drawn, ("of", "spent_on", "device_seconds", "ratio"), cells)
 
 
 def _marker(part: str) -> dict[str, object]:

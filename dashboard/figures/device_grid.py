@@ -8,7 +8,7 @@ import numpy as np
 
 from dashboard.figures.memory import KINDS as MEMORY_KINDS
 from dashboard.figures.memory import parts_of
-from dashboard.figures.style import CUT, KINDS, MAGNITUDE, Figure, figure, message
+from dashboard.figures.style import BUSY_BAR, CUT, KINDS, MAGNITUDE, Figure, figure, message
 from dashboard.state.device_grid import DeviceGrid
 from simulator.cluster import Cluster
 from simulator.run import Run
@@ -39,7 +39,7 @@ def device_grid(run: Run, cluster: Cluster, grid: DeviceGrid) -> Figure:
             "symbol": "square", "size": float(np.clip(150 / max(data, 1.6 * len(columns) ** 0.8), 3, 34)),
             "color": [busy[r][c] for r, c in order], "colorscale": MAGNITUDE, "reversescale": True,
             "cmin": 0, "cmax": 1,
-            "colorbar": {"title": {"text": "busy"}, "thickness": 10, "outlinewidth": 0, "tickformat": ".0%"},
+            "colorbar": BUSY_BAR,
         },
         "text": [f"{rows[r][c]}" for r, c in order] if numbered else None,
         "textfont": {"size": 11, "color": ["#ffffff" if busy[r][c] > 0.5 else "#1a1a1a" for r, c in order]},

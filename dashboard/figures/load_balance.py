@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure
+from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, with_table
 from dashboard.state.device_groups import device_groups, slowest
 from dashboard.state.measures import layer_loads
 from simulator.cluster import Cluster
@@ -57,7 +57,7 @@ def load_balance(
         "y1": 1,
         "line": {"color": INK, "dash": "dot", "width": 1},
     }
-    return figure(
+    drawn = figure(
         data,
         barmode="overlay",
         bargap=0.3,
@@ -65,6 +65,8 @@ def load_balance(
         xaxis={"type": "category", "gridcolor": "rgba(0,0,0,0)"},
         yaxis={"title": {"text": "compute / mean"}, "rangemode": "tozero"},
     )
+    rows = ((cluster.devices[d].name, run.report.devices[d].compute_s, everybody[d]) for d in range(cluster.workers))
+    return with_table(drawn, ("device", "compute_s", "over_mean"), rows)
 
 
 def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Figure:
@@ -93,12 +95,15 @@ def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Fi
         "customdata": [[int(i), name, float(total[i] * 1e3)] for i, name in zip(shown, names, strict=True)],
         "hovertemplate": "%{customdata[1]}: %{y:.2f} of the mean, %{customdata[2]:.4g} ms in all<extra></extra>",
     }
-    return figure(
+    drawn = figure(
         [bars],
         bargap=0.15,
         xaxis={"title": {"text": "layer, in topological order"}, "gridcolor": "rgba(0,0,0,0)"},
         yaxis={"title": {"text": "most loaded / mean"}, "rangemode": "tozero", "gridcolor": GRID},
     )
+    computing = (loads[shown] > 0).sum(axis=1)
+    rows = zip(names, computing.tolist(), total[shown].tolist(), ratio.tolist(), strict=True)
+    return with_table(drawn, ("layer", "devices", "compute_s", "most_loaded_over_mean"), rows)
 
 
 def ratios_of(run: Run, workers: int) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure
+from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure, with_table
 from dashboard.state.device_groups import device_groups
 from simulator.cluster import Cluster
 from simulator.report.metrics import DeviceUse
@@ -48,7 +48,7 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
     limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):
         data.append(_marks(names, limits, "capacity", "line-ns", CUT))
-    return figure(
+    drawn = figure(
         data,
         barmode="stack",
         bargap=0.35,
@@ -56,6 +56,9 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
         xaxis={"ticksuffix": f" {unit}", "rangemode": "tozero"},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
+    rows = ([device.name, *map(round, parts_of(device).values()), device.memory_bytes] for device in run.report.devices)
+    columns = ("device", *(f"{kind.replace(' ', '_')}_bytes" for kind in KINDS), "capacity_bytes")
+    return with_table(drawn, columns, rows)
 
 
 def _bars(names: list[str], values: list[float], what: str, colour: str, edge: dict[str, object]) -> dict[str, object]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dashboard.figures.style import (
     BACKWARD,
+    BUSY_BAR,
     INK,
     MAGNITUDE,
     MESSAGE,
@@ -18,7 +19,7 @@ from dashboard.figures.style import (
     Figure,
     figure,
     message,
-    short_names,
+    with_table,
 )
 from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
 from simulator.cluster import Cluster
@@ -28,6 +29,8 @@ from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
 BINS = 160
+_NAMED = 8
+"""Devices up to which there is room for more than their numbers."""
 MOST_LINKS = 24
 _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
@@ -54,14 +57,17 @@ def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
             "size": 7,
             "color": [use.utilisation for use in run.report.links],
             "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": 1,
-            "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+            "colorbar": BUSY_BAR,
         },
         "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
         "hovertemplate": "%{customdata[0]} (%{customdata[3]}): %{customdata[1]}, %{customdata[2]:.1%}<extra></extra>",
     })  # fmt: skip
     data.append(_points(cluster, positions))
     hidden = {"visible": False}
-    return figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
+    drawn = figure(data, xaxis=hidden, yaxis=hidden, margin={"l": 10, "r": 10, "t": 10, "b": 10})
+    uses = zip(cluster.links, run.report.links, strict=True)
+    rows = ((link.source, link.target, use.tier, round(use.bytes), use.utilisation) for link, use in uses)
+    return with_table(drawn, ("from", "to", "tier", "bytes", "busy"), rows)
 
 
 def link_use(run: Run, cluster: Cluster) -> Figure:
@@ -77,13 +83,24 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
         "y": [cluster.links[i].name for i in shown],
         "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
-        "colorbar": {"title": {"text": "busy"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
+        "colorbar": BUSY_BAR,
         "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.2%} of its bandwidth<extra></extra>",
     }  # fmt: skip
     left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
         [heat],
-        annotations=[{"text": left_out, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1.08}],
+        margin={"l": 48, "r": 12, "t": 26, "b": 38},
+        annotations=[
+            {
+                "text": left_out,
+                "showarrow": False,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 1,
+                "y": 1,
+                "yanchor": "bottom",
+            }
+        ],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
@@ -172,7 +189,9 @@ def _link(ratio: float, positions: dict[str, Position], source: str, target: str
 
 
 def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:
-    names = {device.name: short for device, short in zip(cluster.devices, short_names(cluster), strict=True)}
+    names = {device.name: device.name.rpartition("/")[2] for device in cluster.devices}
+    if len(names) > _NAMED:
+        names = {name: short.strip("gpu") or short for name, short in names.items()}
     return {
         "type": "scatter",
         "mode": "markers+text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dashboard.figures.shades import shades_of
@@ -29,6 +30,10 @@ GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
+BUSY_BAR: dict[str, Any] = {
+    "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
+}  # fmt: skip
+"""The colour bar of shares of the step."""
 
 CONFIG: dict[str, Any] = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
 """For every graph: plotly.js would otherwise offer to send figures to a cloud service."""
@@ -59,6 +64,12 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
     for name in ("xaxis", "yaxis"):
         framed[name] = {**axis, **layout.pop(name, {})}
     return {"data": data, "layout": {**framed, **layout}}
+
+
+def with_table(drawn: Figure, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Figure:
+    """The figure with the data behind it, which its card saves as CSV instead of coordinates."""
+    table = {"columns": list(columns), "rows": [list(row) for row in rows]}
+    return {**drawn, "layout": {**drawn["layout"], "meta": {"table": table}}}
 
 
 def message(text: str) -> Figure:

@@ -95,10 +95,11 @@ def parallel(rows: Sequence[Row], swept: Sequence[str], brushed: frozenset[int] 
 
 
 def _strokes(rows: Sequence[Row], lines: Sequence[int], axes: Sequence[Any], colour: str) -> dict[str, Any]:
-    """The lines of some rows, with a mark on every axis: only marks can be drawn a box around."""
+    """The lines of some rows, with a mark on every axis: only marks can be picked, and only where hovering is not
+    skipped."""
     line, marker = {"color": colour, "width": 1.6}, {"color": colour, "size": 4}
     return {
-        "type": "scatter", "mode": "lines+markers", "line": line, "marker": marker, "hoverinfo": "skip",
+        "type": "scatter", "mode": "lines+markers", "line": line, "marker": marker, "hoverinfo": "none",
         "unselected": {"marker": {"opacity": 1}},
         "x": [x for _ in lines for x in (*range(len(axes)), None)],
         "y": [y for i in lines for y in (*(axis[0][i] for axis in axes), None)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dashboard.figures.style import MAGNITUDE, Figure, figure, message
+from dashboard.figures.style import MAGNITUDE, Figure, figure, message, with_table
 from dashboard.state.device_groups import DeviceGroup, device_groups
 from dashboard.state.measures import traffic
 from simulator.cluster import Cluster
@@ -51,11 +51,13 @@ def traffic_matrix(
     }
     if not logarithmic:
         heat |= {"zmin": 0, "zmax": largest / factor}
-    return figure(
+    drawn = figure(
         [heat],
         xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},
         yaxis={"title": {"text": "from"}, "type": "category", "autorange": "reversed", "showgrid": False},
     )
+    pairs = ((names[i], names[j], round(matrix[i, j])) for i, j in zip(*np.nonzero(matrix), strict=True))
+    return with_table(drawn, ("from", "to", "bytes"), pairs)
 
 
 def _grouped(matrix: Floats, groups: tuple[DeviceGroup, ...]) -> Floats:

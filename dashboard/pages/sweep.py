@@ -149,7 +149,10 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
     )
     def brush(selected: Any, number: int | None) -> Any:
         """The numbers of the points whose lines the user drew a box around; a double click takes all again."""
-        points = selected["points"] if selected and ctx.triggered_id == "sweep-parallel-graph" else ()
+        drawn = selected if ctx.triggered_id == "sweep-parallel-graph" else None
+        if drawn and "range" not in drawn:  # of a figure drawn anew, not of a box
+            return no_update
+        points = drawn["points"] if drawn else ()
         return sorted({point["customdata"] for point in points if "customdata" in point})
 
     @app.callback(

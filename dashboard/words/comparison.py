@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
-from dashboard.words.kpis import SAME, difference
+from dashboard.words.kpis import SAME, difference, rate_words
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report
 from simulator.run import Run
@@ -29,7 +29,7 @@ class ComparedQuantity:
 Read = Callable[[Report], float]
 _QUANTITIES: tuple[tuple[str, Read, Callable[[float], str], bool], ...] = (
     ("step time", lambda r: r.step_s, format_time, False),
-    ("samples per second", lambda r: r.samples_per_s, lambda v: f"{v:,.4g}", True),
+    ("samples per second", lambda r: r.samples_per_s, rate_words, True),
     ("speed-up over one device", lambda r: r.speedup, lambda v: f"{v:.2f}", True),
     ("efficiency", lambda r: r.efficiency, lambda v: f"{v:.1%}", True),
     ("load balance ratio", lambda r: r.load_balance_ratio, lambda v: f"{v:.3f}", False),

@@ -52,11 +52,16 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0) -> list[Kpi]:
 
 
 def _throughput(report: Report, tokens: int) -> Quantity:
-    samples = f"{report.samples_per_s:,.4g}"
+    samples = rate_words(report.samples_per_s)
     if not tokens:
         return "Throughput", f"{samples} /s", "samples per second", lambda r: r.samples_per_s
     hint = f"tokens per second: {samples} sequences of {tokens:,}"
     return "Throughput, tokens", f"{report.samples_per_s * tokens:,.0f} /s", hint, lambda r: r.samples_per_s
+
+
+def rate_words(per_s: float) -> str:
+    """Something per second with four digits or all that stand before the point, never as a power of ten."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 
 def difference(now: float, before: float, *, more: bool = False, points: bool = False) -> tuple[str, str]:
