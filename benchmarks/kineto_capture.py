@@ -80,3 +80,7 @@ def _train(trained: Trained, optimizer: torch.optim.Optimizer, inputs: torch.Ten
     trained(inputs).backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()

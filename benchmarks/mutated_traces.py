@@ -38,8 +38,8 @@ from traces.imports._imported import ImportOptions
 from traces.imports._registry import formats, import_files
 
 LONGEST_S, MOST_BYTES, LONGEST_MESSAGE = 20, 2_000_000_000, 700
-JSON, TEXT = None, "text"
-"""How a file is damaged, beside a separator of cells."""
+JSON = None
+"""In place of a separator of cells."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,10 @@ class SoundFiles:
         return {**self.files, name: content}, list(self.read)
 
     def _damaged_text(self, name: str, random: Random) -> str:
-        is_json = self.separator is JSON or name.endswith(".json")
         if random.random() < 0.15:
             return mutated_text(self.text(name), random)
-        if not is_json:
-            return mutated_table(self.text(name), random, self.separator or ",")
+        if self.separator is not JSON and not name.endswith(".json"):
+            return mutated_table(self.text(name), random, self.separator)
         if name not in self.values:
             self.values[name] = json.loads(self.text(name))
         return json.dumps(mutated_json(self.values[name], random))
@@ -143,7 +142,7 @@ def _job() -> SoundFiles:
 def _published(data: Path) -> list[SoundFiles]:
     resnet18 = ImportOptions(model="resnet18", force=True)
     vgg13 = ImportOptions(model="vgg13")
-    llm = data / "sailor"
+    sizes = data / "sailor" / "llm_info.json"
     return [
         _of(data, "kineto", ["kineto/resnet18-mi300x-step.json.gz"], resnet18, weight=0.1),
         _of(data, "bytedance", ["bytedance/data/timeline-ST.json.gz"], ImportOptions(), weight=0.05),
@@ -157,13 +156,7 @@ def _published(data: Path) -> list[SoundFiles]:
             separator=",",
         ),
         *_aceso(data),
-        _of(
-            data,
-            "sailor",
-            ["sailor/profiles/OPT-350/GH-96/profile.json"],
-            ImportOptions(),
-            beside=[llm / "llm_info.json"],
-        ),
+        _of(data, "sailor", ["sailor/profiles/OPT-350/GH-96/profile.json"], ImportOptions(), beside=[sizes]),
         _of(data, "pipedream", ["pipedream/alexnet.txt"], ImportOptions(batch_sizes=(256,)), separator=", "),
         _of(data, "nccl_tests", ["nccl/nccl_2.log", "nccl/nccl_8.log"], ImportOptions(), separator="  "),
     ]
