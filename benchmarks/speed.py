@@ -1,7 +1,7 @@
 """Where the time from a plan to its report goes, and how it grows. Usage: python -m benchmarks.speed [--write]
 
 Prints what each piece of work took when the goals were set, its goal and what it takes now; --write makes
-docs/performance.md of that and of two series: 16 to 16,384 devices, 10 to 10,000 layers. Nothing is asserted: times
+docs/performance.md of that and of series of 16 to 16,384 devices and 10 to 10,000 layers. Nothing is asserted: times
 depend on the machine, which the page names, and goals are for two cores.
 """
 
@@ -20,23 +20,29 @@ from time import process_time
 import numpy as np
 
 from benchmarks.engine import chains, direct_ring, everyone, incast
+from benchmarks.performance_page import TEXT
 from partitioners import make_plan, options
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.collectives.ring import ring_ends
 from simulator.engine import simulate
+from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
+from simulator.lowering.step import LoweredModel, lower, lower_once
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Placement, Plan, StepSettings, Synchronisation
 from simulator.report.metrics import measure
-from simulator.run import run
+from simulator.run import step_report
 from simulator.sweep.evaluate import evaluate
 from simulator.sweep.points import expand
 from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of, lots
 from simulator.taskgraph import TaskGraph
+from simulator.transformers.model_card import read_card
+from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.training_stack import read_stack
+from simulator.units import format_time
 from simulator.workload import Layer, Profile
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -45,72 +51,20 @@ INTRA = Wire(bandwidth_bytes_per_s=1.2e11, latency_s=3e-6, tier="intra")
 Row = tuple[str, ...]
 Graph = Callable[[int], tuple[TaskGraph, Cluster]]
 
-TEXT = """\
-# Performance
-
-Written by `python -m benchmarks.speed --write` on {machine}. Times are processor seconds of one
-run; `make bench` prints them for your machine. "When set" is what the work took when the goals were set, on two cores;
-"compiled / reference" is how many times faster the compiled engine simulates the same form of graph than SimPy.
-
-<!-- real: times of one machine -->
-<!-- output: python -m benchmarks.speed --write -->
-{work}
-<!-- end -->
-
-## Growth with the number of devices
-
-ResNet-50, data parallel, one ring all-reduce per layer, nodes of 8 devices. All three stages are linear in the number
-of tasks: routes in trees go over the lowest common ancestor, the tasks of a bucket's devices are arrays, and a report
-sorts all spans once. Only the pairs of devices that talk to each other are kept; the full traffic matrix is made when
-asked for.
-
-<!-- real: times of one machine -->
-<!-- output: python -m benchmarks.speed --write -->
-{devices}
-<!-- end -->
-
-## Growth with the number of layers
-
-Layers in a row on 16 devices, data parallel, buckets of 25 MiB.
-
-<!-- real: times of one machine -->
-<!-- output: python -m benchmarks.speed --write -->
-{layers}
-<!-- end -->
-
-## Where it goes
-
-- **Lowering** works layer by layer with a few dozen numpy calls each, so for few devices it costs about half a
-  millisecond per layer whatever their number, and that is most of judging a plan on 16 devices.
-- **The engine** takes well under a microsecond per task where transfers do not contend. Where they do, each start or
-  end gives new rates to all activities that it is joined to through shared links. On one switch where everybody sends
-  to everybody that is all of them, and shares are subtracted from the capacities in an order that the reference
-  defines; no way to leave some out with every bit kept has been made, and that row is far from its goal.
-- **The report** spends most on the time that compute and transfers cover on each device; its longest dependency chain
-  is found in C, and in Python where there is no compiled engine.
-- **A ring or a tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in
-  closed form: which member a chain of messages begins at, and which is the slowest that it passes, say when it ends.
-  It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds
-  waits for its slowest pair.
-- **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
-  differ, and gives such points to one worker together. What is left is mostly the report; points that differ in the
-  devices' speed are lowered anew, since seconds divided by another speed round differently.
-- **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
-  are near the best, then changes to runs of layers. Half of its time is lowering, a quarter KaHyPar.
-- **Identical replicas** are simulated each on its own, so 16,384 devices take 16 times as long as 1,024.
-- **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
-  the number of devices.
-"""
-
 
 def main() -> None:
-    work = list(shown(("work", "when set", "goal", "now", "compiled / reference"), work_rows()))
+    work = list(shown(("work", "when set", "goal", "now", "of the goal", "compiled / reference"), work_rows()))
     if "--write" not in sys.argv[1:]:
         return
     columns = ("tasks", "lower", "simulate", "measure", "us per task")
-    devices = list(shown(("devices", *columns), (stages(4**k, data_parallel(4**k)) for k in range(2, 8))))
+    counts = [4**k for k in range(2, 8)]
+    once = list(
+        shown(("devices", "tasks simulated", *columns[1:4]), (stages_once(n, data_parallel(n)) for n in counts))
+    )
+    devices = list(shown(("devices", *columns), (stages(n, data_parallel(n)) for n in counts)))
     layers = list(shown(("layers", *columns), (stages(10**k, row_of_layers(10**k)) for k in range(1, 5))))
-    text = TEXT.format(machine=machine(), work=table(work), devices=table(devices), layers=table(layers))
+    tables = {"work": work, "once": once, "devices": devices, "layers": layers}
+    text = TEXT.format(machine=machine(), **{name: table(rows) for name, rows in tables.items()})
     PAGE.write_text(text, encoding="utf-8")
 
 
@@ -128,27 +82,59 @@ def table(rows: list[Row]) -> str:
 
 def work_rows() -> Iterator[Row]:
     """What the goals name and this version can do."""
-    yield engine_row("engine, nothing contends", chains, 60_000, "10 M tasks/s")
-    yield engine_row("engine, 3 senders to a receiver", incast, 40_000, "3 M tasks/s")
-    yield engine_row("engine, 240 messages at a time on a switch", everyone, 100, "3 M tasks/s")
+    yield engine_row("engine, nothing contends", chains, 60_000, 10)
+    yield engine_row("engine, 3 senders to a receiver", incast, 40_000, 3)
+    yield engine_row("engine, 240 messages at a time on a switch", everyone, 100, 3)
     for late, links in ((0.0, "equal links"), (1e-3, "unequal links and stragglers")):
         begin_s = late * np.random.default_rng(1).random(1024)
         cluster = direct_ring(1024, unequal=late > 0)
         taken = seconds(partial(ring_ends, cluster, range(1024), 1e8, begin_s))
-        yield f"ring all-reduce of 1,024 ranks, message by message, {links}", "10.8 s", "0.01 s", f"{taken:.4f} s", ""
-    for count, before, goal in ((1024, "12.4 s", "0.5 s"), (16_384, "not possible", "1 s collapsed")):
-        taken = seconds(partial(run_whole, data_parallel(count)), repeats=1)
-        yield f"ResNet-50, all-reduce per layer, {count:,} devices", before, goal, f"{taken:.2f} s", ""
-    profile, machine_ = files.read_profile("vgg16"), read_cluster("p3-16xlarge", devices=16)
-    for strategy in ("data", "pipeline"):
-        plan = make_plan(strategy, profile, machine_, StepSettings(batch_size=512, microbatches=32))
-        taken = seconds(partial(run, profile, machine_, plan))
-        yield f"VGG-16 on 16 devices, {strategy}, 32 micro-batches", "100 ms", "2 ms", f"{1e3 * taken:.0f} ms", ""
-    for names, goal in ((("data", "pipeline"), "500 points/s"), (("data", "pipeline", "layerwise"), "100 points/s")):
+        yield time_row(f"ring all-reduce of 1,024 ranks, message by message, {links}", "10.8 s", 0.01, taken)
+    for count, before, goal in ((1024, "12.4 s", 0.5), (16_384, "not possible", 1.0)):
+        taken = seconds(partial(report_once, data_parallel(count)), repeats=1)
+        yield time_row(f"ResNet-50, all-reduce per layer, {count:,} devices", before, goal, taken)
+    late_device = Noise(stragglers={5: 1.5})
+    taken = seconds(partial(report_once, data_parallel(16_384), late_device), repeats=1)
+    yield time_row("the same with a straggler, task by task", "not possible", 5.0, taken)
+    yield from transformer_rows()
+    yield from plan_rows()
+    for names, goal in ((("data", "pipeline"), 500), (("data", "pipeline", "layerwise"), 100)):
         rate = points_per_s(names)
-        yield f"sweep of bandwidths: {', '.join(names)}", "8-21 points/s", goal, f"{rate:.0f} points/s of a core", ""
+        now, share = f"{rate:.0f} points/s of a core", f"{rate / goal:.2g}"
+        yield f"sweep of bandwidths: {', '.join(names)}", "8-21 points/s", f"{goal} points/s", now, share, ""
+    profile, machine_ = files.read_profile("vgg16"), read_cluster("p3-16xlarge", devices=16)
     taken = seconds(lambda: make_plan("hypergraph", profile, machine_, StepSettings(batch_size=512)), repeats=1)
-    yield "hypergraph search, VGG-16 on 16 devices", "11-13 s", "2 s", f"{taken:.1f} s", ""
+    yield time_row("hypergraph search, VGG-16 on 16 devices", "11-13 s", 2.0, taken)
+
+
+def plan_rows() -> Iterator[Row]:
+    """One plan from Profile to Report: the first of a profile, and a further one, which finds costs known."""
+    machine_ = read_cluster("p3-16xlarge", devices=16)
+    for strategy in ("data", "pipeline"):
+        name, times = f"VGG-16 on 16 devices, {strategy}, 32 micro-batches", []
+        for _ in range(3):
+            profile = files.read_profile("vgg16")
+            plan = make_plan(
+                strategy, files.read_profile("vgg16"), machine_, StepSettings(batch_size=512, microbatches=32)
+            )
+            times.append(seconds(partial(step_report, profile, machine_, plan), repeats=1))
+        yield time_row(f"{name}, the profile's first plan", "100 ms", 2e-3, min(times))
+        yield time_row(
+            f"{name}, a further plan", "100 ms", 2e-3, seconds(partial(step_report, profile, machine_, plan))
+        )
+
+
+def transformer_rows() -> Iterator[Row]:
+    """80 layers on 512 devices: tensor 8 x pipeline 8 x data 8, 32 micro-batches, with either engine."""
+    profile = modelled_profile(read_card("llama3-70b"), read_stack("nanotron-h100"))
+    cluster = read_cluster("dgx-h100", devices=512)
+    step = StepSettings(batch_size=256, microbatches=32)
+    plan = make_plan("megatron", profile, cluster, step, tensor=8, pipeline=8)
+    name = "80-layer transformer, 512 devices, 32 micro-batches"
+    yield time_row(name, "", 0.2, seconds(partial(step_report, profile, cluster, plan), repeats=2))
+    graph = lower_once(profile, plan, cluster).graph
+    taken = seconds(lambda: simulate(graph, cluster, engine="reference"), repeats=1)
+    yield time_row(f"the same, SimPy alone ({len(graph):,} of its tasks)", "", 2.0, taken)
 
 
 def points_per_s(strategies: Sequence[str]) -> float:
@@ -167,21 +153,29 @@ def points_per_s(strategies: Sequence[str]) -> float:
     return len(in_order) / seconds(lambda: [evaluate(context, point) for point in in_order], repeats=1)
 
 
-def engine_row(name: str, make: Graph, size: int, goal: str) -> Row:
-    """Tasks per second of the engine that runs here, beside those of the reference on a smaller graph."""
+def engine_row(name: str, make: Graph, size: int, goal: float) -> Row:
+    """Tasks per second of the engine that runs here, beside those of the reference on a smaller graph.
+
+    goal: in millions.
+    """
     graph, cluster = make(size)
     rate = len(graph) / seconds(lambda: simulate(graph, cluster))
     small, small_cluster = make(max(1, size // 50))
     reference = len(small) / seconds(lambda: simulate(small, small_cluster, engine="reference"), repeats=1)
-    return name, "0.1-0.3 M tasks/s", goal, f"{rate / 1e6:.2f} M tasks/s", f"{rate / reference:.0f}"
+    now, share = f"{rate / 1e6:.2f} M tasks/s", f"{rate / 1e6 / goal:.2g}"
+    return name, "0.1-0.3 M tasks/s", f"{goal} M tasks/s", now, share, f"{rate / reference:.0f}"
+
+
+def time_row(name: str, before: str, goal_s: float, taken_s: float) -> Row:
+    return name, before, format_time(goal_s), format_time(taken_s), f"{goal_s / taken_s:.2g}", ""
 
 
 Step = tuple[Profile, Cluster, Plan]
 
 
-def run_whole(step: Step) -> None:
+def report_once(step: Step, noise: Noise | None = None) -> None:
     profile, cluster, plan = step
-    run(profile, cluster, plan)
+    step_report(profile, cluster, plan, noise=noise)
 
 
 def data_parallel(count: int, profile: Profile | None = None, bucket_bytes: int = 0) -> Step:
@@ -213,18 +207,30 @@ def row_of_layers(count: int) -> Step:
 
 
 def stages(count: int, step: Step) -> Row:
-    """Processor seconds of each stage of one run."""
+    """Processor seconds of each stage of one run, task by task."""
     profile, cluster, plan = step
-    moments = [process_time()]
     model = ShardedModel(profile, plan)
-    graph = lower(model, cluster)
+    tasks, taken = timed(lambda: LoweredModel(model, lower(model, cluster)), cluster)
+    return f"{count:,}", f"{tasks:,}", *(f"{value:.3f} s" for value in taken), f"{sum(taken) / tasks * 1e6:.1f}"
+
+
+def stages_once(count: int, step: Step) -> Row:
+    """The same with equal replicas once."""
+    profile, cluster, plan = step
+    tasks, taken = timed(lambda: lower_once(profile, plan, cluster), cluster)
+    return f"{count:,}", f"{tasks:,}", *(f"{value:.3f} s" for value in taken)
+
+
+def timed(make: Callable[[], LoweredModel], cluster: Cluster) -> tuple[int, list[float]]:
+    """How many tasks are simulated, and processor seconds of lowering, simulating and measuring them."""
+    moments = [process_time()]
+    model, graph = make()
     moments.append(process_time())
     timeline = simulate(graph, cluster)
     moments.append(process_time())
     measure(model, cluster, graph, timeline)
     moments.append(process_time())
-    taken = [f"{after - before:.3f} s" for before, after in pairwise(moments)]
-    return f"{count:,}", f"{len(graph):,}", *taken, f"{(moments[-1] - moments[0]) / len(graph) * 1e6:.1f}"
+    return len(graph), [after - before for before, after in pairwise(moments)]
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:

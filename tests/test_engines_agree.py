@@ -20,7 +20,7 @@ from random_inputs import clusters, plans, profiles
 from small_networks import chain
 
 from simulator.cluster import Cluster, Curve, Device, Link
-from simulator.engine import engine_name, longest_chain_s, simulate
+from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
 from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.graph_builder import GraphBuilder
@@ -221,6 +221,17 @@ def test_the_longest_chain_is_the_same_in_any_order_of_tasks(seconds: list[float
         ends[task] = max((ends[other] for other in graph.predecessors(task).tolist()), default=0.0) + seconds[task]
     for engine in ("compiled", "reference"):
         assert longest_chain_s(graph, np.array(seconds), engine) == max(ends.values(), default=0.0)
+
+
+@both_engines
+@settings(max_examples=CASES // 6)
+@given(st.data(), machines())
+def test_the_chain_that_binds_a_step_is_the_same(data: st.DataObject, cluster: Cluster) -> None:
+    graph = data.draw(graphs(cluster))
+    timeline = simulate(graph, cluster)
+    before = np.array([data.draw(st.integers(-1, len(graph) - 1)) for _ in range(len(graph))])
+    chains = [binding_tasks(graph, timeline, before, engine).tolist() for engine in ("compiled", "reference")]
+    assert chains[0] == chains[1]
 
 
 @pytest.mark.alone

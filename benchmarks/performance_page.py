@@ -1,0 +1,77 @@
+"""docs/performance.md but for its numbers, which `benchmarks.speed` puts in."""
+
+TEXT = """\
+# Performance
+
+Written by `python -m benchmarks.speed --write` on {machine}. Times are processor seconds of one
+run; `make bench` prints them for your machine. "When set" is what the work took when the goals were set, on two cores;
+"of the goal" is how much of it is reached (1: reached, more: better); "compiled / reference" is how many times faster
+the compiled engine simulates the same form of graph than SimPy.
+
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
+{work}
+<!-- end -->
+
+How often the hypergraph search wins, at which price of a task, is in [reproductions](reproductions.md).
+
+## Growth with the number of devices
+
+ResNet-50, data parallel, one ring all-reduce per layer, nodes of 8 devices: first as its report is made, with equal
+replicas simulated once, then task by task as a timeline needs it. Once, the work that grows is that of the cluster
+itself: its routes, and one collective that leads over all links. Task by task all three stages are linear in the number
+of tasks. Only the pairs of devices that talk to each other are kept; the full traffic matrix is made when asked for.
+
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
+{once}
+<!-- end -->
+
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
+{devices}
+<!-- end -->
+
+## Growth with the number of layers
+
+Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
+
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
+{layers}
+<!-- end -->
+
+## Where it goes
+
+- **Equal replicas of a model** are lowered and simulated once (`simulator.lowering.symmetry`): of a plan whose layers
+  are all cut by sample into as many equal parts, on devices of one speed, the tasks of the first replica stand for all.
+  A message in it becomes one transfer over the links of all replicas; gradients are summed over everybody, as ever. The
+  report is that of all replicas bit for bit, which `tests/test_symmetry.py` asserts of random plans; it is laid out by
+  device at the end. Where equality is not certain everything is simulated: stragglers and unequal speeds, links that
+  are not as fast or as much used for each replica, parameter servers, collectives that treat hosts apart, states that
+  replicas share out (ZeRO), hosts that share cores, and messages that wait for their receivers. Timelines, traces and
+  the pages of the dashboard show every device, so they take the task-by-task way.
+- **Ranks of tensor parallelism** are alike too, but are simulated each on its own.
+- **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What a shard of a layer
+  costs, and who reads what of it, is kept with the profile for the next plan; the first plan of a profile works it out,
+  about 0.2 ms for each different layer.
+- **The engine** takes well under a microsecond per task where transfers do not contend. Where they do, each start or
+  end gives new rates to all activities that it is joined to through shared links. On one switch where everybody sends
+  to everybody that is all of them: 240 classes are served, filled and given a new end, twice per message, at some
+  50 ns for each. To leave out those whose rate stays would change when their progress is rounded, and rates that are
+  equal but for rounding are settled together across a whole component, so that no way to do with less has been made in
+  which every bit is that of the reference engine; that row is far from its goal.
+- **The report** computes its numbers by column. Its rows of devices, links and layers are made when somebody reads
+  them, and the chain that bound the step is followed in C (in Python where there is no compiled engine).
+- **A ring or a tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in
+  closed form: which member a chain of messages begins at, and which is the slowest that it passes, say when it ends.
+  It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds
+  waits for its slowest pair.
+- **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
+  differ, and gives such points to one worker together; points that differ in the devices' speed are lowered anew, since
+  seconds divided by another speed round differently.
+- **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
+  are near the best, then changes to runs of layers.
+- **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
+  the number of devices.
+"""
