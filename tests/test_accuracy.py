@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import bytedance, ddp_buckets, neusight, sailor
+from benchmarks.accuracy import bytedance, ddp_buckets, megatron_golden, neusight, sailor, simumax, torchtitan
 from benchmarks.accuracy.__main__ import PAGE, page
 from benchmarks.accuracy._steps import PredictedStep, mean_error, rank_correlation, summary, worst_error
 
@@ -42,6 +42,13 @@ def test_every_step_of_the_production_job_is_replayed_within_2_percent() -> None
     assert len(steps) == 32
     assert abs(worst_error(steps)) <= 0.02
     assert mean_error(steps) < mean_error(bytedance.authors_steps())
+
+
+def test_language_models_stay_within_what_the_page_says() -> None:
+    assert mean_error(torchtitan.predicted_steps()) <= 0.05
+    assert mean_error(simumax.predicted_steps()) <= 0.07
+    stated = [abs(peak.error) for peak in megatron_golden.predicted_peaks() if peak.keeps_scores is not None]
+    assert len(stated) == 71 and sum(stated) / len(stated) <= 0.03
 
 
 def test_figures_below_a_table() -> None:

@@ -120,6 +120,7 @@ def test_json_has_a_schema_and_the_keys_that_its_page_lists(
     commands: dict[str, tuple[object, ...]] = {
         "simulate": (*STEP, "--strategy", "data"),
         "compare": (*STEP, "--strategies", "data"),
+        "compare CARD": ("gpt2", "--cluster", "dgx-h100", "--devices", "2", "--strategies", "data"),
         "partition": (*STEP, "--strategy", "data", "--output", tmp_path / "p.json"),
         "explain": (plan,),
         "check": (log, plan),

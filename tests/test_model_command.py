@@ -40,6 +40,15 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
     assert {row["strategy"] for row in printed["grids"]} == {"data", "megatron"}
 
 
+def test_a_runtime_gets_the_best_grid_that_it_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "llama3-8b", *COMPARED, "--strategies", "fsdp,megatron", "--runtime", "nanotron"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[5].split()[0] == "fsdp"  # shares parameters, as nanotron does not
+    assert "the best that nanotron runs" in text and "zero_stage: 1" in text
+    assert main(["compare", "llama3-8b", *COMPARED, "--zero", "3", "--runtime", "nanotron"]) == 2
+    assert "nanotron has ZeRO-0 and -1" in capsys.readouterr().err
+
+
 def test_a_card_stands_for_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     card = tmp_path / "tiny.yaml"
     card.write_text("schema: 1\nname: tiny\nlayers: 2\nhidden: 64\nheads: 4\nffn: 128\nvocabulary: 256\nsequence: 64\n")

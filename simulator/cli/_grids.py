@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
     from simulator.cli import _printing
     from simulator.transformers.grid_search import ranked_grids
-    from simulator.transformers.launch_commands import RUNTIMES, launch_command
+    from simulator.transformers.launch_commands import RUNTIMES
     from simulator.transformers.model_card import read_card
     from simulator.transformers.modelled_profile import STEP_SEQUENCES
     from simulator.transformers.stack_on_cluster import devices_per_node, on_cluster
@@ -68,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.zero is not None:
         ranked = [each for each in ranked if each.grid.zero_stage == args.zero]
-    best = ranked[0] if ranked and ranked[0].runs else None
-    command = _command(launch_command, args.runtime, card, best.grid) if best else ""
+    runs = [each for each in ranked if each.runs]
+    command = _command(args.runtime, card, runs)
     if args.json:
         _printing.print_json({"grids": [_row(each, cluster) for each in ranked], "command": command})
     else:
         _print(card, ranked, stack, cluster, args.top or 10, command)
-    if best is None:
+    if not runs:
         raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
     return 0
 
@@ -92,9 +92,22 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
-def _command(launch_command: object, runtime: str | None, card: ModelCard, grid: TrainingGrid) -> str:
-    assert callable(launch_command)
-    return str(launch_command(runtime or ("megatron" if grid.strategy == "megatron" else "fsdp2"), card, grid))
+def _command(runtime: str | None, card: ModelCard, runs: Sequence[RankedGrid]) -> str:
+    """How to launch the best grid that `runtime` (None: the one for its strategy) can run. Raises InputError."""
+    from simulator.transformers.launch_commands import launch_command
+
+    refusal: InputError | None = None
+    for each in runs:
+        named = runtime or ("megatron" if each.grid.strategy == "megatron" else "fsdp2")
+        try:
+            command = launch_command(named, card, each.grid)
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        return command if each is runs[0] else f"# {', '.join(_split(each))}, the best that {named} runs\n{command}"
+    if refusal:
+        raise refusal
+    return ""
 
 
 def _print(

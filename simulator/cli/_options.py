@@ -153,9 +153,12 @@ def read_profile(args: argparse.Namespace) -> Profile:
     """The profile asked for; of a model card, a modelled one. Raises as the readers do."""
     from simulator import files
     from simulator.transformers.model_card import is_card
-    from simulator.transformers.modelled_profile import read_profile_or_card
 
-    return read_profile_or_card(args.profile) if is_card(args.profile) else files.read_profile(args.profile)
+    if not is_card(args.profile):
+        return files.read_profile(args.profile)
+    from simulator.transformers.modelled_profile import read_profile_or_card  # takes a while to load
+
+    return read_profile_or_card(args.profile)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
