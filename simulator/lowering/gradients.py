@@ -68,8 +68,9 @@ def add_synchronisation(
     plan, sums = model.plan, model.sums_per_step
     delivered: list[list[tuple[int, tuple[int, ...]]]] = []
     previous: dict[tuple[int, ...], _Sent] = {}
-    for microbatch in range(sums):
-        summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
+    each = plan.microbatches // sums
+    for number_of_sum in range(sums):
+        summed = slice(number_of_sum * each, (number_of_sum + 1) * each)
         delivered.append([])
         for number, bucket in enumerate(model.buckets):
             steps = bucket.steps(cluster, plan)
