@@ -106,6 +106,7 @@ PIPELINES = [
     case("1f1b with replicas", "vgg16", NODES, pipeline("1f1b", replicas=True)),
     case("dataflow pipeline with replicas", "alexnet", NODES, pipeline("dataflow", replicas=True)),
     case("pipedream", "vgg16", SWITCH, pipeline("pipedream")),
+    case("pipedream-2bw", "vgg16", SWITCH, pipeline("pipedream-2bw")),
     case("interleaved", "resnet50", SWITCH, pipeline("interleaved", chunks=2)),
     case("interleaved by three", "vgg16", {**SWITCH, "devices": 2}, pipeline("interleaved", chunks=3)),
     case("zero-bubble", "vgg16", SWITCH, pipeline("zero-bubble")),

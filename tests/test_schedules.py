@@ -71,6 +71,13 @@ def test_pipedream_updates_after_every_backward_pass() -> None:
     assert done.graph.static_bytes.tolist() == [(3 + stashed) * parameters for stashed in (2, 1, 0)]
 
 
+def test_pipedream_2bw_updates_after_as_many_micro_batches_as_stages() -> None:
+    profile = chain(2, forward_s=4.0, backward_s=4.0)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=1.0, accumulate_s=0.0) for layer in profile.layers))
+    done = run(profile, star(2, bandwidth=1e30, latency_s=0.0), staged(profile, 2, 4, "pipedream-2bw"))
+    assert picture(done, 1.0) == drawn_in_docstring("pipedream-2bw")
+
+
 def test_pipedream_never_flushes() -> None:
     """Twelve more mini-batches take twelve times a stage's forward, backward and update."""
     profile = chain(3, forward_s=1.0, backward_s=2.0)

@@ -15,8 +15,14 @@ from simulator.workload import Profile
 
 
 def regime_of(model: ShardedModel) -> Regime:
-    """The regime in which a plan trains: synchronous, unless its schedule stashes weights and has several stages."""
+    """The regime in which a plan trains: synchronous, unless its schedule stashes weights and has several stages.
+
+    Raises InputError as `ShardedModel.sums_per_step` does.
+    """
     plan = model.plan
+    if model.schedule.double_buffered:  # every gradient is one update old (ICML 2021, section 3.1)
+        minibatch = plan.batch_size // model.sums_per_step
+        return Regime(batch_size=minibatch, method="asynchronous", staleness=1)
     if model.schedule.stashes_weights:
         behind = len(model.stages) - 1
         method: Method = "stashing" if behind else "synchronous"

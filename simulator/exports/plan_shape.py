@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator.errors import InputError
+from simulator.lowering import schedules
 from simulator.lowering.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Placement, Plan
@@ -81,8 +82,8 @@ def left_out(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield f"gradients are not compressed (the plan: to 1/{asked.compression_ratio:g})"
     if plan.states.gradient_dtype:
         yield f"gradients are kept in {plan.states.gradient_dtype}: set it there"
-    if plan.schedule == "pipedream":
-        yield "weights have one version; pipedream's stashed versions are not kept"
+    if schedules.load(plan.schedule).stashes_weights:
+        yield f"weights have one version; {plan.schedule}'s stashed versions are not kept"
 
 
 _ELSEWHERE = "none of these runtimes runs that; `shardscope execute` does"

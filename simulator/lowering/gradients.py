@@ -43,8 +43,9 @@ def add_synchronisation(
     setting = plan.synchronisation
     plain = setting.overlap and not setting.compression_s_per_byte and not plan.states.each_microbatch
     at_once = sums == 1 and plain and all(map(_is_one_task, model.buckets, steps_of))
-    for microbatch in () if at_once else range(sums):
-        summed = slice(microbatch, microbatch + 1) if sums > 1 else slice(None)
+    each = plan.microbatches // sums
+    for number_of_sum in () if at_once else range(sums):
+        summed = slice(number_of_sum * each, (number_of_sum + 1) * each)
         delivered.append([])
         for number, (bucket, steps) in enumerate(zip(model.buckets, steps_of, strict=True)):
             ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator import collectives
+from simulator.errors import require
 from simulator.lowering import schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.costs import shard_seconds
@@ -98,7 +99,12 @@ class ShardedModel:
 
     @property
     def sums_per_step(self) -> int:
-        """How often a step sums the gradient of a parameter over its users."""
+        """How often a step sums the gradient of a parameter over its users. Raises InputError on an unfinished sum."""
+        if self.schedule.double_buffered:
+            microbatches, stages = self.plan.microbatches, len(self.stages)
+            rule = f"{self.schedule.name} adds up the gradients of {stages} at a time; use a multiple of {stages}"
+            require(microbatches % stages == 0, "microbatches", microbatches, rule)
+            return microbatches // stages
         every = self.plan.states.each_microbatch or self.schedule.stashes_weights
         return self.plan.microbatches if every else 1
 

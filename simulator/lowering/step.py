@@ -44,12 +44,15 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     passes = add_passes(builder, model, cluster)
     add_exchanges(builder, model, cluster, passes, own_buffers=meets)
     join_recomputations(builder, model, cluster, passes)
-    updates = add_updates(builder, model, cluster) if schedule.stashes_weights else {}
+    each_updates = schedule.stashes_weights and not schedule.double_buffered
+    updates = add_updates(builder, model, cluster) if each_updates else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
     starts = np.arange(plan.microbatches) * per_microbatch
-    if not schedule.stashes_weights:
-        add_gradients(builder, model, cluster, passes, starts)
+    if not each_updates:
+        each = plan.microbatches // model.sums_per_step if schedule.double_buffered else plan.microbatches
+        further = np.delete(starts, slice(each, None, each))  # the first micro-batch of a sum adds to nothing
+        add_gradients(builder, model, cluster, passes, further)
     orders = _add_order(builder, model, passes, starts, updates, apart=meets or runtime.pass_overhead_s > 0)
     if meets:
         add_rendezvous(builder, orders, schedule)

@@ -2,7 +2,8 @@
 
 A mini-batch runs its backward pass with the weights of its forward pass, of which a stage stashes one version for
 each mini-batch in flight (Narayanan et al., SOSP 2019, section 3.3). Replicas of a stage sum their gradients after
-every mini-batch first. A plan's micro-batches are the mini-batches.
+every mini-batch first. A plan's micro-batches are the mini-batches; of PipeDream-2BW (ICML 2021) as many of them as
+there are stages, and of its weights a stage has two versions.
 """
 
 from __future__ import annotations
@@ -36,27 +37,31 @@ def add_replica_updates(
     starts: Ints,
     delivered: Sequence[Sequence[tuple[int, tuple[int, ...]]]],
 ) -> None:
-    """Append the updates of replicated stages, each after its mini-batch's gradient was summed over the replicas.
+    """Append the updates of replicated stages, and all of PipeDream-2BW, each after its mini-batch's gradient is there.
 
     The forward pass that is as many mini-batches later as there are versions waits for it. starts: the first task of
-    each mini-batch; delivered: for each, (task that ends a sum, devices that then hold the result).
+    each micro-batch; delivered: for each, (task that ends a sum, devices that then hold the result).
     """
+    each = len(starts) // len(delivered)
     for stage, devices in enumerate(_stage_devices(model)):
-        if len(devices) == 1:
+        if len(devices) == 1 and not model.schedule.double_buffered:
             continue
         versions = _versions(model, stage)
         forward = np.concatenate([passes.forward(layer) for layer in model.stages[stage]])
-        for microbatch, ends in enumerate(delivered):
+        for minibatch, ends in enumerate(delivered):
+            microbatches = slice(minibatch * each, (minibatch + 1) * each)
+            waiting = (minibatch + versions) * each
             for device in devices:
                 if device not in model.local_update_s:
                     continue
                 seconds = model.local_update_s[device] / cluster.speeds[device]
-                update = builder.add(Kind.UPDATE, 1, device=device, seconds=seconds, microbatch=microbatch)
+                last = microbatches.stop - 1
+                update = builder.add(Kind.UPDATE, 1, device=device, seconds=seconds, microbatch=last)
                 builder.depend(update, [task for task, holders in ends if device in holders])
                 own = forward[passes.device[forward] == device]
-                builder.depend(update, passes.last[own] + starts[microbatch])
-                if microbatch + versions < len(starts):
-                    builder.depend(own + starts[microbatch + versions], update)
+                builder.depend(update, np.add.outer(starts[microbatches], passes.last[own]).ravel())
+                if waiting < len(starts):
+                    builder.depend(own + starts[waiting], update)
 
 
 def stashed_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
@@ -73,5 +78,7 @@ def _stage_devices(model: ShardedModel) -> list[tuple[int, ...]]:
 
 
 def _versions(model: ShardedModel, stage: int) -> int:
-    """How many versions of its weights a stage has: one for each mini-batch in flight."""
+    """How many versions of its weights a stage has: one for each mini-batch in flight, two in PipeDream-2BW."""
+    if model.schedule.double_buffered:
+        return min(2, model.sums_per_step)
     return min(len(model.stages) - stage, model.plan.microbatches)

@@ -27,9 +27,10 @@ class Schedule:
     """order: None leaves passes to run as soon as they are ready. several_stages: a device may hold more than one.
 
     splits_backward: gradients of inputs and of parameters are passes of their own. stashes_weights: an update follows
-    every backward pass, with stashed versions of the weights. receives: when torch's runtime posts the receive of a
-    message, None where it has no such schedule: "late", just before the pass that reads it; "joint", together with what
-    is sent; "early", as soon as the sender's turn has come in the rounds.
+    every backward pass, with stashed versions of the weights; double_buffered: with two versions, after as many
+    backward passes as there are stages, whose gradients are added up. receives: when torch's runtime posts the receive
+    of a message, None where it has no such schedule: "late", just before the pass that reads it; "joint", together with
+    what is sent; "early", as soon as the sender's turn has come in the rounds.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Schedule:
     several_stages: bool = False
     splits_backward: bool = False
     stashes_weights: bool = False
+    double_buffered: bool = False
     receives: Literal["late", "joint", "early"] | None = None
 
 
