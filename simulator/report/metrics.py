@@ -193,7 +193,9 @@ def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
 def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
     pairs, devices = [len(route.pairs) for route in graph.routes], len(cluster.devices)
     totals = {
-        phase: ordered_sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True))
+        phase: float(
+            ordered_sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True))
+        )
         for phase, kind in PHASES.items()
     }
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
