@@ -13,6 +13,7 @@ import numpy as np
 
 from partitioners._wiring import Traffic, Wave, Wiring, kinds
 from simulator.cluster import Cluster
+from simulator.ordered_sum import ordered_sum
 from simulator.taskgraph import Floats
 
 
@@ -59,7 +60,7 @@ class Fabric:
 
     def waves_s(self, waves: Sequence[Wave]) -> float:
         """Seconds of waves one after the other."""
-        return sum(self._wave_s(wave) for wave in waves)
+        return ordered_sum(self._wave_s(wave) for wave in waves)
 
     def _wave_s(self, wave: Wave) -> float:
         bandwidths, latencies_s = self.bandwidths_bytes_per_s.tolist(), self.latencies_s.tolist()

@@ -24,6 +24,7 @@ from simulator.elastic.movement import Placed, movement
 from simulator.errors import require
 from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime
@@ -51,7 +52,7 @@ def repartition(
     made = grid_of(profile, *grid, batch_size=old.batch_size, microbatches=old.microbatches)
     everyone = tuple(range(max(cluster.workers, *(device + 1 for device in old.devices))))
     before, here = Placed(plan=old, members=everyone), range(cluster.workers)
-    share = [speed / sum(cluster.speeds[: cluster.workers]) for speed in cluster.speeds[: cluster.workers]]
+    share = [speed / ordered_sum(cluster.speeds[: cluster.workers]) for speed in cluster.speeds[: cluster.workers]]
 
     def cost_s(plan: Plan) -> float:
         moved = movement(profile, cluster, before, Placed(plan=plan, members=everyone), here)

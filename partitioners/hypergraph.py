@@ -27,6 +27,7 @@ from partitioners._strongest import STRATEGIES, strongest
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
@@ -116,7 +117,7 @@ def _is_near(judge: Judge, verdict: Verdict) -> bool:
 def shares(cluster: Cluster) -> list[float]:
     """Each worker's share of the compute, shape (workers,): its speed over the sum of speeds."""
     speeds = cluster.speeds[: cluster.workers]
-    return [speed / sum(speeds) for speed in speeds]
+    return [speed / ordered_sum(speeds) for speed in speeds]
 
 
 def _consider_others(judge: Judge, step: StepSettings, bound: float | None) -> None:

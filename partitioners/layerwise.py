@@ -18,6 +18,7 @@ from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, placement_
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError, require
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Degrees, Partition, Plan, StepSettings
 from simulator.workload import Profile
 
@@ -89,7 +90,7 @@ class Search:
         best = self.cheapest()
         if all(device.memory_bytes is None for device in self.judge.cluster.devices):
             return 0.0, best
-        held = sum(float(table[i]) for table, i in zip(self.tables.held_bytes, best, strict=True))
+        held = ordered_sum(float(table[i]) for table, i in zip(self.tables.held_bytes, best, strict=True))
         scale = self.tables.total_s(best) / held if held else 0.0
         price = 0.0
         for exponent in range(-3, 8):

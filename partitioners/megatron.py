@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Placement, StepSettings
 from simulator.workload import Layer, Profile
 
@@ -84,7 +85,7 @@ def separable_units(profile: Profile) -> list[range]:
 
 def unit_seconds(profile: Profile, unit: range) -> float:
     """Forward and backward seconds of the layers of `unit`."""
-    return sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)
+    return ordered_sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)
 
 
 def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:

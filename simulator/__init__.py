@@ -15,6 +15,7 @@
     timeline    Timeline: when every task ran
     files       every file format; file_gate: bounded plain data out of any text; file_content: data as a dataclass
     one_line_parser  arguments of programs, complaints in one line
+    ordered_sum one order of addition, for equal reports on every Python
     registry    folders whose files are entries
     run         from a plan to its report in one call
 

@@ -19,9 +19,10 @@ from simulator.errors import (
     require_from_0,
     require_time,
 )
+from simulator.ordered_sum import ordered_sum
 from simulator.routes import Routes
 
-LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e18
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
 NOISE = 0.2
 """By how much a measured time may fall below that of a smaller message."""
 MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
@@ -242,7 +243,7 @@ class Cluster:
 
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
-        return sum(self.links[i].latency_s for i in self.route(source, target))
+        return ordered_sum(self.links[i].latency_s for i in self.route(source, target))
 
     def bandwidth_bytes_per_s(self, source: int, target: int) -> float:
         """Bandwidth of the narrowest link on the route; infinite on one device."""
@@ -259,7 +260,7 @@ class Cluster:
         bare = [link for link in route if link.curve is None]
         measured = max((link.curve.seconds(size_bytes) for link in route if link.curve), default=0.0)
         narrowest = min((link.bandwidth_bytes_per_s for link in bare), default=inf)
-        formula = sum(link.latency_s for link in bare) + size_bytes / narrowest if bare else 0.0
+        formula = ordered_sum(link.latency_s for link in bare) + size_bytes / narrowest if bare else 0.0
         return max(measured, formula)
 
     @cached_property

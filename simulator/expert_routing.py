@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import comb, inf
 
 from simulator.errors import require
+from simulator.ordered_sum import ordered_sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class Routing:
         loads = self.loads or (1 / self.experts,) * self.experts
         most = inf if self.capacity is None else self.capacity / self.experts
         edges = [self.experts * i // parts for i in range(parts + 1)]
-        return tuple(sum(min(load, most) for load in loads[a:b]) for a, b in pairwise(edges))
+        return tuple(ordered_sum(min(load, most) for load in loads[a:b]) for a, b in pairwise(edges))
 
     def visits(self, parts: int) -> tuple[float, ...]:
         """For each of `parts` equal groups of experts on devices of their own, how often a token travels to it.

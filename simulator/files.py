@@ -108,14 +108,19 @@ def write_text_atomic(path: str | Path, text: str) -> None:
     """
     if str(path) == "-":
         sys.stdout.write(text)
-        return
+    else:
+        write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def write_bytes_atomic(path: str | Path, content: bytes) -> None:
+    """Write `content` to the file `path` whole or not at all. Raises OSError, with the name of that file."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(content)
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(target)
     except OSError as error:
         if error.filename is not None:

@@ -21,6 +21,7 @@ from simulator.errors import (
     require_time,
 )
 from simulator.expert_routing import Routing
+from simulator.ordered_sum import ordered_sum
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
@@ -271,7 +272,7 @@ class Profile:
     @property
     def layers_s(self) -> float:
         """Sum over layers of forward, backward and update seconds."""
-        return sum(layer.forward_s + layer.backward_s + layer.update_s for layer in self.layers)
+        return ordered_sum(layer.forward_s + layer.backward_s + layer.update_s for layer in self.layers)
 
     @property
     def parameter_bytes(self) -> int:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
     parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
     parser.add_argument("--timeout", metavar="S", type=_options.positive, default=300.0, help="seconds per run")
+    parser.add_argument("--json", action="store_true", help="print steps and findings as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     hosts = "TORCHELASTIC_RUN_ID" in os.environ
     reason = None if hosts or args.network == "loopback" else namespaces.available()
     if reason or args.network == "loopback":
-        print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
+        note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
+        print(note, file=sys.stderr if args.json else sys.stdout)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:
@@ -69,7 +73,11 @@ def run(args: argparse.Namespace) -> int:
         )
     if os.environ.get("RANK", "0") != "0":
         return 0
-    return report((alone, *others), diagnose(alone, others))
+    checkups, findings = (alone, *others), diagnose(alone, others)
+    if args.json:
+        _printing.print_json({"steps": [asdict(each) for each in checkups], "findings": findings})
+        return 1 if findings else 0
+    return report(checkups, findings)
 
 
 def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -52,10 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
     parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
+    parser.add_argument("--json", action="store_true", help="print both steps and the critical path as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
     try:
+        from traces.capture.recorded_steps import RECORDED
         from traces.lab import namespaces, shaped_network
         from traces.results import executions
         from traces.runs.executor import execute
@@ -75,13 +78,19 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("vocabulary is given without the input's shape: add --input-shape")
     model = reference(args.model or plan.model, args.input_shape, args.vocabulary)
     profile = files.read_profile(args.profile or plan.model)
+    if RECORDED in profile.notes:
+        raise InputError(
+            f"profile {args.profile or plan.model}: its layers were recorded while the network ran, not traced by "
+            "torch.fx, and only traced layers can be run one by one; `shardscope export` runs the network whole"
+        )
     cluster = _options.read_cluster(args, plan.synchronisation.collective)
     runtime = with_habits_of(args.via, _options.read_runtime(args))
     done = simulate(profile, cluster, plan, runtime=runtime)
     reason = namespaces.available()
     loopback = args.network == "loopback" or (args.network is None and reason is not None)
     if loopback:
-        print(f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else ""))
+        note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
+        print(note, file=sys.stderr if args.json else sys.stdout)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
@@ -94,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         executions.write_execution(execution, args.output)
     if args.trace_out:
         _printing.write_trace(replace(done, timeline=execution.timeline), cluster, args.trace_out)
-    _print(execution, compare(done.graph, done.timeline, execution.timeline))
+    (_print_json if args.json else _print)(execution, compare(done.graph, done.timeline, execution.timeline))
     return 0
 
 
@@ -116,6 +125,24 @@ def _print(execution: Execution, comparison: Comparison) -> None:
     console.print("", table, sep="\n")
     for title, worst in (("longest over prediction", comparison.longest), ("latest of their own", comparison.latest)):
         console.print("", _worst(title, comparison.graph, worst(_SHOWN)), sep="\n")
+
+
+def _print_json(execution: Execution, comparison: Comparison) -> None:
+    """Both steps, and the predicted and actual seconds of each kind of task on the critical path."""
+    path = {
+        kind.name.lower(): {"tasks": total.tasks, "predicted_s": total.predicted_s, "actual_s": total.actual_s}
+        for kind, total in comparison.totals(comparison.path).items()
+    }
+    _printing.print_json(
+        {
+            "steps_s": execution.steps_s,
+            "actual_s": statistics.median(execution.steps_s),
+            "predicted_s": comparison.predicted.step_s,
+            "error_ratio": comparison.error,
+            "critical_path": path,
+            "waits_s": comparison.waits_s,
+        }
+    )
 
 
 def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:

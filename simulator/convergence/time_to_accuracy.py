@@ -9,6 +9,7 @@ from typing import Any
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Curves, Interval, Method, Regime, Samples
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.report.metrics import Report
 from simulator.workload import Profile
@@ -66,8 +67,8 @@ def cost_to_accuracy(
         regime=regime,
         samples=samples,
         seconds=seconds,
-        dollars=seconds.scaled(sum(prices) / 3600) if prices else None,
-        joules=seconds.scaled(sum(powers)) if powers else None,
+        dollars=seconds.scaled(ordered_sum(prices) / 3600) if prices else None,
+        joules=seconds.scaled(ordered_sum(powers)) if powers else None,
     )
 
 

@@ -19,6 +19,7 @@ from simulator.elastic.reconfiguration import WRITE, Change, Overheads, Reconfig
 from simulator.elastic.scenario import POLICIES, Conditions, Event, Scenario, numbers_of
 from simulator.errors import require
 from simulator.network.topologies import select
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime
@@ -209,7 +210,7 @@ class _Job:
             self._admit(event, named)
         else:
             new = self._planned(_sorted({*self._placed.members, *named}), self._conditions)
-            starting_s = sum(self._pricing.live(self._placed, new).beside_s.values())
+            starting_s = ordered_sum(self._pricing.live(self._placed, new).beside_s.values())
             self._at(max(self._moment_s, self._now_s) + starting_s, lambda: self._admit(event, named))
 
     def _admit(self, event: Event, named: set[int]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.ordered_sum import ordered_sum
 from simulator.taskgraph import Floats
 from simulator.units import format_time
 
@@ -49,7 +50,7 @@ class Incident:
     @property
     def lost_s(self) -> float:
         """Pause, lost step and steps done again."""
-        return sum(self.parts_s.values()) + self.lost_step_s + self.again_s
+        return ordered_sum(self.parts_s.values()) + self.lost_step_s + self.again_s
 
     @property
     def parts_text(self) -> str:
@@ -78,7 +79,7 @@ class Account:
     @property
     def lost_s(self) -> float:
         """Seconds lost to all events."""
-        return sum(incident.lost_s for incident in self.incidents)
+        return ordered_sum(incident.lost_s for incident in self.incidents)
 
     @property
     def lost_samples(self) -> int:
@@ -92,7 +93,7 @@ class Account:
 
     def spent_s(self, what: str) -> float:
         """Seconds of the segments of one kind."""
-        return sum(segment.end_s - segment.start_s for segment in self.segments if segment.what == what)
+        return ordered_sum(segment.end_s - segment.start_s for segment in self.segments if segment.what == what)
 
     def throughput(self, intervals: int) -> tuple[Floats, Floats]:
         """(edges in s, shape (intervals + 1,); mean samples/s in each interval), pauses and repeated steps included."""

@@ -23,6 +23,7 @@ from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.workload import Profile
@@ -56,7 +57,7 @@ class Movement:
     @property
     def bytes(self) -> float:
         """Bytes of all messages together."""
-        return sum(message.bytes for message in self.messages)
+        return ordered_sum(message.bytes for message in self.messages)
 
     def seconds(self, cluster: Cluster) -> float:
         """How long the messages take on `cluster`, sharing its links."""

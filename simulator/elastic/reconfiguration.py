@@ -23,6 +23,7 @@ from simulator.cluster import Cluster, Curve
 from simulator.elastic.movement import Placed, movement
 from simulator.errors import require, require_time
 from simulator.lowering.replicas import replicas_of
+from simulator.ordered_sum import ordered_sum
 from simulator.workload import Profile
 
 WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
@@ -87,7 +88,7 @@ class Change:
     @property
     def pause_s(self) -> float:
         """Seconds in which nothing trains."""
-        return sum(self.parts_s.values())
+        return ordered_sum(self.parts_s.values())
 
 
 def read_overheads(path: str | Path) -> Overheads:

@@ -10,6 +10,7 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.lowering.replicas import Replicas
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.workload import Profile
 
@@ -61,7 +62,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
             pieces=joined,
             size_bytes=size,
             sent_bytes=limits.sent_bytes(size * ratio, plan.states.gradient_dtype or profile.dtype),
-            update_s=sum(update_seconds(profile, piece) for piece in joined),
+            update_s=ordered_sum(update_seconds(profile, piece) for piece in joined),
         )
         filled.append(bucket)
 

@@ -16,6 +16,7 @@ from simulator.lowering.buckets import Bucket, update_seconds
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints, Kind
 
@@ -236,7 +237,7 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     """
     held = np.zeros(len(cluster.devices))
     for devices, size, states in _holdings(model, cluster):
-        held[devices] += size * sum(states)
+        held[devices] += size * ordered_sum(states)
     return held
 
 

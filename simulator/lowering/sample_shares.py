@@ -13,6 +13,7 @@ from heapq import heapify, heapreplace
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.costs import shard_seconds
+from simulator.ordered_sum import ordered_sum
 from simulator.workload import Profile
 
 MOST_SHARED = 1_000_000
@@ -50,7 +51,7 @@ def balanced_shares(profile: Profile, cluster: Cluster, samples: int) -> tuple[i
 
     @cache
     def at_speed_1(count: int) -> float:
-        return sum(sum(shard_seconds(profile, layer, count)) for layer in profile.layers)
+        return ordered_sum(sum(shard_seconds(profile, layer, count)) for layer in profile.layers)
 
     def of(speed: float) -> Seconds:
         return lambda count: at_speed_1(count) / speed

@@ -18,6 +18,7 @@ from math import hypot
 
 from simulator.cluster import Cluster
 from simulator.lowering.typical_scaling import device_class
+from simulator.ordered_sum import ordered_sum
 from simulator.report.metrics import Report
 from simulator.workload import Profile
 
@@ -79,7 +80,7 @@ def capture_spread(profile: Profile) -> float | None:
 
 def _on_path(report: Report, kind: str) -> float:
     """Seconds of the binding chain on devices of a kind or links of a tier, whose names stand first in `path_s`."""
-    return sum(seconds for name, seconds in report.path_s.items() if name.partition(" ")[0] == kind)
+    return ordered_sum(seconds for name, seconds in report.path_s.items() if name.partition(" ")[0] == kind)
 
 
 def _bands(report: Report, cluster: Cluster) -> Iterator[tuple[str, tuple[float, float] | None]]:

@@ -14,6 +14,7 @@ from simulator.lowering.gradients import static_parts
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.memory_fit import Fit
 from simulator.network.transfers import link_bytes
+from simulator.ordered_sum import ordered_sum
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
@@ -154,7 +155,7 @@ def measure(
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size)
     shares = path_shares(graph, cluster, timeline, carried)
-    computed_s = sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
+    computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
     return Report(
         model=profile.model,
@@ -167,7 +168,7 @@ def measure(
         speedup=one_s / step_s if step_s else 0.0,
         efficiency=one_s / step_s / cluster.workers if step_s else 0.0,
         load_balance_ratio=float(compute[: cluster.workers].max() / mean) if mean else 1.0,
-        bubble_ratio=sum(bubble_s) / (step_s * len(bubble_s)) if bubble_s else 0.0,
+        bubble_ratio=ordered_sum(bubble_s) / (step_s * len(bubble_s)) if bubble_s else 0.0,
         communication_bytes=communication,
         peak_memory_bytes=float(peaks.max()),
         fits=fit in ("fits", "border"),
@@ -206,8 +207,8 @@ def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
 
 
 def _one_device_s(profile: Profile, batch_size: int) -> float:
-    passes = sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
-    return passes + sum(layer.update_s for layer in profile.layers)
+    passes = ordered_sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
+    return passes + ordered_sum(layer.update_s for layer in profile.layers)
 
 
 def _tasks(graph: TaskGraph, models: int) -> int:
@@ -225,12 +226,19 @@ def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
 def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
     pairs, devices = [len(route.pairs) for route in graph.routes], len(cluster.devices)
     totals = {
-        phase: float(sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True)))
+        phase: float(
+            ordered_sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True))
+        )
         for phase, kind in PHASES.items()
     }
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
     return Communication(
-        total=sum(totals.values()), **totals, devices=devices, source=source, target=target, size_bytes=size_bytes
+        total=ordered_sum(totals.values()),
+        **totals,
+        devices=devices,
+        source=source,
+        target=target,
+        size_bytes=size_bytes,
     )
 
 
@@ -308,4 +316,4 @@ def _bottleneck(shares: Mapping[tuple[str, str], float], step_s: float) -> Bottl
 def dollars_per_step(cluster: Cluster, step_s: float) -> float | None:
     """What `step_s` seconds of all devices cost; None where none has a price."""
     prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
-    return sum(prices) * step_s / 3600 if prices else None
+    return ordered_sum(prices) * step_s / 3600 if prices else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.network.transfers import link_bytes
+from simulator.ordered_sum import ordered_sum
 from simulator.report.critical_path import path_shares
 from simulator.studies.what_if import Gain, gains_of
 from simulator.taskgraph import TaskGraph
@@ -76,7 +77,7 @@ def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, name: str) -> 
             return float((timeline.end_s - timeline.start_s)[computed].sum()) / timeline.step_s
     numbers = [number for number, link in enumerate(cluster.links) if link.name == name]
     carried, rates = link_bytes(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
-    return sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)
+    return ordered_sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)
 
 
 def _title(resource: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.transfers import link_bytes
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Placement, Plan, Synchronisation
 from simulator.report.metrics import DeviceUse
 from simulator.report.usage import Usage, usage_of
@@ -162,7 +163,7 @@ def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_sam
         exposed_communication_s=result.exposed_communication_s,
         sent_bytes=result.sent_bytes,
         epoch_s=epoch_s,
-        dollars_per_epoch=sum(prices) * epoch_s / 3600 if prices and epoch_s is not None else None,
+        dollars_per_epoch=ordered_sum(prices) * epoch_s / 3600 if prices and epoch_s is not None else None,
         verdict=result.verdict,
         bottleneck=evidence,
         uses=result.uses,
@@ -195,7 +196,7 @@ def _waiting(study: ScalingStudy, cluster: Cluster, plan: Plan) -> _SimulatedPoi
         timeline=done.timeline,
         samples_per_s=report.samples_per_s,
         communication_share=1 - max(device.compute_s for device in workers) / report.step_s,
-        exposed_communication_s=sum(device.exposed_communication_s for device in workers) / len(workers),
+        exposed_communication_s=ordered_sum(device.exposed_communication_s for device in workers) / len(workers),
         sent_bytes=report.communication_bytes.total,
         verdict=report.verdict,
         sizes_note=report.sizes_note,

@@ -7,6 +7,7 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
 from simulator.network.transfers import link_bytes
+from simulator.ordered_sum import ordered_sum
 from simulator.report.critical_path import critical_path_s
 from simulator.taskgraph import TaskGraph
 from simulator.workload import Layer, Profile
@@ -20,7 +21,7 @@ def least_compute_s(profile: Profile, batch_size: int) -> float:
     measured point or at the whole batch; no sum over shards is less than the batch at that rate. Updates are left
     out, because servers may make them.
     """
-    return sum(_least_layer_s(profile, layer, batch_size) for layer in profile.layers)
+    return ordered_sum(_least_layer_s(profile, layer, batch_size) for layer in profile.layers)
 
 
 def _least_layer_s(profile: Profile, layer: Layer, batch_size: int) -> float:
@@ -36,7 +37,7 @@ def _least_layer_s(profile: Profile, layer: Layer, batch_size: int) -> float:
 
 def compute_bound_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
     """Lower bound in seconds on any step of `batch_size`: the least compute over the workers' summed speed."""
-    return least_compute_s(profile, batch_size) / sum(cluster.speeds[: cluster.workers])
+    return least_compute_s(profile, batch_size) / ordered_sum(cluster.speeds[: cluster.workers])
 
 
 def memory_bound_bytes(profile: Profile, cluster: Cluster, optimizer_state: float) -> float:

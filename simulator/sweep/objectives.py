@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
+from simulator.ordered_sum import ordered_sum
 from simulator.report.metrics import dollars_per_step
 from simulator.sweep.bounds import compute_bound_s, dollars_bound, graph_bound_s, memory_bound_bytes
 from simulator.taskgraph import Floats, TaskGraph
@@ -41,7 +42,9 @@ def _dollars_bound(profile: Profile, cluster: Cluster, batch_size: int, optimize
 
 
 def _dollars_floor(graph: TaskGraph, cluster: Cluster) -> float:
-    return graph_bound_s(graph, cluster) * sum(device.dollars_per_hour or 0.0 for device in cluster.devices) / 3600
+    return (
+        graph_bound_s(graph, cluster) * ordered_sum(device.dollars_per_hour or 0.0 for device in cluster.devices) / 3600
+    )
 
 
 _STEP = Objective("step_s", lambda cluster, timeline, peaks: timeline.step_s, graph_bound_s, _step_bound_s)

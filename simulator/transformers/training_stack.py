@@ -116,7 +116,7 @@ class TrainingStack:
         for constant in fields(StackConstants):
             value = getattr(self.constants, constant.name)
             if isinstance(value, float):  # an array while it is calibrated
-                require_from_0(f"constants: {constant.name}", value, 1e18)
+                require_from_0(f"constants: {constant.name}", value, 1e30)
                 divides = constant.name.endswith(("efficiency", "bytes_per_s", "network_share"))
                 require(value > 0 or not divides, f"constants: {constant.name}", value, "it is above 0")
         names = {constant.name for constant in fields(StackConstants)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 import zlib
 from collections.abc import Sequence
@@ -26,16 +27,17 @@ def nearest_to_median(seconds: Sequence[float]) -> int:
 
 def write_execution(execution: Execution, path: str | Path) -> None:
     """Write an execution as a numpy archive (.npz) without pickled objects."""
-    with open(path, "wb") as file:
-        np.savez_compressed(
-            file,
-            schema=np.array(files.SCHEMA),
-            steps_s=np.array(execution.steps_s),
-            losses=np.array(execution.losses),
-            sent_bytes=execution.sent_bytes,
-            start_s=execution.timeline.start_s,
-            end_s=execution.timeline.end_s,
-        )
+    archive = io.BytesIO()
+    np.savez_compressed(
+        archive,
+        schema=np.array(files.SCHEMA),
+        steps_s=np.array(execution.steps_s),
+        losses=np.array(execution.losses),
+        sent_bytes=execution.sent_bytes,
+        start_s=execution.timeline.start_s,
+        end_s=execution.timeline.end_s,
+    )
+    files.write_bytes_atomic(path, archive.getvalue())
 
 
 def read_execution(path: str | Path) -> Execution:
