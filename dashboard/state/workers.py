@@ -24,7 +24,7 @@ SPARED_S = 1.0
 """A cancelled simulation that has run for less is left to end: that costs less than a new process."""
 CLICKS, SEARCHES, BACKGROUND = "clicks", "searches", "background"
 _POLL_S = 0.02
-_NICENESS = {CLICKS: 0, SEARCHES: 8, BACKGROUND: 19}
+_NICENESS = {CLICKS: 0, SEARCHES: 6, BACKGROUND: 12}
 WAITING, RUNNING, OVER = "waiting", "running", "over"
 
 
