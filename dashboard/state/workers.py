@@ -94,7 +94,8 @@ class Workers:
             thread.join(timeout=5)
 
     def _serve(self, lane: str) -> None:
-        process: _Process | None = None
+        # Those for clicks start at once, so that nobody's first click waits for what a new process imports.
+        process = _Process(self._context, _NICENESS[lane]) if lane == CLICKS else None
         while (job := self._next(lane)) is not None:
             if job.cancelled.is_set():
                 _end(job, "cancelled", final=False)
