@@ -23,6 +23,7 @@ from benchmarks.browser import chromium, served, settled, until
 from dashboard.frame.controls import CONTROLS
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store, bundled
+from simulator.units import parse_time
 
 REPEATS = 5
 USERS, CLICKS_EACH, THINKING_S = 20, 4, 5.0
@@ -122,7 +123,7 @@ def _changes(page: Any, *, simulation: bool = False) -> list[float]:
         until(page, "() => !!document.querySelector('#advice > *')")
         page.wait_for_timeout(1500)
         seen = page.evaluate("() => seen")
-        simulated = float(re.findall(r"([\d,]+) ms", page.inner_text("#badge").lower())[0].replace(",", ""))
+        simulated = 1e3 * parse_time(re.findall(r"simulated in (.+)", page.inner_text("#badge"))[0])
         off = 0.0 if simulation else simulated
         rows.append([seen[part] - seen["key"] - off for part in ("numbers", "panels", "below")])
     return [sorted(column)[REPEATS // 2] for column in zip(*rows, strict=True)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from small_networks import branches, chain
 
+from dashboard.figures.candidates import candidates
 from dashboard.figures.partition import partition, strategies
 from dashboard.figures.partition_rows import Strip, balance
 from dashboard.figures.shades import shades_of
@@ -19,7 +20,7 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import device_groups, group_of
 from dashboard.state.flows import BETWEEN, flows_of
 from dashboard.state.folding import stretches
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
 from dashboard.words.partition import against, heaviest_nets
@@ -214,6 +215,17 @@ def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.gradient_bytes.sum(axis=1)], axis=1)
     drawn = strategies(columns, [Strip(name="data", bytes=sizes), Strip(name="owt", note="<later>")], sizes)
     assert "&lt;later&gt;" in drawn and ElementTree.fromstring(drawn) is not None
+
+
+def test_plans_that_coincide_share_one_label() -> None:
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
+
+    def plan(step_s: float, moved: float) -> Glance:
+        return Glance(configuration=now, step_s=step_s, total_bytes=moved, between_bytes=moved, load_balance_ratio=1.0)
+
+    plans = {"hypergraph": plan(0.1, 2**30), "owt": plan(0.1, 2**30), "pipeline": plan(0.9, 2**34)}
+    for dots in candidates((), plans, "hypergraph")["data"]:
+        assert list(dots["text"]) == ["hypergraph", "", "pipeline"] and len(dots["x"]) == 3
 
 
 def test_balance_is_per_block(store: Store) -> None:

@@ -214,6 +214,26 @@ def test_the_page_does_not_jump_while_it_fills(page: Any, site: str, store: Stor
     assert page.evaluate("() => window.shift") < 0.1
 
 
+def test_page_switches_leave_nothing_behind(page: Any, site: str) -> None:
+    """Nodes after garbage collection, detached ones included: ten switches more must not add a page's worth."""
+    opened(page, site, QUICK)
+    protocol = page.context.new_cdp_session(page)
+    protocol.send("Performance.enable")
+
+    def nodes(switches: int) -> float:
+        for _ in range(switches):
+            page.click("nav >> text=Profiles")
+            page.wait_for_selector(".page-title")
+            page.click("nav >> text=Explore")
+            ready(page)
+        protocol.send("HeapProfiler.collectGarbage")
+        metrics = {metric["name"]: metric["value"] for metric in protocol.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["Nodes"])
+
+    before = nodes(4)
+    assert nodes(10) < 1.25 * before
+
+
 def test_what_is_sent_first_is_small(page: Any, site: str) -> None:
     sizes: list[int] = []
     page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))

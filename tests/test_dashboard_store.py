@@ -151,6 +151,12 @@ def test_what_no_layer_has_is_refused(tmp_path: Path, change: dict[str, Any], ru
         uploads.profile(written(strange, tmp_path), "strange.json")
 
 
+def test_a_plan_of_a_size_that_no_page_takes_is_refused() -> None:
+    plan = Plan(model="m", placements={"a": Placement(devices=(0,))}, batch_size=10**400)
+    with pytest.raises(InputError, match="a number of 401 digits: at most"):
+        uploads.plan(files.to_json(plan).encode(), "plan.json")
+
+
 def test_uploads_of_one_name_are_told_apart(store: Store) -> None:
     for seconds in (1.0, 2.0):
         store.profiles.put("mine.json", chain([seconds]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any
 
 from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, message
@@ -40,7 +41,8 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
         )  # fmt: skip
-        named = {"mode": "markers+text", "text": names, "textposition": _sides(seen, what), "textfont": {"size": 11}}
+        texts = _free_labels(names, dots["x"], dots["y"])
+        named = {"mode": "markers+text", "text": texts, "textposition": _sides(seen, what), "textfont": {"size": 11}}
         data.append(dots | named | axis)
     log = {"type": "log", "dtick": "D2", "tickfont": {"size": 10}}
     return figure(
@@ -64,6 +66,19 @@ def _dots(
         "marker": {"size": size, "color": colour, "symbol": ["circle-open" if open_ else "circle" for open_ in hollow],
                    "line": {"width": 1.5}},
     }  # fmt: skip
+
+
+def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> list[str]:
+    """Names whose place no earlier name has taken, the others empty: pointing at their dots says them."""
+    spans = [log(max(values) / min(values)) or 1.0 if values else 1.0 for values in (x, y)]
+    labels: list[str] = []
+    for i, name in enumerate(names):
+        near = (
+            abs(log(x[i] / x[j])) < 0.3 * spans[0] and abs(log(y[i] / y[j])) < 0.08 * spans[1]
+            for j in range(i) if labels[j]
+        )  # fmt: skip
+        labels.append("" if any(near) else name)
+    return labels
 
 
 def _sides(seen: Sequence[Glance], what: str) -> list[str]:

@@ -15,7 +15,7 @@ from simulator.run import Run
 from simulator.taskgraph import Kind
 from simulator.units import format_bytes, format_time
 
-MOST_NUMBERED = 64
+MOST_NUMBERED = 16
 """Devices up to which each cell of the grid holds its number."""
 _FORWARD = (Kind.FORWARD,)
 _BACKWARD = (Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
@@ -36,7 +36,7 @@ def device_grid(run: Run, cluster: Cluster, grid: DeviceGrid) -> Figure:
     marks: dict[str, Any] = {
         "type": "scatter", "mode": "markers+text" if numbered else "markers", "x": x, "y": y,
         "marker": {
-            "symbol": "square", "size": float(np.clip(150 / max(data, 1.6 * len(columns) ** 0.8), 3, 34)),
+            "symbol": "square", "size": float(np.clip(min(110 / data, 200 / len(columns)), 3, 34)),
             "color": [busy[r][c] for r, c in order], "colorscale": MAGNITUDE, "reversescale": True,
             "cmin": 0, "cmax": 1,
             "colorbar": BUSY_BAR,

@@ -90,8 +90,8 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) 
         why = html.Td(glance.reason, colSpan=6, className="figure-note")
         return html.Tr([html.Th(name, scope="row"), why], className=shown)
     step: list[Any] = [(html.Strong if glance.step_s == best_s else html.Span)(format_time(glance.step_s))]
-    if glance.step_band_s:
-        low, high = map(format_time, glance.step_band_s)
+    low, high = map(format_time, glance.step_band_s or (0.0, 0.0))
+    if low != high:
         step.append(html.Span(f" {low} to {high}", className="figure-note"))
     if glance.microbatches > 1:
         step.append(html.Span(f" in {glance.microbatches} micro-batches", className="figure-note"))

@@ -26,9 +26,10 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     if outcome.run is None:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
-    rows = kpis(outcome.run.report, baseline, sequence_length(outcome.profile))
-    used = outcome.cluster and utilisation(outcome.profile, outcome.cluster, outcome.run.report)
-    if used:
+    tokens = sequence_length(outcome.profile)
+    rows = kpis(outcome.run.report, baseline, tokens)
+    used = utilisation(outcome.profile, outcome.cluster, outcome.run.report) if tokens and outcome.cluster else None
+    if used:  # convolutions need not do the arithmetic that they are counted with
         rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
@@ -48,11 +49,12 @@ def badge(outcome: Outcome) -> Any:
     if outcome.run is None:
         return dmc.Badge("cannot run", color="red", variant="light")
     report = outcome.run.report
-    text = f"{report.tasks:,} tasks · {outcome.took_s * 1e3:.0f} ms"
+    text = f"{report.tasks:,} tasks · simulated in {format_time(outcome.took_s)}"
     return dmc.Badge(
         f"fits · {text}" if report.fits else f"does not fit · {text}",
         color="green" if report.fits else "red",
         variant="light",
+        tt="none",
     )
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import yaml
 
+from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES
 from simulator import files
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
@@ -60,6 +61,8 @@ def plan(text: bytes, filename: str) -> Plan:
     require(len(plan.placements) <= MOST_LAYERS, "placements", len(plan.placements), f"at most {MOST_LAYERS} here")
     shards = sum(len(placement.devices) for placement in plan.placements.values())
     require(shards <= MOST_SHARDS, "shards", f"{shards:,}", f"at most {MOST_SHARDS:,} here")
+    require_at_most("batch_size", plan.batch_size, MOST_SAMPLES)
+    require_at_most("microbatches", plan.microbatches, MOST_MICROBATCHES)
     devices = max((max(placement.devices) for placement in plan.placements.values()), default=0)
     require(devices < MOST_CLUSTER_DEVICES, "devices", devices + 1, f"at most {MOST_CLUSTER_DEVICES} here")
     return plan
@@ -73,12 +76,15 @@ def _require_real(profile: Profile) -> None:
             rule = f"a layer takes at most {MOST_LAYER_S:g} s here"
             require(getattr(layer, name) <= MOST_LAYER_S, where + name, getattr(layer, name), rule)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
-            size = getattr(layer, name)
-            shown = (
-                size if size < 10**20 else f"a number of {len(str(size)) if size < 10**4000 else 'thousands of'} digits"
-            )
-            require(size <= MOST_LAYER_BYTES, where + name, shown, f"at most {MOST_LAYER_BYTES:g} bytes here")
+            require_at_most(where + name, getattr(layer, name), MOST_LAYER_BYTES, " bytes")
         require(layer.flops <= 1e21, where + "flops", layer.flops, "at most 1e21 here")
+
+
+def require_at_most(field: str, value: int, most: int, unit: str = "") -> None:
+    """Raise InputError for a larger number, without writing it out where it has hundreds of digits."""
+    digits = len(str(value)) if value < 10**4000 else "thousands of"
+    shown = value if value < 10**20 else f"a number of {digits} digits"
+    require(value <= most, field, shown, f"at most {most:g}{unit} here")
 
 
 def validation(text: bytes, filename: str) -> Validation:

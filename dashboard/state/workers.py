@@ -24,7 +24,7 @@ SPARED_S = 1.0
 """A cancelled simulation that has run for less is left to end: that costs less than a new process."""
 CLICKS, SEARCHES, BACKGROUND = "clicks", "searches", "background"
 _POLL_S = 0.02
-_NICENESS = {CLICKS: 0, SEARCHES: 8, BACKGROUND: 19}
+_NICENESS = {CLICKS: 0, SEARCHES: 6, BACKGROUND: 12}
 WAITING, RUNNING, OVER = "waiting", "running", "over"
 
 
@@ -94,7 +94,8 @@ class Workers:
             thread.join(timeout=5)
 
     def _serve(self, lane: str) -> None:
-        process: _Process | None = None
+        # Those for clicks start at once, so that nobody's first click waits for what a new process imports.
+        process = _Process(self._context, _NICENESS[lane]) if lane == CLICKS else None
         while (job := self._next(lane)) is not None:
             if job.cancelled.is_set():
                 _end(job, "cancelled", final=False)
