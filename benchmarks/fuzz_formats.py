@@ -21,7 +21,7 @@ from simulator.elastic.reconfiguration import read_overheads
 from simulator.elastic.scenario import read_scenario
 from simulator.network.catalogue import ClusterFile, Preset, read_cluster, read_cluster_file, read_preset
 from simulator.network.topologies import Wire, two_tier
-from simulator.plan import Placement, Plan, StepSettings, Synchronisation
+from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.run import run
 from simulator.sweep.points import expand
 from simulator.sweep.specification import read_specification
@@ -80,9 +80,9 @@ PLAN = Plan(
     batch_size=8,
     microbatches=2,
     placements={
-        "conv": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)),
-        "pool": Placement(devices=(1,)),
-        "head": Placement(degrees=(1, 2, 1, 1), devices=(0, 1)),
+        "conv": Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)),
+        "pool": Sharding(devices=(1,)),
+        "head": Sharding(degrees=(1, 2, 1, 1), devices=(0, 1)),
     },
     synchronisation=Synchronisation(bucket_bytes=1000),
 )

@@ -31,7 +31,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import LoweredModel, lower, lower_once
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
-from simulator.plan import Placement, Plan, StepSettings, Synchronisation
+from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.report.metrics import measure
 from simulator.run import step_report
 from simulator.sweep.evaluate import evaluate
@@ -181,8 +181,8 @@ def report_once(step: Step, noise: Noise | None = None) -> None:
 def data_parallel(count: int, profile: Profile | None = None, bucket_bytes: int = 0) -> Step:
     """Two samples on each of `count` devices; bucket_bytes 0 is an all-reduce per layer."""
     profile = profile or files.read_profile("resnet50")
-    placement = Placement(degrees=(count, 1, 1, 1), devices=tuple(range(count)))
-    placements = dict.fromkeys((layer.name for layer in profile.layers), placement)
+    sharding = Sharding(degrees=(count, 1, 1, 1), devices=tuple(range(count)))
+    placements = dict.fromkeys((layer.name for layer in profile.layers), sharding)
     synchronisation = Synchronisation(bucket_bytes=bucket_bytes)
     plan = Plan(
         model=profile.model, batch_size=2 * count, placements=placements, synchronisation=synchronisation,

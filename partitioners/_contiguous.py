@@ -25,7 +25,7 @@ from simulator.cluster import Cluster
 from simulator.collectives.ring import ring
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
@@ -92,14 +92,14 @@ class Stages:
         """Seconds of a step if every stage took the pace: GPipe's bubble fraction is (p - 1) / (M + p - 1)."""
         return (microbatches + len(self.starts) - 1) * self.pace_s
 
-    def placements(self, profile: Profile, workers: int | None = None) -> dict[str, Placement]:
-        """The placement of every layer of `profile`; stages go round `workers` where there are more of them."""
+    def placements(self, profile: Profile, workers: int | None = None) -> dict[str, Sharding]:
+        """The sharding of every layer of `profile`; stages go round `workers` where there are more of them."""
         firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)
         stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
         placements = {}
         for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True):
             count, first = self.replicas[stage], int(firsts[stage])
-            placements[layer.name] = Placement(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
+            placements[layer.name] = Sharding(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
         return placements
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.lowering.crossings import Reads
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Degrees, Placement, Plan
+from simulator.plan import Degrees, Plan, Sharding
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
@@ -66,11 +66,11 @@ class Grid:
     def vertices(self) -> int:
         return 1 + max(int(numbers.max()) for numbers in self.vertex)
 
-    def placements(self, profile: Profile, parts: Sequence[int] | Ints) -> dict[str, Placement]:
-        """Every layer's placement when vertex v is on device parts[v]; parts has shape (vertices,)."""
+    def placements(self, profile: Profile, parts: Sequence[int] | Ints) -> dict[str, Sharding]:
+        """Every layer's sharding when vertex v is on device parts[v]; parts has shape (vertices,)."""
         devices = np.asarray(parts, dtype=np.int64)
         return {
-            layer.name: Placement(degrees=degrees, devices=tuple(devices[vertex].tolist()))
+            layer.name: Sharding(degrees=degrees, devices=tuple(devices[vertex].tolist()))
             for layer, degrees, vertex in zip(profile.layers, self.degrees, self.vertex, strict=True)
         }
 
@@ -119,9 +119,9 @@ def _fused_to(profile: Profile, position: int, channels: int) -> int | None:
 def exact_grid(plan: Plan, profile: Profile) -> Grid:
     """The plan's own shards as vertices, nothing fused, in order of layers."""
     placements = [plan.placements[layer.name] for layer in profile.layers]
-    edges = np.concatenate([[0], np.cumsum([len(placement.devices) for placement in placements])])
+    edges = np.concatenate([[0], np.cumsum([len(sharding.devices) for sharding in placements])])
     return Grid(
-        degrees=tuple(placement.degrees for placement in placements),
+        degrees=tuple(sharding.degrees for sharding in placements),
         vertex=tuple(np.arange(a, b) for a, b in pairwise(edges.tolist())),
         batch_size=plan.batch_size,
         microbatches=plan.microbatches,

@@ -9,7 +9,7 @@ from itertools import groupby
 from partitioners._judge import Judge
 from partitioners._strongest import with_microbatches
 from simulator.errors import ShardscopeError
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
 
@@ -57,5 +57,5 @@ def _neighbours(profile: Profile, plan: Plan, pool: Sequence[Plan], microbatches
             yield _with(plan, {name: other.placements[name] for name in run})
 
 
-def _with(plan: Plan, placements: Mapping[str, Placement]) -> Plan:
+def _with(plan: Plan, placements: Mapping[str, Sharding]) -> Plan:
     return replace(plan, placements={**plan.placements, **placements})

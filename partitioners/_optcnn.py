@@ -23,7 +23,7 @@ from simulator.cluster import Cluster, Curve, Device
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split
-from simulator.plan import Degrees, Placement, StepSettings, Synchronisation
+from simulator.plan import Degrees, Sharding, StepSettings, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
@@ -93,9 +93,9 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     )
 
 
-def placement_of(degrees: Degrees) -> Placement:
+def sharding_of(degrees: Degrees) -> Sharding:
     """Shard i on device i."""
-    return Placement(degrees=degrees, devices=tuple(range(prod(degrees))))
+    return Sharding(degrees=degrees, devices=tuple(range(prod(degrees))))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -185,7 +185,7 @@ def _collectives(
 
     @cache
     def asked(channels: int, parameter_bytes: int, update_s: float, degrees: Degrees) -> tuple[tuple[Wave, ...], float]:
-        devices, groups, local_s = placement_of(degrees).array, [], 0.0
+        devices, groups, local_s = sharding_of(degrees).array, [], 0.0
         for slot, interval in enumerate(split(channels, degrees[1])):
             group, size = devices[:, slot].ravel(), channel_bytes(parameter_bytes, channels, interval)
             slot_s = update_s * size / parameter_bytes if size else 0.0

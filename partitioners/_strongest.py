@@ -83,10 +83,10 @@ def plan_allows(plan: Plan) -> bool:
 def with_microbatches(plan: Plan, factor: float) -> Plan | None:
     """The plan with that many times as many micro-batches, None where the batch or a layer's parts do not allow it."""
     count = round(plan.microbatches * factor)
-    parts = max(placement.degrees[0] for placement in plan.placements.values())
+    parts = max(sharding.degrees[0] for sharding in plan.placements.values())
     if not count or plan.batch_size % count or plan.batch_size // count < parts:
         return None
-    if any(placement.samples for placement in plan.placements.values()):
+    if any(sharding.samples for sharding in plan.placements.values()):
         return None
     return replace(plan, microbatches=count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.sample_shares import balanced_shares
-from simulator.plan import Partition, Placement, StepSettings
+from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
 
 
@@ -32,5 +32,5 @@ def partition(
         )
     uneven = balance and len(set(cluster.speeds[:workers])) > 1
     shares = balanced_shares(profile, cluster, step.microbatch_size) if uneven else ()
-    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
-    return Partition(placements={layer.name: placement for layer in profile.layers})
+    sharding = Sharding(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
+    return Partition(placements={layer.name: sharding for layer in profile.layers})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
-from simulator.plan import Partition, Placement, StepSettings
+from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
 
 
@@ -17,5 +17,5 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
         ends_s = [load + seconds[name] / speed for load, speed in zip(load_s, cluster.speeds, strict=False)]
         device = ends_s.index(min(ends_s))
         load_s[device] = ends_s[device]
-        placements[name] = Placement(devices=(device,))
+        placements[name] = Sharding(devices=(device,))
     return Partition(placements={layer.name: placements[layer.name] for layer in profile.layers})

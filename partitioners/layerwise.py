@@ -14,7 +14,7 @@ from math import prod
 
 from partitioners._elimination import least_sum
 from partitioners._judge import Judge, Progress
-from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, placement_of
+from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError, require
@@ -151,4 +151,4 @@ class Search:
     def partition_of(self, strategy: Strategy) -> Partition:
         """The placements of a strategy."""
         layers = enumerate(self.judge.profile.layers)
-        return Partition(placements={layer.name: placement_of(self._degrees(strategy, i)) for i, layer in layers})
+        return Partition(placements={layer.name: sharding_of(self._degrees(strategy, i)) for i, layer in layers})

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
-from simulator.plan import Partition, Placement, StepSettings
+from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
 STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
@@ -58,14 +58,14 @@ def partition(
         )
     units = separable_units(profile)
     stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
-    placements: dict[str, Placement] = {}
+    placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
         size = replicas * context * tensor
         devices = np.arange(index * size, (index + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
-            placements[layer.name] = _placement(profile, layer, devices, cut, sequence_parallel)
+            placements[layer.name] = _sharding(profile, layer, devices, cut, sequence_parallel)
     schedule = "1f1b" if pipeline > 1 else None
     segments = _segments(profile, units, recomputation)
     exchange = "collectives" if tensor * context > 1 else "messages"
@@ -106,9 +106,9 @@ def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
     return [range(first, last) for last, first in pairwise(ends)][::-1]
 
 
-def _placement(
+def _sharding(
     profile: Profile, layer: Layer, devices: Devices, cut: dict[str, bool], sequence_parallel: bool
-) -> Placement:
+) -> Sharding:
     """Where `layer` stands on devices of shape (replicas, context, tensor). cut: which layers are cut by channels."""
     replicas, context, tensor = devices.shape
     reads_parts = bool(layer.inputs) and all(cut[name] for name in layer.inputs)
@@ -130,8 +130,8 @@ def _placement(
     return _placed(devices, (replicas, 1, context, 1), copy=tensor)
 
 
-def _placed(devices: Devices, degrees: tuple[int, int, int, int], reduce: int = 1, copy: int = 1) -> Placement:
-    return Placement(degrees=degrees, reduce=reduce, copy=copy, devices=tuple(map(int, devices.reshape(-1))))
+def _placed(devices: Devices, degrees: tuple[int, int, int, int], reduce: int = 1, copy: int = 1) -> Sharding:
+    return Sharding(degrees=degrees, reduce=reduce, copy=copy, devices=tuple(map(int, devices.reshape(-1))))
 
 
 def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:

@@ -7,7 +7,7 @@ activations, so each kind is split where little has to be sent.
 from __future__ import annotations
 
 from simulator.cluster import Cluster
-from simulator.plan import Partition, Placement, StepSettings
+from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
 
@@ -22,7 +22,7 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
         split_channels = layer.name in by_channel
         degree = min(cluster.workers, layer.channels if split_channels else step.microbatch_size)
         degrees = (1, degree, 1, 1) if split_channels else (degree, 1, 1, 1)
-        placements[layer.name] = Placement(degrees=degrees, devices=tuple(range(degree)))
+        placements[layer.name] = Sharding(degrees=degrees, devices=tuple(range(degree)))
     return Partition(placements=placements)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.plan import Partition, Placement, StepSettings
+from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
 
 
@@ -13,4 +13,4 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
     """Each layer on a worker drawn evenly and by itself; the same seed draws the same."""
     drawn = np.random.default_rng(seed).integers(cluster.workers, size=len(profile.layers)).tolist()
     placed = zip(profile.layers, drawn, strict=True)
-    return Partition(placements={layer.name: Placement(devices=(device,)) for layer, device in placed})
+    return Partition(placements={layer.name: Sharding(devices=(device,)) for layer, device in placed})

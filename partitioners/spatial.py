@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cluster import Cluster
-from simulator.plan import Degrees, Partition, Placement, StepSettings
+from simulator.plan import Degrees, Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
 
@@ -13,14 +13,14 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
     A layer that cannot use all workers leaves the last ones idle.
     """
     samples, workers = step.microbatch_size, cluster.workers
-    return Partition(placements={layer.name: _placement(layer, samples, workers) for layer in profile.layers})
+    return Partition(placements={layer.name: _sharding(layer, samples, workers) for layer in profile.layers})
 
 
-def _placement(layer: Layer, samples: int, workers: int) -> Placement:
+def _sharding(layer: Layer, samples: int, workers: int) -> Sharding:
     _, height, width = layer.output_shape
     rows, columns = max(_tilings(height, width, workers), key=lambda tiling: (tiling[0] * tiling[1], tiling[0]))
     degrees: Degrees = (1, 1, rows, columns) if height * width > 1 else (min(workers, samples), 1, 1, 1)
-    return Placement(degrees=degrees, devices=tuple(range(max(rows * columns, degrees[0]))))
+    return Sharding(degrees=degrees, devices=tuple(range(max(rows * columns, degrees[0]))))
 
 
 def _tilings(height: int, width: int, workers: int) -> list[tuple[int, int]]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from simulator.lowering.sharded_model import ShardedModel
     from simulator.lowering.step import lower
     from simulator.network.catalogue import read_cluster, write_cluster
-    from simulator.plan import Placement, Plan, Synchronisation
+    from simulator.plan import Plan, Sharding, Synchronisation
     from simulator.report.metrics import Report, measure
     from simulator.run import Run
     from simulator.runtime import Runtime
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cluster": "cluster",
     "Layer": "workload",
-    "Placement": "plan",
     "Plan": "plan",
     "Profile": "workload",
     "Report": "report.metrics",
     "Run": "run",
     "Runtime": "runtime",
     "ShardedModel": "lowering.sharded_model",
+    "Sharding": "plan",
     "ShardscopeError": "errors",
     "Synchronisation": "plan",
     "TaskGraph": "taskgraph",
@@ -78,13 +78,13 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Layer",
-    "Placement",
     "Plan",
     "Profile",
     "Report",
     "Run",
     "Runtime",
     "ShardedModel",
+    "Sharding",
     "ShardscopeError",
     "Synchronisation",
     "TaskGraph",

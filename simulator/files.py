@@ -67,7 +67,7 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:
-    """Write `plan` as JSON, one layer's placement per line."""
+    """Write `plan` as JSON, one layer's sharding per line."""
     write_text_atomic(path, to_json(plan))
 
 

@@ -1,4 +1,4 @@
-"""Who computes which shard: a Plan gives every layer a Placement, and the step a schedule.
+"""Who computes which shard: a Plan gives every layer a Sharding, and the step a schedule.
 
 The notation is OptCNN's (Jia et al., ICML 2018, section 4: a layer's parallelization configuration by
 sample, channel, height, width) with an arbitrary map in place of "shard i on device i", and two axes more: reduce
@@ -28,7 +28,7 @@ Degrees = tuple[int, int, int, int]
 BOX_AXES = ("sample", "channel", "height", "width")
 """What cuts a layer's output into disjoint boxes."""
 AXES = (*BOX_AXES, "reduce", "copy")
-"""All axes of a placement, in the order of its devices."""
+"""All axes of a sharding, in the order of its devices."""
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "mixed-adam": 6.0}
 """Bytes of state that an optimizer keeps per byte of parameters; mixed-adam: of 2-byte parameters a 4-byte copy and two
 4-byte moments."""
@@ -42,7 +42,7 @@ FIRST_BUCKET_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Sharding:
     """How one layer is split and where its shards live.
 
     degrees: parts by (sample, channel, height, width), disjoint boxes of the output; the height of a sequence is its
@@ -145,14 +145,14 @@ class Synchronisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What a strategy has decided: a placement for every layer (by name), and of the step what it decides itself.
+    """What a strategy has decided: a sharding for every layer (by name), and of the step what it decides itself.
 
     microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. states:
     what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy
     has taken over those of another.
     """
 
-    placements: Mapping[str, Placement]
+    placements: Mapping[str, Sharding]
     microbatches: int | None = None
     schedule: str | None = None
     recomputed: tuple[tuple[str, ...], ...] = ()
@@ -189,7 +189,7 @@ class StepSettings:
 
     def plan(self, profile: Profile, partition: Partition, strategy: str = "") -> Plan:
         """The plan of this step with what the strategy of that name has decided. Raises InputError."""
-        device_sets = {name: placement.device_set for name, placement in partition.placements.items()}
+        device_sets = {name: sharding.device_set for name, sharding in partition.placements.items()}
         return Plan(
             model=profile.model,
             batch_size=self.batch_size,
@@ -217,7 +217,7 @@ def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, A
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A placement for every layer (by name), micro-batches, schedule and gradient synchronisation.
+    """A sharding for every layer (by name), micro-batches, schedule and gradient synchronisation.
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
     `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
@@ -231,7 +231,7 @@ class Plan:
 
     model: str
     batch_size: int
-    placements: Mapping[str, Placement]
+    placements: Mapping[str, Sharding]
     microbatches: int = 1
     schedule: str = "dataflow"
     synchronisation: Synchronisation = Synchronisation()
@@ -259,12 +259,12 @@ class Plan:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """The devices that hold a shard, ascending."""
-        return tuple(sorted({d for placement in self.distinct_placements for d in placement.devices}))
+        return tuple(sorted({d for sharding in self.distinct_placements for d in sharding.devices}))
 
     @cached_property
-    def distinct_placements(self) -> tuple[Placement, ...]:
+    def distinct_placements(self) -> tuple[Sharding, ...]:
         """The placements, each once however many layers share the object."""
-        return tuple({id(placement): placement for placement in self.placements.values()}.values())
+        return tuple({id(sharding): sharding for sharding in self.placements.values()}.values())
 
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
@@ -274,25 +274,25 @@ class Plan:
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
-        last = {id(placement): max(placement.devices) for placement in self.distinct_placements}
+        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
         for layer in profile.layers:
-            placement = self.placements.get(layer.name)
-            if placement is None:
+            sharding = self.placements.get(layer.name)
+            if sharding is None:
                 raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
-            if last[id(placement)] >= cluster.workers:
+            if last[id(sharding)] >= cluster.workers:
                 raise InputError(
-                    f"placements: layer {layer.name!r} is on device {last[id(placement)]}, but cluster "
+                    f"placements: layer {layer.name!r} is on device {last[id(sharding)]}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
                 )
-            require_reducible(profile, layer, placement.reduce)
-            if placement.samples and sum(placement.samples) != self.microbatch_size:
+            require_reducible(profile, layer, sharding.reduce)
+            if sharding.samples and sum(sharding.samples) != self.microbatch_size:
                 raise InputError(
-                    f"placements: layer {layer.name!r} has parts of {placement.samples} samples, "
-                    f"{sum(placement.samples)} in all, but a micro-batch has {self.microbatch_size}; make the plan "
+                    f"placements: layer {layer.name!r} has parts of {sharding.samples} samples, "
+                    f"{sum(sharding.samples)} in all, but a micro-batch has {self.microbatch_size}; make the plan "
                     f"anew for this batch"
                 )
             extents = (self.microbatch_size, *layer.output_shape)
-            for what, degree, extent in zip(BOX_AXES, placement.degrees, extents, strict=True):
+            for what, degree, extent in zip(BOX_AXES, sharding.degrees, extents, strict=True):
                 if degree > extent:
                     raise InputError(
                         f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "

@@ -23,7 +23,7 @@ from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
-from simulator.plan import Placement, Plan, Synchronisation, split_settings
+from simulator.plan import Plan, Sharding, Synchronisation, split_settings
 from simulator.report import chrome_trace
 from simulator.report.critical_path import binding_chain
 from simulator.report.metrics import Report
@@ -170,7 +170,7 @@ def make_plan(profile: Profile, cluster: Cluster, *, strategy: str, sync: Option
     return partitioners.make_plan(strategy, profile, cluster, step, **own)
 
 
-def random_placements(profile: Profile, workers: int, seed: int) -> dict[str, Placement]:
+def random_placements(profile: Profile, workers: int, seed: int) -> dict[str, Sharding]:
     """Up to 2 parts by sample and 3 by channel, height and width of every layer, each on any worker."""
     drawn = random.Random(seed)
     placements = {}
@@ -178,14 +178,14 @@ def random_placements(profile: Profile, workers: int, seed: int) -> dict[str, Pl
         extents = (2, *(min(3, extent) for extent in layer.output_shape))
         degrees = tuple(int(drawn.random() * extent) + 1 for extent in extents)
         devices = tuple(int(drawn.random() * workers) for _ in range(prod(degrees)))
-        placements[layer.name] = Placement(degrees=degrees, devices=devices)  # type: ignore[arg-type]
+        placements[layer.name] = Sharding(degrees=degrees, devices=devices)  # type: ignore[arg-type]
     return placements
 
 
-def written_placements(profile: Profile, workers: int, shares: tuple[int, ...]) -> dict[str, Placement]:
+def written_placements(profile: Profile, workers: int, shares: tuple[int, ...]) -> dict[str, Sharding]:
     """Every layer by sample, unequally: shares[i] samples on worker i."""
-    placement = Placement(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
-    return {layer.name: placement for layer in profile.layers}
+    sharding = Sharding(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
+    return {layer.name: sharding for layer in profile.layers}
 
 
 # What is read of the results.

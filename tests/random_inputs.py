@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simulator import collectives
 from simulator.cluster import Cluster, Device, Link
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 Shape = tuple[int, int, int]
@@ -83,7 +83,7 @@ def plans(
             workers = st.integers(0, cluster.workers - 1).map(lambda worker: [worker])
         terms = draw(st.lists(workers, min_size=count * reduce, max_size=count * reduce))
         devices = tuple(device for copies in terms for device in copies)
-        placements[layer.name] = Placement(degrees=degrees, reduce=reduce, copy=copy, devices=devices)
+        placements[layer.name] = Sharding(degrees=degrees, reduce=reduce, copy=copy, devices=devices)
     return Plan(
         model=profile.model,
         batch_size=batch_size,

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.plan import Partition, Placement, Plan, StepSettings
+from simulator.plan import Partition, Plan, Sharding, StepSettings
 from simulator.sweep.points import Points, expand
 from simulator.sweep.specification import Specification
 from simulator.workload import Profile
@@ -32,7 +32,7 @@ def points(path: Path, /, where: tuple[str, ...] = (), **parameters: Any) -> Poi
 
 def _turns(profile: Profile, cluster: Cluster, step: StepSettings, *, shift: int = 0, **own: Any) -> Plan:
     """Layer i on worker i + shift, round and round."""
-    turns = {layer.name: Placement(devices=((i + shift) % cluster.workers,)) for i, layer in enumerate(profile.layers)}
+    turns = {layer.name: Sharding(devices=((i + shift) % cluster.workers,)) for i, layer in enumerate(profile.layers)}
     return step.plan(profile, Partition(placements=turns), "turns")
 
 

@@ -16,10 +16,10 @@ from conftest import ROOT
 PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
 NEW = {
     "partitioners/first_device.py": """
-from simulator.plan import Partition, Placement
+from simulator.plan import Partition, Sharding
 
 def partition(profile, cluster, step, *, seed=0):
-    return Partition(placements={layer.name: Placement(devices=(0,)) for layer in profile.layers})
+    return Partition(placements={layer.name: Sharding(devices=(0,)) for layer in profile.layers})
 """,
     "simulator/collectives/in_one_go.py": """
 from simulator.collectives.ring import COLLECTIVE

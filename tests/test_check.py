@@ -12,7 +12,7 @@ from simulator import cli
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.network.catalogue import read_preset
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.step_causes import CAUSES, step_causes
 from simulator.run import run
 from traces.imports._recorded_phases import read_phases
@@ -105,7 +105,7 @@ def test_what_is_no_recording_is_refused(text: str, complaint: str, tmp_path: Pa
 
 def test_predicted_causes_add_up_to_the_step() -> None:
     profile, cluster = read_profile("vgg_digits"), read_preset("cpu-1g").build(2)
-    placements = {layer.name: Placement(degrees=(2, 1, 1, 1), devices=(0, 1)) for layer in profile.layers}
+    placements = {layer.name: Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)) for layer in profile.layers}
     plan = Plan(
         model=profile.model, batch_size=128, placements=placements, synchronisation=Synchronisation(overlap=False)
     )

@@ -12,7 +12,7 @@ from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report import chrome_trace
 from simulator.run import Run, run
 from simulator.studies.scaling import replicated
@@ -43,7 +43,7 @@ def cluster() -> Cluster:
 def fan(cluster: Cluster) -> Run:
     """One layer on device 0 whose output two others read: two transfers leave device 0 at the same moment."""
     profile = Profile(model="fan", device="none", batch_size=1, layers=(layer("a"), layer("b", "a"), layer("c", "a")))
-    places = {name: Placement(devices=(i,)) for i, name in enumerate("abc")}
+    places = {name: Sharding(devices=(i,)) for i, name in enumerate("abc")}
     return run(profile, cluster, Plan(model="fan", batch_size=1, placements=places))
 
 

@@ -10,7 +10,7 @@ import pytest
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import run
 from simulator.runtime import Runtime
 from simulator.studies import scaling
@@ -65,7 +65,7 @@ def replicated(profile: Profile, workers: int, **options: object) -> Plan:
 def staged(profile: Profile, stages: int, microbatches: int, schedule: str) -> Plan:
     """One stage per device, equally many layers each."""
     per_stage = len(profile.layers) // stages
-    placements = {layer.name: Placement(devices=(i // per_stage,)) for i, layer in enumerate(profile.layers)}
+    placements = {layer.name: Sharding(devices=(i // per_stage,)) for i, layer in enumerate(profile.layers)}
     return Plan(
         model=profile.model,
         batch_size=profile.batch_size,
@@ -248,20 +248,20 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)
 
 
-def one_layer(placement: Placement, microbatches: int = 1, speed: float = 1.0) -> float:
+def one_layer(sharding: Sharding, microbatches: int = 1, speed: float = 1.0) -> float:
     """Seconds of a step of one layer whose passes take 12 s and whose update by SGD takes 8 s."""
     (one,) = chain(1, forward_s=4.0, backward_s=8.0).layers
     profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=8.0),))
-    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={one.name: placement})
+    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={one.name: sharding})
     cluster = Cluster(name="one", devices=(Device(name="d", host="h", speed=speed),))
     return run(profile, cluster, plan).report.step_s
 
 
 def test_later_micro_batches_add_their_gradients() -> None:
     """An addition takes 3/8 of the update; three of four micro-batches add theirs."""
-    assert one_layer(Placement(devices=(0,)), microbatches=4, speed=0.5) == pytest.approx((12 + 3 * 3 + 8) / 0.5)
+    assert one_layer(Sharding(devices=(0,)), microbatches=4, speed=0.5) == pytest.approx((12 + 3 * 3 + 8) / 0.5)
 
 
 def test_further_shards_of_the_same_parameters_add_theirs() -> None:
-    assert one_layer(Placement(devices=(0, 0), degrees=(2, 1, 1, 1))) == pytest.approx(12 + 3 + 8)
-    assert one_layer(Placement(devices=(0, 0), degrees=(1, 2, 1, 1))) == pytest.approx(12 + 8)
+    assert one_layer(Sharding(devices=(0, 0), degrees=(2, 1, 1, 1))) == pytest.approx(12 + 3 + 8)
+    assert one_layer(Sharding(devices=(0, 0), degrees=(1, 2, 1, 1))) == pytest.approx(12 + 8)

@@ -18,7 +18,7 @@ from dashboard.state.hardware import sequence_length
 from simulator.cluster import Cluster
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_cluster
-from simulator.plan import Placement, Plan, StepSettings
+from simulator.plan import Plan, Sharding, StepSettings
 from simulator.run import Run, run
 from simulator.workload import Profile
 
@@ -61,7 +61,7 @@ def test_a_grid_is_read_from_any_plan_that_is_one(profile: Profile, cluster: Clu
 def test_layers_that_share_some_devices_are_no_grid() -> None:
     network = branches()
     placements = {
-        layer.name: Placement(degrees=(2, 1, 1, 1), devices=(i, i + 1)) for i, layer in enumerate(network.layers)
+        layer.name: Sharding(degrees=(2, 1, 1, 1), devices=(i, i + 1)) for i, layer in enumerate(network.layers)
     }
     assert grid_of(network, Plan(model=network.model, strategy="by hand", placements=placements, batch_size=4)) is None
 

@@ -26,7 +26,7 @@ from dashboard.state.store import Store
 from dashboard.words.partition import against, heaviest_nets
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.workload import Layer, Profile
 
 V100 = "azure-v100-10g"
@@ -113,23 +113,23 @@ def test_columns_and_nets_add_up(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("placement", "words", "cells"),
+    ("sharding", "words", "cells"),
     [
-        (Placement(devices=(3,)), "1 device", ((3,),)),
-        (Placement(degrees=(4, 1, 1, 1), devices=(0, 1, 0, 1)), "2 n", ((0,), (1,))),
-        (Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 0, 1)), "2 c", ((0, 1),)),
-        (Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)), "2n × 2c", ((0, 1), (2, 3))),
-        (Placement(degrees=(1, 1, 4, 1), devices=(0, 1, 2, 3)), "4 s", ((0, 1, 2, 3),)),
+        (Sharding(devices=(3,)), "1 device", ((3,),)),
+        (Sharding(degrees=(4, 1, 1, 1), devices=(0, 1, 0, 1)), "2 n", ((0,), (1,))),
+        (Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 0, 1)), "2 c", ((0, 1),)),
+        (Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)), "2n × 2c", ((0, 1), (2, 3))),
+        (Sharding(degrees=(1, 1, 4, 1), devices=(0, 1, 2, 3)), "4 s", ((0, 1, 2, 3),)),
     ],
 )
-def test_equal_shards_are_one_cell(placement: Placement, words: str, cells: tuple[tuple[int, ...], ...]) -> None:
-    split = effective_split(placement)
+def test_equal_shards_are_one_cell(sharding: Sharding, words: str, cells: tuple[tuple[int, ...], ...]) -> None:
+    split = effective_split(sharding)
     assert (split.words, split.devices) == (words, cells)
     assert sum(split.rows) == pytest.approx(1) and sum(split.columns) == pytest.approx(1)
 
 
 def test_unequal_parts_by_sample_keep_their_shares() -> None:
-    split = effective_split(Placement(degrees=(3, 1, 1, 1), devices=(0, 1, 0), samples=(5, 2, 1)))
+    split = effective_split(Sharding(degrees=(3, 1, 1, 1), devices=(0, 1, 0), samples=(5, 2, 1)))
     assert split.rows == pytest.approx((6 / 8, 2 / 8))
 
 

@@ -21,7 +21,7 @@ from dashboard.state.store import Store
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
 
@@ -90,7 +90,7 @@ def test_an_infeasible_configuration_is_an_answer(store: Store) -> None:
 
 def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = chain([1.0] * 20, [64] * 20)
-    halves = [Placement(degrees=(1, 64, 1, 1), devices=tuple((i + shift) % 64 for i in range(64))) for shift in (0, 1)]
+    halves = [Sharding(degrees=(1, 64, 1, 1), devices=tuple((i + shift) % 64 for i in range(64))) for shift in (0, 1)]
     placements = {layer.name: halves[i % 2] for i, layer in enumerate(profile.layers)}
     plan = Plan(model="small", batch_size=8, microbatches=8, placements=placements)
     # 20 layers of 64 shards; 19 of them sent to 64 devices; both ways, 8 micro-batches
@@ -152,7 +152,7 @@ def test_what_no_layer_has_is_refused(tmp_path: Path, change: dict[str, Any], ru
 
 
 def test_a_plan_of_a_size_that_no_page_takes_is_refused() -> None:
-    plan = Plan(model="m", placements={"a": Placement(devices=(0,))}, batch_size=10**400)
+    plan = Plan(model="m", placements={"a": Sharding(devices=(0,))}, batch_size=10**400)
     with pytest.raises(InputError, match="a number of 401 digits: at most"):
         uploads.plan(files.to_json(plan).encode(), "plan.json")
 

@@ -26,7 +26,7 @@ from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Kind, Route, TaskGraph
@@ -201,7 +201,7 @@ def test_a_library_is_compiled_once_and_whole(tmp_path: Path) -> None:
 def test_a_report_says_which_engine_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in ("reference", "compiled"):
         monkeypatch.setenv("SHARDSCOPE_ENGINE", engine)
-        plan = Plan(model="chain", batch_size=4, placements={"a": Placement(devices=(0,))})
+        plan = Plan(model="chain", batch_size=4, placements={"a": Sharding(devices=(0,))})
         assert run(chain([1.0]), switch(1), plan).report.to_dict()["engine"] == engine
 
 

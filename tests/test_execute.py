@@ -14,7 +14,7 @@ from tiny_networks import BATCH, FUNCTIONAL, MIXED, WORDS, profile_of
 from training import assert_equal_training, made, random_plan, script_of
 
 import partitioners
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from traces.zoo.networks import ZOO
 
 ONE_EACH = Synchronisation(bucket_bytes=0)
@@ -33,7 +33,7 @@ def test_gradients_of_uneven_shares_are_unbiased() -> None:
     """Each sample weighs as much as any other, on whichever device it is."""
     cluster = switched([1.0, 0.5, 0.25])
     plan = made("data", cluster=cluster, batch_size=7)
-    assert {placement.samples for placement in plan.placements.values()} == {(4, 2, 1)}
+    assert {sharding.samples for sharding in plan.placements.values()} == {(4, 2, 1)}
     assert_equal_training(script_of(plan, cluster), 2)
 
 
@@ -78,7 +78,7 @@ def test_the_loss_curve_coincides(schedule: str) -> None:
     layers = profile_of(MIXED).layers
     chunks = 4 if schedule in ("interleaved", "zero-bubble") else 2
     devices = [place * chunks // len(layers) % 2 for place in range(len(layers))]
-    placements = {layer.name: Placement(devices=(device,)) for layer, device in zip(layers, devices, strict=True)}
+    placements = {layer.name: Sharding(devices=(device,)) for layer, device in zip(layers, devices, strict=True)}
     plan = Plan(model="tiny", batch_size=BATCH, microbatches=2, placements=placements, schedule=schedule)
     script = replace(script_of(plan, switched([1.0] * 2)), learning_rate=0.05)
     assert bool(script.weights_apart) == (schedule == "zero-bubble")

@@ -20,7 +20,7 @@ from training import assert_equal_training, made, script_of, sharded
 
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.taskgraph import Kind
 from simulator.workload import Layer
@@ -40,7 +40,7 @@ def any_plan(seed: int, network: Network, **fields: object) -> Plan:
     """Any degrees along all six axes for every layer, on any devices; states, recomputation and exchange as drawn."""
     draw = random.Random(seed)
     layers = profile_of(network).layers
-    placements = {layer.name: _any_placement(draw, layer) for layer in layers}
+    placements = {layer.name: _any_sharding(draw, layer) for layer in layers}
     first, last = sorted(draw.sample(range(len(layers) + 1), 2))
     drawn: dict[str, Any] = {
         "microbatches": draw.choice((1, 2)),
@@ -52,7 +52,7 @@ def any_plan(seed: int, network: Network, **fields: object) -> Plan:
     return Plan(model="tiny", batch_size=BATCH, placements=placements, **{**drawn, **fields})
 
 
-def _any_placement(draw: random.Random, layer: Layer) -> Placement:
+def _any_sharding(draw: random.Random, layer: Layer) -> Sharding:
     """At most twelve shards; an attention is cut by whole heads, a loss by sample alone."""
     summing = layer.sums_inputs and bool(layer.inputs or layer.kind == "embedding")
     while True:
@@ -66,7 +66,7 @@ def _any_placement(draw: random.Random, layer: Layer) -> Placement:
     boxes = prod(degrees) * reduce
     devices = tuple(device for _ in range(boxes) for device in draw.sample(range(FOUR.workers), copy))
     a, b, c, d = degrees
-    return Placement(degrees=(a, b, c, d), reduce=reduce, copy=copy, devices=devices)
+    return Sharding(degrees=(a, b, c, d), reduce=reduce, copy=copy, devices=devices)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,6 @@ def test_what_the_executor_does_not_run(network: str, fields: dict[str, Any], me
 def test_a_layer_that_is_no_sum_of_parts_is_refused() -> None:
     """A grouped convolution's channels read their own group alone, and a bias after a sum is added once."""
     plan = any_plan(0, MIXED)
-    placements = {**plan.placements, "grouped": Placement(reduce=2, devices=(0, 1))}
+    placements = {**plan.placements, "grouped": Sharding(reduce=2, devices=(0, 1))}
     with pytest.raises(InputError, match="no sum over input channels"):
         script_of(replace(plan, placements=placements), FOUR).graph  # noqa: B018

@@ -23,7 +23,7 @@ from training import CLUSTER, alone, made, random_plan, script_of, sharded
 from simulator import cli, files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.taskgraph import Kind
 from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.lab.launch import launch
@@ -110,7 +110,7 @@ def _in_processes(collective: str) -> Script:
     placements = {}
     for layer in profile_of(MIXED).layers:
         degrees = (1, 1, 2, 1) if layer.output_shape[1] > 4 else (2, 1, 1, 1)
-        placements[layer.name] = Placement(degrees=(1, 2, 1, 1) if layer.kind == "linear" else degrees, devices=(0, 1))
+        placements[layer.name] = Sharding(degrees=(1, 2, 1, 1) if layer.kind == "linear" else degrees, devices=(0, 1))
     chosen = Synchronisation(collective=collective, bucket_bytes=1000)
     plan = Plan(model="tiny", batch_size=BATCH, placements=placements, microbatches=2, synchronisation=chosen)
     return script_of(plan, cluster)

@@ -12,7 +12,7 @@ from test_sharding_cases import Case, of_group
 from simulator.errors import InputError
 from simulator.expert_routing import Routing
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import EXCHANGES, Placement, Plan, Synchronisation
+from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Layer, Profile
@@ -35,8 +35,8 @@ def mixture(tokens: int, hidden: int, routing: Routing, element_bytes: int = 2, 
 def expert_parallel(profile: Profile, n: int, exchange: str = "collectives", replicas: int = 1) -> Plan:
     """Norm and sum by sample over all devices; experts over n, `replicas` times."""
     devices = tuple(range(n * replicas))
-    tokens = Placement(degrees=(n * replicas, 1, 1, 1), devices=devices)
-    experts = Placement(degrees=(replicas, 1, 1, 1), reduce=n, devices=devices)
+    tokens = Sharding(degrees=(n * replicas, 1, 1, 1), devices=devices)
+    experts = Sharding(degrees=(replicas, 1, 1, 1), reduce=n, devices=devices)
     return Plan(
         model="mixture",
         batch_size=profile.batch_size,

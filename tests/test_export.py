@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 from simulator import cli, files
-from simulator.plan import Placement, Synchronisation
+from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
 
@@ -110,7 +110,7 @@ def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
 
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     made = files.read_plan(plan(tmp_path, "data"))
-    split = {name: Placement(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
+    split = {name: Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
     path = tmp_path / "both.json"
     bucket = Synchronisation(bucket_bytes=4 * 10**6)
     files.write_plan(replace(made, placements=split, synchronisation=bucket), path)

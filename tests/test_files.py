@@ -22,7 +22,7 @@ from simulator import file_content, files
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 CONV = Layer(
@@ -51,7 +51,7 @@ PLAN = Plan(
     model="tiny",
     batch_size=8,
     microbatches=2,
-    placements={"conv": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), "pool": Placement(devices=(1,))},
+    placements={"conv": Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), "pool": Sharding(devices=(1,))},
     synchronisation=Synchronisation(collective="ps"),
 )
 CLUSTER = Cluster(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_closed_forms import star
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.transformers.accelerators import GIB, accelerator
 from simulator.transformers.gradient_exchange import (
@@ -90,7 +90,7 @@ def test_a_pipeline_is_the_engines(data: st.DataObject, stages: int, microbatche
     profile = Profile(model="stages", device="none", batch_size=1, layers=layers)
     plan = Plan(
         model="stages", batch_size=microbatches, microbatches=microbatches, schedule="1f1b",
-        placements={f"l{i}": Placement(devices=(i,)) for i in range(stages)},
+        placements={f"l{i}": Sharding(devices=(i,)) for i in range(stages)},
     )  # fmt: skip
     cluster = star(max(stages, 2), bandwidth=1e30, latency_s=latency_s)
     measured = run(profile, cluster, plan).report.step_s

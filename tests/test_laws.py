@@ -16,7 +16,7 @@ from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.report.critical_path import binding_chain, critical_path_s
 from simulator.report.memory import peak_bytes, usage
 from simulator.report.metrics import measure
@@ -126,8 +126,8 @@ def test_renaming_devices_changes_nothing(case: tuple[Profile, Cluster, Plan], r
     names = list(range(cluster.workers))
     random.shuffle(names)  # type: ignore[attr-defined]
     renamed = {
-        name: Placement(degrees=placement.degrees, devices=tuple(names[d] for d in placement.devices))
-        for name, placement in plan.placements.items()
+        name: Sharding(degrees=sharding.degrees, devices=tuple(names[d] for d in sharding.devices))
+        for name, sharding in plan.placements.items()
     }
     before = run(profile, cluster, plan)
     after = run(profile, cluster, replace(plan, placements=renamed))
@@ -148,8 +148,8 @@ def test_every_sample_and_channel_is_computed_once(case: tuple[Profile, Cluster,
         for position, layer in enumerate(profile.layers):
             mine = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
             owners = set(zip(graph.microbatch[mine].tolist(), graph.shard[mine].tolist(), strict=True))
-            placement = plan.placements[layer.name]
-            assert len(mine) == len(owners) == plan.microbatches * len(placement.devices)
+            sharding = plan.placements[layer.name]
+            assert len(mine) == len(owners) == plan.microbatches * len(sharding.devices)
             elements = model.shard_elements(position).sum() * plan.microbatches
             channels, height, width = layer.output_shape
             assert elements == plan.batch_size * channels * height * width

@@ -14,7 +14,7 @@ from two_layers import linear, settings_of, switch, two_layers
 
 from partitioners import _optcnn
 from partitioners._fabric import Fabric
-from partitioners._optcnn import configurations, cost_tables, placement_of
+from partitioners._optcnn import configurations, cost_tables, sharding_of
 from simulator import collectives
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.collectives.ring import ring
@@ -95,7 +95,7 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
     tables = cost_tables(profile, cluster, settings_of(4))
     strategy = [source.draw(st.integers(0, len(options) - 1)) for options in tables.configurations]
     chosen = zip(profile.layers, tables.configurations, strategy, strict=True)
-    placements = {layer.name: placement_of(options[i]) for layer, options, i in chosen}
+    placements = {layer.name: sharding_of(options[i]) for layer, options, i in chosen}
     volume = communication_volume(
         ShardedModel(profile, settings_of(4).plan(profile, Partition(placements=placements))), cluster
     )
@@ -146,7 +146,7 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
     strategy = [source.draw(st.integers(0, 1)) for _ in layers]
     chosen = zip(layers, tables.configurations, strategy, strict=True)
     plan = settings_of().plan(
-        profile, Partition(placements={one.name: placement_of(options[i]) for one, options, i in chosen})
+        profile, Partition(placements={one.name: sharding_of(options[i]) for one, options, i in chosen})
     )
     # what stays on a device runs on while the other half is on its way, so the sum is an upper bound
     assert step_seconds(profile, cluster, plan) <= tables.total_s(strategy) * (1 + 1e-9)

@@ -10,7 +10,7 @@ from small_networks import chain, switched
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.memory_fit import BORDER, Fit
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.runtime import TORCH_PIPELINING, Runtime
 
@@ -20,7 +20,7 @@ PLAN = Plan(
     batch_size=8,
     microbatches=2,
     schedule="1f1b",
-    placements={"a": Placement(devices=(0,)), "b": Placement(devices=(1,))},
+    placements={"a": Sharding(devices=(0,)), "b": Sharding(devices=(1,))},
 )
 PEAK = run(PROFILE, switched([1.0] * 2), PLAN).report.peak_memory_bytes
 

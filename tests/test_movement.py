@@ -15,7 +15,7 @@ from simulator.elastic.movement import Placed, movement
 from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, split
 from simulator.network.topologies import take
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
 MB = 10**6
@@ -30,8 +30,8 @@ def data(members: int, profile: Profile = ONE) -> Placed:
 
 
 def by_channel(*devices: int) -> Plan:
-    placement = Placement(degrees=(1, len(devices), 1, 1), devices=devices)
-    return Plan(model="small", batch_size=BATCH, placements={"a": placement}, optimizer_state=0.0)
+    sharding = Sharding(degrees=(1, len(devices), 1, 1), devices=devices)
+    return Plan(model="small", batch_size=BATCH, placements={"a": sharding}, optimizer_state=0.0)
 
 
 @pytest.mark.parametrize("before, after, rounds", [(1, 2, 1), (1, 4, 2), (1, 8, 3), (2, 4, 1), (4, 8, 1), (3, 8, 2)])
@@ -67,11 +67,11 @@ def test_what_a_vanished_device_alone_held_is_lost() -> None:
     plan = Plan(
         model="small",
         batch_size=BATCH,
-        placements={"a": Placement(devices=(0,)), "b": Placement(devices=(1,))},
+        placements={"a": Sharding(devices=(0,)), "b": Sharding(devices=(1,))},
         optimizer_state=2.0,
     )
     old = Placed(plan=plan, members=(0, 1))
-    new = Placed(plan=replace(plan, placements=dict.fromkeys("ab", Placement(devices=(0,)))), members=(0,))
+    new = Placed(plan=replace(plan, placements=dict.fromkeys("ab", Sharding(devices=(0,)))), members=(0,))
     assert movement(profile, CLUSTER, old, new, [0]).lost_bytes == 3 * MB
     assert movement(profile, CLUSTER, old, new).lost_bytes == 0
     assert plan.state_bytes(profile) == 6 * MB

@@ -11,7 +11,7 @@ from simulator.workload import Geometry
 
 def test_fully_connected_layers_and_their_followers_by_channel() -> None:
     plan = planned("owt", branches(), switched([1.0] * 4), batch_size=BATCH)
-    degrees = {name: placement.degrees for name, placement in plan.placements.items()}
+    degrees = {name: sharding.degrees for name, sharding in plan.placements.items()}
     assert {name for name, d in degrees.items() if d == (4, 1, 1, 1)} == {
         "stem", "left", "add", "wide", "narrow", "concat", "pool",
     }  # fmt: skip

@@ -13,7 +13,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Layer, Profile
@@ -29,12 +29,12 @@ def one_layer(parameters: int, batch: int) -> Profile:
 
 
 def data_plan(profile: Profile, devices: int, states: ParameterStates, microbatches: int = 1, **fields: object) -> Plan:
-    placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
     plan = Plan(
         model=profile.model,
         batch_size=profile.batch_size * microbatches,
         microbatches=microbatches,
-        placements={layer.name: placement for layer in profile.layers},
+        placements={layer.name: sharding for layer in profile.layers},
         synchronisation=Synchronisation(bucket_bytes=0),
         states=states,
     )

@@ -30,7 +30,7 @@ EXACT = 1e-9
 
 def drawn(plan: Plan) -> str:
     """One character per layer: the devices of a stage as one digit each, stages apart."""
-    groups = [placement.devices for placement in plan.placements.values()]
+    groups = [sharding.devices for sharding in plan.placements.values()]
     return " ".join("".join(map(str, group)) for group in groups)
 
 

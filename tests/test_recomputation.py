@@ -13,7 +13,7 @@ from test_closed_forms import chain, star
 import partitioners
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import EXCHANGES, Placement, Plan, StepSettings
+from simulator.plan import EXCHANGES, Plan, Sharding, StepSettings
 from simulator.recompute_segments import STAGES, recompute_segments
 from simulator.report.volume import communication_volume
 from simulator.run import run
@@ -29,7 +29,7 @@ def saving_chain(count: int, batch: int = 4, saved_bytes: int = 1000) -> Profile
 
 
 def on_one_device(profile: Profile, *segments: tuple[str, ...], **fields: object) -> Plan:
-    placements = {layer.name: Placement(devices=(0,)) for layer in profile.layers}
+    placements = {layer.name: Sharding(devices=(0,)) for layer in profile.layers}
     plan = Plan(model="chain", batch_size=profile.batch_size, placements=placements, recomputed=segments)
     return replace(plan, **fields)  # type: ignore[arg-type]
 
@@ -67,10 +67,10 @@ def test_segments_are_checked() -> None:
         run(profile, star(1), on_one_device(profile, ("l0",), ("l0", "l1")))
 
 
-def tensor_parallel(profile: Profile, degree: int) -> dict[str, Placement]:
+def tensor_parallel(profile: Profile, degree: int) -> dict[str, Sharding]:
     """Column-parallel and row-parallel layers in turn."""
     devices = tuple(range(degree))
-    split = [Placement(degrees=(1, degree, 1, 1), devices=devices), Placement(reduce=degree, devices=devices)]
+    split = [Sharding(degrees=(1, degree, 1, 1), devices=devices), Sharding(reduce=degree, devices=devices)]
     return {layer.name: split[i % 2] for i, layer in enumerate(profile.layers)}
 
 

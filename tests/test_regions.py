@@ -12,7 +12,7 @@ from simulator.lowering.crossings import crossings_of, reads_of
 from simulator.lowering.replicas import replicas_of
 from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Degrees, Placement, Plan
+from simulator.plan import Degrees, Plan, Sharding
 from simulator.report.volume import communication_volume
 from simulator.workload import Geometry, Layer, Profile
 
@@ -113,7 +113,7 @@ def test_a_piece_crosses_to_a_device_once() -> None:
     profile = two(
         layer("a", "linear", (8, 1, 1)), layer("b", "linear", (8, 1, 1), "a", geometry=Geometry(mixes_channels=True))
     )
-    placements = {"a": Placement(devices=(0,)), "b": Placement(degrees=(1, 2, 1, 1), devices=(1, 1))}
+    placements = {"a": Sharding(devices=(0,)), "b": Sharding(degrees=(1, 2, 1, 1), devices=(1, 1))}
     found = reads_of(profile, placements, BATCH, 0)
     crossing = crossings_of(found, np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64))
     assert crossing.elements.tolist() == [BATCH * 8]
@@ -124,7 +124,7 @@ def test_overlapping_halos_on_one_device_count_once() -> None:
     """Row bands 0-1 and 2-3 of 8 on device 1 need rows 0-2 and 1-4: five rows, not seven."""
     conv = Geometry(kernel=(3, 3), padding=(1, 1), mixes_channels=True)
     profile = two(layer("a", "conv", (1, 8, 2)), layer("b", "conv", (1, 8, 2), "a", geometry=conv))
-    placements = {"a": Placement(devices=(0,)), "b": Placement(degrees=(1, 1, 4, 1), devices=(1, 1, 0, 0))}
+    placements = {"a": Sharding(devices=(0,)), "b": Sharding(degrees=(1, 1, 4, 1), devices=(1, 1, 0, 0))}
     plan = Plan(model="two", batch_size=BATCH, placements=placements)
     volume = communication_volume(ShardedModel(profile, plan), star(2))
     assert volume.forward == 5 * 2 * BATCH * 4
@@ -137,7 +137,7 @@ def test_overlapping_halos_on_one_device_count_once() -> None:
 )
 def test_replicas_are_the_devices_of_a_channel_slot(devices: tuple[int, ...], holders: list[tuple[int, ...]]) -> None:
     profile = two(layer("a", "linear", (8, 1, 1), parameter_bytes=100), layer("b", "relu", (8, 1, 1), "a"))
-    placement = Placement(degrees=(2, 2, 1, 1), devices=devices)
-    plan = Plan(model="two", batch_size=BATCH, placements={"a": placement, "b": placement})
+    sharding = Sharding(degrees=(2, 2, 1, 1), devices=devices)
+    plan = Plan(model="two", batch_size=BATCH, placements={"a": sharding, "b": sharding})
     assert [piece.devices for piece in replicas_of(profile, plan.placements)] == holders
     assert [piece.parameter_bytes for piece in replicas_of(profile, plan.placements)] == [50, 50]

@@ -21,7 +21,7 @@ from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads
 from simulator.elastic.scenario import Event, Scenario, read_scenario
 from simulator.errors import InputError, ShardscopeError
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 
 PROFILE = network(layer("a", seconds=8.0, parameter_bytes=10**6))
 """8 s a step on one device; gradients of 1 MB, at 1 TB/s nothing next to them."""
@@ -103,8 +103,8 @@ def test_vanishing_costs_the_step_or_goes_back_to_the_checkpoint(policy: str, lo
 
 def test_a_piece_that_only_the_vanished_device_held_comes_from_the_checkpoint() -> None:
     profile = network(layer("a", seconds=4.0), layer("b", "a", seconds=4.0, parameter_bytes=10**6))
-    whole = Plan(model="small", batch_size=BATCH, placements={n: Placement(devices=(0,)) for n in "ab"})
-    apart = replace(whole, placements={"a": Placement(devices=(0,)), "b": Placement(devices=(1,))})
+    whole = Plan(model="small", batch_size=BATCH, placements={n: Sharding(devices=(0,)) for n in "ab"})
+    apart = replace(whole, placements={"a": Sharding(devices=(0,)), "b": Sharding(devices=(1,))})
     account = simulate_job(
         scenario(Event(at="30s", event="vanish", devices=("d1",)), start=("d0", "d1")),
         profile, CLUSTER, OVERHEADS, lambda cluster, _: apart if cluster.workers == 2 else whole,

@@ -12,7 +12,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.schedules import SCHEDULES, load
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.run import Run, run
 from simulator.runtime import TORCH_PIPELINING
 from simulator.taskgraph import Kind
@@ -40,7 +40,7 @@ def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str
     profile = chain(layers, forward_s=1.0 * microbatches, backward_s=float(halves * microbatches))
     free = star(stages, bandwidth=1e30, latency_s=0.0)
     plan = staged(profile, stages, microbatches, name)
-    placements = {layer.name: Placement(devices=(i % stages,)) for i, layer in enumerate(profile.layers)}
+    placements = {layer.name: Sharding(devices=(i % stages,)) for i, layer in enumerate(profile.layers)}
     return picture(run(profile, free, replace(plan, placements=placements)), 1.0)
 
 
@@ -130,7 +130,7 @@ def test_unknown_schedule_names_the_nearest() -> None:
 def test_overlapping_stages_have_no_fixed_order() -> None:
     profile = chain(2)
     plan = staged(profile, 2, 2, "gpipe")
-    mixed = {"l0": Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), "l1": plan.placements["l1"]}
+    mixed = {"l0": Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), "l1": plan.placements["l1"]}
     with pytest.raises(InputError, match=r"device 1 is shared .* use schedule 'dataflow'"):
         run(profile, star(2), replace(plan, placements=mixed))
 
@@ -186,7 +186,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
                 expected.add((action, last))
             elif "SEND" not in action:
                 last = action
-    placements = {layer.name: Placement(devices=(i % devices,)) for i, layer in enumerate(profile.layers)}
+    placements = {layer.name: Sharding(devices=(i % devices,)) for i, layer in enumerate(profile.layers)}
     plan = Plan(model="chain", batch_size=48, microbatches=microbatches, placements=placements, schedule=name)
     graph = lower(ShardedModel(profile, plan), star(devices), TORCH_PIPELINING)
     start, successors = graph.successors()

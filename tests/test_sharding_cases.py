@@ -17,7 +17,7 @@ from test_closed_forms import star
 from benchmarks.sharding_cases import GROUPS
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
-from simulator.plan import EXCHANGES, Placement, Plan, Synchronisation
+from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Geometry, Layer, Profile
@@ -36,9 +36,9 @@ def of_group(group: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in CASES if case["group"] == group]
 
 
-def placement(degrees: Mapping[str, int], devices: list[int]) -> Placement:
+def sharding(degrees: Mapping[str, int], devices: list[int]) -> Sharding:
     sample, channel, height, width = (degrees.get(axis, 1) for axis in ("sample", "channel", "height", "width"))
-    return Placement(
+    return Sharding(
         degrees=(sample, channel, height, width),
         reduce=degrees.get("reduce", 1),
         copy=degrees.get("copy", 1),
@@ -67,7 +67,7 @@ def profile_of(layers: list[Layer], samples: int) -> Profile:
     return Profile(model="case", device="none", batch_size=samples, dtype="bfloat16", layers=tuple(layers))
 
 
-def plan_of(profile: Profile, placements: Mapping[str, Placement], microbatches: int, exchange: str) -> Plan:
+def plan_of(profile: Profile, placements: Mapping[str, Sharding], microbatches: int, exchange: str) -> Plan:
     return Plan(
         model="case",
         batch_size=profile.batch_size * microbatches,
@@ -99,7 +99,7 @@ def test_a_whole_plan(case: Case, exchange: str) -> None:
         for entry in parameters["layers"]
     ]
     placements = {
-        name: placement(split.get("degrees", {}), split["devices"]) for name, split in parameters["placements"].items()
+        name: sharding(split.get("degrees", {}), split["devices"]) for name, split in parameters["placements"].items()
     }
     profile = profile_of(layers, parameters["samples"])
     states = ParameterStates(stage=parameters["stage"], group=parameters["z"])
@@ -122,7 +122,7 @@ def test_an_edge(case: Case, exchange: str) -> None:
         for name, end, inputs in zip(("a", "b"), ends, ([], ["a"]), strict=True)
     ]
     layers = [Layer(**{**fields(each), "parameter_bytes": 0}) for each in layers]
-    placements = {name: placement(end["degrees"], end["devices"]) for name, end in zip(("a", "b"), ends, strict=True)}
+    placements = {name: sharding(end["degrees"], end["devices"]) for name, end in zip(("a", "b"), ends, strict=True)}
     profile = profile_of(layers, samples)
     plan = plan_of(profile, placements, 1, exchange)
     check_volume(profile, plan, case["expected"]["forward_bytes"], case["expected"]["backward_bytes"], 0)

@@ -11,7 +11,7 @@ from simulator.plan import Plan
 
 
 def drawn(plan: Plan) -> str:
-    return "".join(str(device) for placement in plan.placements.values() for device in placement.devices)
+    return "".join(str(device) for sharding in plan.placements.values() for device in sharding.devices)
 
 
 def test_data_puts_every_layer_on_every_device() -> None:

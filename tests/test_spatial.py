@@ -23,6 +23,6 @@ from simulator.plan import Degrees
 )
 def test_degrees(plane: tuple[int, int], workers: int, degrees: Degrees) -> None:
     profile = network(layer("a", shape=(2, *plane)))
-    placement = planned("spatial", profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
-    assert placement.degrees == degrees
-    assert placement.devices == tuple(range(len(placement.devices)))
+    sharding = planned("spatial", profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
+    assert sharding.degrees == degrees
+    assert sharding.devices == tuple(range(len(sharding.devices)))

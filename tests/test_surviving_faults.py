@@ -10,14 +10,14 @@ from small_networks import BATCH, chain, layer, network, switched
 
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import Run, run
 from simulator.runtime import Runtime
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.taskgraph import Kind
 from simulator.workload import Profile
 
-BOTH = Placement(degrees=(2, 1, 1, 1), devices=(0, 1))
+BOTH = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
 
 
 def replicated(profile: Profile, cluster: Cluster, **synchronisation: object) -> Run:
@@ -64,7 +64,7 @@ def test_measured_times_that_fall_with_size_are_refused_on_links_and_as_collecti
 
 def test_every_pass_of_a_stage_pays_the_overhead_once() -> None:
     profile, cluster = chain([3.0, 6.0]), switched([1.0])
-    placements = {each.name: Placement(devices=(0,)) for each in profile.layers}
+    placements = {each.name: Sharding(devices=(0,)) for each in profile.layers}
     plan = Plan(model="small", batch_size=BATCH, placements=placements, microbatches=2, schedule="gpipe")
     bare, with_overhead = (run(profile, cluster, plan, runtime=Runtime(pass_overhead_s=s)) for s in (0.0, 0.5))
     # Two micro-batches, one forward and one backward pass of the only stage each.
@@ -73,7 +73,7 @@ def test_every_pass_of_a_stage_pays_the_overhead_once() -> None:
 
 def test_a_device_without_work_idles_and_has_no_bubble() -> None:
     profile, cluster = chain([3.0, 6.0]), switched([1.0, 1.0])
-    placements = {each.name: Placement(devices=(0,)) for each in profile.layers}
+    placements = {each.name: Sharding(devices=(0,)) for each in profile.layers}
     report = run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements)).report
     assert (report.devices[1].bubble_s, report.devices[1].idle_s) == (0.0, report.step_s)
     assert report.bubble_ratio == 0.0

@@ -17,7 +17,7 @@ from partitioners import make_plan
 from simulator.cluster import Cluster
 from simulator.lowering.step import lower_once
 from simulator.network.topologies import Wire, two_tier
-from simulator.plan import Placement, Plan, StepSettings, Synchronisation
+from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.metrics import Report
 from simulator.run import run, step_report
@@ -47,11 +47,11 @@ def replicated(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
     one = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
     stride = draw(st.sampled_from(((size, 1), (1, replicas))))  # of replicas and of devices in them
     placements = {}
-    for name, placement in one.placements.items():
-        own = np.array(placement.devices)
+    for name, sharding in one.placements.items():
+        own = np.array(sharding.devices)
         devices = np.concatenate([own * stride[1] + k * stride[0] for k in range(replicas)])
-        degrees = (placement.degrees[0] * replicas, *placement.degrees[1:])
-        placements[name] = replace(placement, degrees=degrees, devices=tuple(devices.tolist()))
+        degrees = (sharding.degrees[0] * replicas, *sharding.degrees[1:])
+        placements[name] = replace(sharding, degrees=degrees, devices=tuple(devices.tolist()))
     common = prod({p.degrees[0] for p in one.placements.values()})  # samples that every layer can cut equally
     batch_size = one.microbatches * common * replicas
     collective = draw(st.sampled_from(("ring", "ring", "tree", "halving-doubling", "hierarchical", "all-to-all")))
@@ -119,7 +119,7 @@ def test_only_collectives_of_everybody_at_once_keep_the_symmetry(collective: str
 def test_a_message_stands_for_those_of_all_replicas() -> None:
     """Two pipelines over two nodes: their messages share the wire between the nodes, each at half its bandwidth."""
     profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
-    halves = (Placement(degrees=(2, 1, 1, 1), devices=(0, 1)), Placement(degrees=(2, 1, 1, 1), devices=(2, 3)))
+    halves = (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(degrees=(2, 1, 1, 1), devices=(2, 3)))
     plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
     model, graph = lower_once(profile, plan, cluster)
     assert [(route.pairs, route.copies, route.single) for route in graph.routes] == [

@@ -12,7 +12,7 @@ from test_sharding_cases import Case, of_group
 from simulator.errors import InputError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Geometry, Layer, Profile
@@ -44,10 +44,10 @@ def tied_profile(vocabulary: int, hidden: int, batch: int, element_bytes: int = 
     )
 
 
-def plan_of(profile: Profile, first: Placement, last: Placement) -> Plan:
+def plan_of(profile: Profile, first: Sharding, last: Sharding) -> Plan:
     placements = {"embedding": first, "middle": first, "head": last}
     if first.reduce > 1:
-        placements["middle"] = Placement(degrees=first.degrees, copy=first.reduce, devices=first.devices)
+        placements["middle"] = Sharding(degrees=first.degrees, copy=first.reduce, devices=first.devices)
     return Plan(
         model="tied",
         batch_size=profile.batch_size,
@@ -56,8 +56,8 @@ def plan_of(profile: Profile, first: Placement, last: Placement) -> Plan:
     )
 
 
-def by_sample(devices: range) -> Placement:
-    return Placement(degrees=(len(devices), 1, 1, 1), devices=tuple(devices))
+def by_sample(devices: range) -> Sharding:
+    return Sharding(degrees=(len(devices), 1, 1, 1), devices=tuple(devices))
 
 
 @pytest.mark.parametrize("case", [case for case in of_group("states") if "d" in case.values[0]["parameters"]])
@@ -91,8 +91,8 @@ def test_on_one_device_they_are_held_once_and_nothing_moves() -> None:
 def test_vocabulary_parallel_ends_match_slice_by_slice(t: int) -> None:
     """An embedding cut by reduce and a head cut by channel use the same rows of the matrix on each tensor rank."""
     profile = tied_profile(96, 8, 2)
-    first = Placement(reduce=t, devices=tuple(range(t)))
-    last = Placement(degrees=(1, t, 1, 1), devices=tuple(range(t, 2 * t)))
+    first = Sharding(reduce=t, devices=tuple(range(t)))
+    last = Sharding(degrees=(1, t, 1, 1), devices=tuple(range(t, 2 * t)))
     model = ShardedModel(profile, plan_of(profile, first, last))
     assert [(piece.devices, piece.parameter_bytes) for piece in model.replicas] == [
         ((i, i + t), 96 // t * 8 * 2) for i in range(t)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from test_closed_forms import star
-from test_sharding_cases import Case, of_group, placement
+from test_sharding_cases import Case, of_group, sharding
 
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import EXCHANGES, Plan, Synchronisation
@@ -34,7 +34,7 @@ class Network:
             output_bytes=self.b * self.s * channels * each, **{"geometry": Geometry(), **fields},
         )  # fmt: skip
         self.layers.append(layer)
-        self.placements[name] = placement(split, list(range(self.devices)))
+        self.placements[name] = sharding(split, list(range(self.devices)))
 
     def volumes(self, exchange: str) -> list[Communication]:
         """Counted from the plan, and simulated."""
@@ -169,7 +169,7 @@ def test_a_stage_boundary(case: Case, axis: str) -> None:
     made.add("last", "scale", p["h"], {axis: t})
     made.add("first", "scale", p["h"], {axis: t}, "last")
     made.devices = 2 * t
-    made.placements["first"] = placement({axis: t}, list(range(t, 2 * t)))
+    made.placements["first"] = sharding({axis: t}, list(range(t, 2 * t)))
     kind = "full" if axis == "copy" else "sequence_parallel"
     for volume in made.volumes("collectives"):
         assert volume.forward == volume.backward == expected[f"{kind}_between_stages_bytes"]

@@ -11,7 +11,7 @@ from test_closed_forms import chain, star
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.weight_stashing import stashed_bytes
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
@@ -22,7 +22,7 @@ def plan_of(profile: Profile, stages: list[tuple[int, ...]], minibatches: int, s
     """Equal runs of layers on the devices of each stage, split by sample inside it."""
     per_stage = len(profile.layers) // len(stages)
     placements = {
-        layer.name: Placement(degrees=(len(devices), 1, 1, 1), devices=devices)
+        layer.name: Sharding(degrees=(len(devices), 1, 1, 1), devices=devices)
         for position, layer in enumerate(profile.layers)
         for devices in [stages[position // per_stage]]
     }

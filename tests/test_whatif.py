@@ -8,7 +8,7 @@ import pytest
 from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
 from simulator.cluster import Curve
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.run import run
 from simulator.studies.explain import crossing_words, describe, explain
 from simulator.studies.what_if import gains
@@ -51,7 +51,7 @@ def test_a_measured_link_is_doubled_too() -> None:
     ],
 )
 def test_placements_in_words(degrees: tuple[int, int, int, int], devices: tuple[int, ...], words: str) -> None:
-    assert describe(Placement(degrees=degrees, devices=devices)) == words
+    assert describe(Sharding(degrees=degrees, devices=devices)) == words
 
 
 def test_explanation_names_splits_crossings_and_bottleneck() -> None:

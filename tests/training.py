@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import partitioners
 from simulator.cluster import Cluster
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from traces.capture.fx_steps import Trained
 from traces.runs.executor.execute import (
     execution_of_ranks,
@@ -110,6 +110,6 @@ def random_plan(seed: int, network: Network = MIXED, spatial: bool = True, **fie
         choices = [d for d in product(*(range(1, min(3, extent) + 1) for extent in extents)) if prod(d) <= 8]
         degrees = draw.choice(choices)
         devices = tuple(draw.randrange(CLUSTER.workers) for _ in range(prod(degrees)))
-        placements[layer.name] = Placement(degrees=degrees, devices=devices)
+        placements[layer.name] = Sharding(degrees=degrees, devices=devices)
     wanted: dict[str, Any] = {"batch_size": BATCH, "microbatches": draw.choice((1, 2)), **fields}
     return Plan(model="tiny", placements=placements, **wanted)

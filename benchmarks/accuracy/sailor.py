@@ -20,7 +20,7 @@ from benchmarks.published import shared_data
 from simulator.cluster import Cluster, Curve
 from simulator.files import read_profile
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
@@ -82,7 +82,7 @@ def _predicted(profile: Profile, runtime: Runtime, row: Mapping[str, Any]) -> Pr
         model=profile.model,
         batch_size=row["gbs"],
         placements={
-            profile.layers[layer].name: Placement(
+            profile.layers[layer].name: Sharding(
                 degrees=(replicas, 1, 1, 1), devices=tuple(range(stage * replicas, (stage + 1) * replicas))
             )
             for stage, layers in enumerate(stages)

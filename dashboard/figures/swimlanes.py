@@ -100,11 +100,11 @@ def _shards(
     colours = device_colours(cluster)
     rows: dict[str, list[Any]] = {"x": [], "y": [], "size": [], "colour": [], "opacity": [], "hover": []}
     for position, layer_profile in enumerate(profile.layers):
-        placement = run.plan.placements[layer_profile.name]
-        how = describe(placement)
-        for device in placement.device_set:
+        sharding = run.plan.placements[layer_profile.name]
+        how = describe(sharding)
+        for device in sharding.device_set:
             lit = (layer is None or position == layer) and selected_device in (None, device)
-            count = placement.devices.count(device)
+            count = sharding.devices.count(device)
             rows["x"].append(position)
             rows["y"].append(device)
             rows["size"].append(max(4.0, _LARGEST_PX * (loads[position, device] / largest) ** 0.5))
@@ -116,7 +116,7 @@ def _shards(
                     device,
                     layer_profile.name,
                     count,
-                    len(placement.devices),
+                    len(sharding.devices),
                     loads[position, device] * 1e3,
                     how,
                 ]

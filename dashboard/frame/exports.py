@@ -93,9 +93,9 @@ def partition_csv(outcome: Outcome) -> str:
                      "activation_bytes_between_nodes", "gradient_bytes_inside_nodes", "gradient_bytes_between_nodes",
                      "replicated_bytes"))  # fmt: skip
     for i, layer in enumerate(outcome.profile.layers):
-        placement, seconds = outcome.run.plan.placements[layer.name], flows.seconds[i]
+        sharding, seconds = outcome.run.plan.placements[layer.name], flows.seconds[i]
         writer.writerow((
-            layer.name, effective_split(placement).words, len(placement.device_set), float(seconds.sum()),
+            layer.name, effective_split(sharding).words, len(sharding.device_set), float(seconds.sum()),
             float(seconds.max()), *flows.activation_bytes[i].tolist(), *flows.gradient_bytes[i].tolist(),
             float(flows.replicated_bytes[i]),
         ))  # fmt: skip

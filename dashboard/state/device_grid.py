@@ -36,10 +36,10 @@ def grid_of(profile: Profile, plan: Plan) -> DeviceGrid | None:
     stages: dict[tuple[int, ...], list[int]] = {}
     replicas: dict[tuple[int, ...], int] = {}
     for position, layer in enumerate(profile.layers):
-        placement = plan.placements[layer.name]
-        devices = tuple(sorted(set(placement.devices)))
+        sharding = plan.placements[layer.name]
+        devices = tuple(sorted(set(sharding.devices)))
         stages.setdefault(devices, []).append(position)
-        replicas[devices] = max(replicas.get(devices, 1), placement.degrees[0])
+        replicas[devices] = max(replicas.get(devices, 1), sharding.degrees[0])
     every = [device for devices in stages for device in devices]
     shapes = {(replicas[devices], len(devices) // replicas[devices]) for devices in stages}
     if len(every) != len(set(every)) or len({len(devices) for devices in stages}) > 1 or len(shapes) > 1:

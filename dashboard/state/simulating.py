@@ -247,9 +247,9 @@ def require_size(profile: Profile, plan: Plan) -> None:
     """
     tasks = 0
     for position, layer in enumerate(profile.layers):
-        placement = plan.placements[layer.name]
-        shards = len(placement.devices)
-        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {placement}
+        sharding = plan.placements[layer.name]
+        shards = len(sharding.devices)
+        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {sharding}
         reached = len({device for target in targets for device in target.devices})
         tasks += 2 * shards * (1 + reached) * plan.microbatches
     if tasks > MOST_TASKS:

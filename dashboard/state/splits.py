@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from simulator.plan import Placement
+from simulator.plan import Sharding
 
 AXES = ("sample", "channel", "height", "width", "reduce", "copy")
 LETTERS = {"channel": "c", "height": "s", "width": "s", "reduce": "r", "copy": "×"}
@@ -34,19 +34,19 @@ class Split:
         return frozenset(device for row in self.devices for device in row)
 
 
-def degrees_of(placement: Placement) -> dict[str, int]:
-    """The degree of each axis of a placement by its name, in the order of its shards."""
-    named = getattr(placement, "axes", None) or dict(zip(AXES, placement.degrees, strict=False))
+def degrees_of(sharding: Sharding) -> dict[str, int]:
+    """The degree of each axis of a sharding by its name, in the order of its shards."""
+    named = getattr(sharding, "axes", None) or dict(zip(AXES, sharding.degrees, strict=False))
     return {name: int(degree) for name, degree in named.items()}
 
 
 @lru_cache(maxsize=4096)
-def effective_split(placement: Placement) -> Split:
-    """The split of a placement with equal rows, and equal columns, put together."""
-    degrees = degrees_of(placement)
+def effective_split(sharding: Sharding) -> Split:
+    """The split of a sharding with equal rows, and equal columns, put together."""
+    degrees = degrees_of(sharding)
     samples = degrees.get("sample", 1)
-    devices = np.array(placement.devices, dtype=np.int64).reshape(samples, -1)  # (samples, all other axes)
-    shares = np.array(placement.samples or [1.0] * samples, dtype=np.float64)
+    devices = np.array(sharding.devices, dtype=np.int64).reshape(samples, -1)  # (samples, all other axes)
+    shares = np.array(sharding.samples or [1.0] * samples, dtype=np.float64)
     devices, rows = _merged(devices, shares / shares.sum())
     width = devices.shape[1]
     turned, columns = _merged(devices.T, np.full(width, 1 / width))
@@ -76,6 +76,6 @@ def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> st
     return f"{rows}n × {columns}{letters}"
 
 
-def shard_count(placement: Placement) -> int:
-    """How many shards a placement has, however many devices hold them."""
-    return prod(degrees_of(placement).values())
+def shard_count(sharding: Sharding) -> int:
+    """How many shards a sharding has, however many devices hold them."""
+    return prod(degrees_of(sharding).values())

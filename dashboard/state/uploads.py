@@ -59,11 +59,11 @@ def plan(text: bytes, filename: str) -> Plan:
     """The plan in `text`, as Export and `simulate --plan-out` write it. Raises InputError as `profile` does."""
     plan = _read(text, filename, files.read_plan)
     require(len(plan.placements) <= MOST_LAYERS, "placements", len(plan.placements), f"at most {MOST_LAYERS} here")
-    shards = sum(len(placement.devices) for placement in plan.placements.values())
+    shards = sum(len(sharding.devices) for sharding in plan.placements.values())
     require(shards <= MOST_SHARDS, "shards", f"{shards:,}", f"at most {MOST_SHARDS:,} here")
     require_at_most("batch_size", plan.batch_size, MOST_SAMPLES)
     require_at_most("microbatches", plan.microbatches, MOST_MICROBATCHES)
-    devices = max((max(placement.devices) for placement in plan.placements.values()), default=0)
+    devices = max((max(sharding.devices) for sharding in plan.placements.values()), default=0)
     require(devices < MOST_CLUSTER_DEVICES, "devices", devices + 1, f"at most {MOST_CLUSTER_DEVICES} here")
     return plan
 

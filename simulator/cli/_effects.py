@@ -58,7 +58,7 @@ def check_plan_file(args: argparse.Namespace) -> None:
 
 def check_schedule(args: argparse.Namespace, plan: Plan) -> None:
     """Raise InputError for a schedule asked of a plan without stages, which has but one order."""
-    device_sets = {placement.device_set for placement in plan.placements.values()}
+    device_sets = {sharding.device_set for sharding in plan.placements.values()}
     if args.schedule and args.schedule != "dataflow" and len(device_sets) == 1:
         raise InputError(
             f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"

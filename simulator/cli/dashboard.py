@@ -68,7 +68,7 @@ def _first_page(store: Store, args: argparse.Namespace) -> str:
         profile=store.profiles.resolve(Path(args.profiles[0]).stem),
         cluster=catalogue.read_preset(args.cluster or "dgx-a100").name,
         strategy="pipeline",
-        devices=1 + max(max(placement.devices) for placement in plan.placements.values()),
+        devices=1 + max(max(sharding.devices) for sharding in plan.placements.values()),
         plan=store.plans.put(args.plan, plan),
     )
     execution = store.executions.put(args.execution, read_execution(args.execution))

@@ -93,8 +93,8 @@ def renumbered(old: Placed, members: Sequence[int]) -> Plan:
     gone = [device for device in old.members if device not in members]
     number = {device: i for i, device in enumerate([*members, *gone])}
     placements = {
-        name: replace(placement, devices=tuple(number[old.members[device]] for device in placement.devices))
-        for name, placement in old.plan.placements.items()
+        name: replace(sharding, devices=tuple(number[old.members[device]] for device in sharding.devices))
+        for name, sharding in old.plan.placements.items()
     }
     return replace(old.plan, placements=placements)
 

@@ -9,7 +9,7 @@ from simulator.errors import InputError
 from simulator.lowering import schedules
 from simulator.lowering.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
 
@@ -43,8 +43,8 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
     if len({len(home) for home in homes}) > 1:
         raise InputError(f"plan: its stages have {', '.join(str(len(home)) for home in homes)} devices; {_ELSEWHERE}")
     placements = list(plan.placements.values())
-    data = max(placement.degrees[0] for placement in placements)
-    tensor = max(max(placement.degrees[1], placement.reduce) for placement in placements)
+    data = max(sharding.degrees[0] for sharding in placements)
+    tensor = max(max(sharding.degrees[1], sharding.reduce) for sharding in placements)
     context = len(homes[0]) // (data * tensor) if len(homes[0]) > data * tensor else 1
     for names, home in zip(stages, homes, strict=True):
         for name in names:
@@ -56,18 +56,18 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
         data=data,
         tensor=tensor,
         context=context,
-        sequence_parallel=tensor > 1 and any(placement.degrees[2] == tensor * context for placement in placements),
-        shares=next((placement.samples for placement in placements if placement.samples), tuple(parts)),
+        sequence_parallel=tensor > 1 and any(sharding.degrees[2] == tensor * context for sharding in placements),
+        shares=next((sharding.samples for sharding in placements if sharding.samples), tuple(parts)),
     )
 
 
-def _require_regular(name: str, placement: Placement, home: tuple[int, ...], data: int, model: int) -> None:
+def _require_regular(name: str, sharding: Sharding, home: tuple[int, ...], data: int, model: int) -> None:
     """Raise InputError unless a layer is on its stage's devices: by sample, or by sample and `model` ways otherwise."""
-    samples, channels, height, width = placement.degrees
-    parts = channels * height * placement.reduce * placement.copy
+    samples, channels, height, width = sharding.degrees
+    parts = channels * height * sharding.reduce * sharding.copy
     alone = samples == len(home) == data or (data == 1 and parts == len(home))
     grid = samples == data and parts in (1, model)
-    if set(placement.devices) != set(home) or width > 1 or not (alone or grid):
+    if set(sharding.devices) != set(home) or width > 1 or not (alone or grid):
         raise InputError(f"layer {name!r}: it is split otherwise than its stage; {_ELSEWHERE}")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.lowering.shard_regions import Interval, reads, shards
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
 
@@ -49,7 +49,7 @@ class Crossings:
     entry: Ints
 
 
-def reads_of(profile: Profile, placements: Mapping[str, Placement], samples: int, position: int) -> Reads:
+def reads_of(profile: Profile, placements: Mapping[str, Sharding], samples: int, position: int) -> Reads:
     """Every (producing shard, reading shard) pair of the layer at `position`, for `samples` samples."""
     producer = profile.layers[position]
     source = placements[producer.name].degrees

@@ -18,7 +18,7 @@ import numpy as np
 from simulator.expert_routing import Routing
 from simulator.lowering.reshard import Target, Term
 from simulator.lowering.shard_regions import Interval
-from simulator.plan import Placement
+from simulator.plan import Sharding
 
 
 class EdgeEnd(NamedTuple):
@@ -36,9 +36,9 @@ class EdgeEnd(NamedTuple):
     visits: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, intervals: Sequence[Sequence[Interval]], placement: Placement, routing: Routing | None) -> EdgeEnd:
-        visits = routing.visits(placement.reduce) if routing else ()
-        return cls(tuple(map(tuple, intervals)), placement.shape, placement.devices, visits)
+    def of(cls, intervals: Sequence[Sequence[Interval]], sharding: Sharding, routing: Routing | None) -> EdgeEnd:
+        visits = routing.visits(sharding.reduce) if routing else ()
+        return cls(tuple(map(tuple, intervals)), sharding.shape, sharding.devices, visits)
 
 
 Cell = tuple[tuple[Interval, ...], ...]

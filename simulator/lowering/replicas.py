@@ -18,7 +18,7 @@ import numpy as np
 
 from simulator.lowering.reshard import Target, Term, groups_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.taskgraph import Ints
 from simulator.workload import DTYPE_BYTES, Layer, Profile
 
@@ -58,7 +58,7 @@ class Replicas:
         return self.models > 1 or len(self.devices) > 1
 
 
-def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[Replicas]:
+def replicas_of(profile: Profile, placements: Mapping[str, Sharding]) -> list[Replicas]:
     """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart."""
     counts = [len(placements[layer.name].devices) for layer in profile.layers]
     first = np.cumsum([0, *counts]).tolist()
@@ -75,16 +75,16 @@ def replicas_of(profile: Profile, placements: Mapping[str, Placement]) -> list[R
 
 
 def _own(
-    profile: Profile, placements: Mapping[str, Placement], users: Sequence[int], first: Sequence[int]
+    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int]
 ) -> Iterator[Replicas]:
     """The pieces of a layer that shares its parameters with no other."""
     position = users[0]
-    layer, placement = profile.layers[position], placements[profile.layers[position].name]
+    layer, sharding = profile.layers[position], placements[profile.layers[position].name]
     inputs = _input_channels(profile, layer)
-    for slot, interval in enumerate(split(layer.channels, placement.degrees[1])):
+    for slot, interval in enumerate(split(layer.channels, sharding.degrees[1])):
         of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)
-        for reduce_slot, part in enumerate(split(inputs, placement.reduce)):
-            for group in _users(placement.shape, placement.devices, slot, reduce_slot):
+        for reduce_slot, part in enumerate(split(inputs, sharding.reduce)):
+            for group in _users(sharding.shape, sharding.devices, slot, reduce_slot):
                 yield Replicas(
                     layer=position,
                     slot=slot,
@@ -98,7 +98,7 @@ def _own(
 
 
 def _tied(
-    profile: Profile, placements: Mapping[str, Placement], users: Sequence[int], first: Sequence[int]
+    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int]
 ) -> Iterator[Replicas]:
     """The pieces of parameters that several layers use, the one that they are booked on first."""
     owner = profile.layers[users[0]]
@@ -111,9 +111,9 @@ def _tied(
             slots = [tuple(_slot_of(cut[axis], cell) for axis, cell in enumerate((row, column))) for cut in cuts]
             terms, targets = [], []
             for user, (channel, reduce) in zip(users, slots, strict=True):
-                placement = placements[profile.layers[user].name]
+                sharding = placements[profile.layers[user].name]
                 channel, reduce = (reduce, channel) if _transposed(owner, profile.layers[user]) else (channel, reduce)
-                terms += _terms(user, placement.shape, placement.devices, channel, reduce, first[user])
+                terms += _terms(user, sharding.shape, sharding.devices, channel, reduce, first[user])
             targets = [
                 Target(device, copy, task)
                 for term in terms
@@ -139,11 +139,11 @@ def _transposed(owner: Layer, user: Layer) -> bool:
 
 
 def _cuts(
-    profile: Profile, placements: Mapping[str, Placement], owner: int, user: int
+    profile: Profile, placements: Mapping[str, Sharding], owner: int, user: int
 ) -> tuple[list[Interval], list[Interval]]:
     """How a layer cuts the owner's output channels, and its input channels."""
-    layer, placement = profile.layers[owner], placements[profile.layers[user].name]
-    degrees = placement.degrees[1], placement.reduce
+    layer, sharding = profile.layers[owner], placements[profile.layers[user].name]
+    degrees = sharding.degrees[1], sharding.reduce
     if _transposed(layer, profile.layers[user]):
         degrees = degrees[::-1]
     return split(layer.channels, degrees[0]), split(_input_channels(profile, layer), degrees[1])

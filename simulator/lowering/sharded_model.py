@@ -25,7 +25,7 @@ from simulator.lowering.shard_regions import Interval, shards
 from simulator.lowering.stages import stages_of
 from simulator.lowering.symmetry import Symmetry
 from simulator.lowering.typical_scaling import Bound
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
@@ -65,14 +65,14 @@ class ShardedModel:
         return self.symmetry.replicas if self.symmetry else 1
 
     @cached_property
-    def placements(self) -> tuple[Placement, ...]:
-        """The placement of each layer."""
+    def placements(self) -> tuple[Sharding, ...]:
+        """The sharding of each layer."""
         return tuple(self.plan.placements[layer.name] for layer in self.profile.layers)
 
     @cached_property
     def devices(self) -> tuple[Ints, ...]:
         """For each layer the device of every shard, shape (shards,)."""
-        return tuple(np.array(placement.devices, dtype=np.int64) for placement in self.placements)
+        return tuple(np.array(sharding.devices, dtype=np.int64) for sharding in self.placements)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -126,8 +126,8 @@ class ShardedModel:
 
     def intervals(self, position: int) -> list[list[Interval]]:
         """The intervals by (sample, channel, height, width) whose product are the layer's shards."""
-        placement = self.placements[position]
-        return shards(self.layer(position), self.plan.microbatch_size, placement.degrees, placement.samples)
+        sharding = self.placements[position]
+        return shards(self.layer(position), self.plan.microbatch_size, sharding.degrees, sharding.samples)
 
     def reads(self, position: int) -> Reads:
         """Every (producing shard, reading shard) pair of the layer's output, in one micro-batch."""
@@ -146,8 +146,8 @@ class ShardedModel:
     def has_plain_edge(self) -> tuple[bool, ...]:
         """By layer, whether its output just goes from each shard to its readers: no sums, copies or collectives."""
         plain = [
-            placement.reduce == placement.copy == 1 and not layer.routing
-            for placement, layer in zip(self.placements, self.profile.layers, strict=True)
+            sharding.reduce == sharding.copy == 1 and not layer.routing
+            for sharding, layer in zip(self.placements, self.profile.layers, strict=True)
         ]
         readers, messages = self.profile.consumers, self.plan.exchange == "messages"
         return tuple(
@@ -178,8 +178,8 @@ class ShardedModel:
 
     def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
         """The layer's shards as makers of its output, and those of its readers as readers of it."""
-        layer, placement = self.layer(position), self.placements[position]
-        own = EdgeEnd.of(self.intervals(position), placement, layer.routing)
+        layer, sharding = self.layer(position), self.placements[position]
+        own = EdgeEnd.of(self.intervals(position), sharding, layer.routing)
         ends = []
         for consumer in self.profile.consumers[position] if readers is None else readers:
             reader, split = self.layer(consumer), self.placements[consumer]
@@ -209,31 +209,31 @@ class ShardedModel:
         product = np.ones((), dtype=np.float64)
         for axis in self.intervals(position):
             product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
-        placement = self.placements[position]
+        sharding = self.placements[position]
         # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
-        return np.repeat(product.ravel(), placement.reduce * placement.copy)
+        return np.repeat(product.ravel(), sharding.reduce * sharding.copy)
 
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
 
         bound: as shard_seconds has it. Layers alike that are cut alike share the answer, in all plans of a profile.
         """
-        placement = self.placements[position]
-        cut = self.plan.microbatch_size, placement.shape, placement.samples
+        sharding = self.placements[position]
+        cut = self.plan.microbatch_size, sharding.shape, sharding.samples
         key = ("pass_seconds", self.profile.alike[position], *cut, bound)
-        return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(placement.shape))
+        return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(sharding.shape))
 
     def pass_bytes(self, position: int) -> Floats:
         """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
-        layer, placement = self.layer(position), self.placements[position]
+        layer, sharding = self.layer(position), self.placements[position]
 
         def both() -> Floats:
             elements, each = self.shard_elements(position), self.profile.element_bytes(position)
             saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
             return np.stack([elements * saved, elements * each])
 
-        cut = self.plan.microbatch_size, placement.shape, placement.samples
-        return self._kept(("pass_bytes", self.profile.alike[position], *cut), both, math.prod(placement.shape))
+        cut = self.plan.microbatch_size, sharding.shape, sharding.samples
+        return self._kept(("pass_bytes", self.profile.alike[position], *cut), both, math.prod(sharding.shape))
 
     def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
         """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""
@@ -253,8 +253,8 @@ class ShardedModel:
         )
         area = np.multiply.outer(height, width).ravel()  # (height parts x width parts,)
         plane = layer.output_shape[1] * layer.output_shape[2]
-        placement = self.placements[position]
-        inputs = 1 / placement.reduce
+        sharding = self.placements[position]
+        inputs = 1 / sharding.reduce
         unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
         table = np.array(
             [
@@ -270,7 +270,7 @@ class ShardedModel:
         )  # (sample sizes, channel sizes, area sizes, 2)
         seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
         # (2, shards): terms and copies of a box take as long as each other, groups of experts as long as their share
-        terms = np.repeat(seconds.reshape(-1, 2).T[..., None], placement.reduce, axis=2)  # (2, boxes, reduce)
+        terms = np.repeat(seconds.reshape(-1, 2).T[..., None], sharding.reduce, axis=2)  # (2, boxes, reduce)
         if layer.routing:
-            terms = terms * np.array(layer.routing.shares(placement.reduce)) * placement.reduce
-        return np.repeat(terms.reshape(2, -1), placement.copy, axis=1)
+            terms = terms * np.array(layer.routing.shares(sharding.reduce)) * sharding.reduce
+        return np.repeat(terms.reshape(2, -1), sharding.copy, axis=1)

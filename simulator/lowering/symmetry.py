@@ -23,7 +23,7 @@ from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
 from simulator.taskgraph import Ints, Route, TaskGraph
 from simulator.workload import Profile
@@ -45,10 +45,10 @@ class Symmetry:
         if not _may_collapse(plan, cluster, runtime):
             return None
         placements = plan.distinct_placements
-        replicas = gcd(*(placement.degrees[0] for placement in placements))
-        if replicas < 2 or any(not _is_cut_alike(placement, plan) for placement in placements):
+        replicas = gcd(*(sharding.degrees[0] for sharding in placements))
+        if replicas < 2 or any(not _is_cut_alike(sharding, plan) for sharding in placements):
             return None
-        if any(placement.copy > 1 and not _has_copies_apart(placement, replicas) for placement in placements):
+        if any(sharding.copy > 1 and not _has_copies_apart(sharding, replicas) for sharding in placements):
             return None
         if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
             return None
@@ -66,12 +66,12 @@ class Symmetry:
     @cached_property
     def replica(self) -> Plan:
         """The plan of replica 0."""
-        made: dict[int, Placement] = {}
-        for placement in self.whole.distinct_placements:
-            own = _shards_of(placement, self.replicas)[0]
-            degrees = (placement.degrees[0] // self.replicas, *placement.degrees[1:])
-            made[id(placement)] = replace(placement, degrees=degrees, devices=tuple(own.tolist()))
-        placements = {name: made[id(placement)] for name, placement in self.whole.placements.items()}
+        made: dict[int, Sharding] = {}
+        for sharding in self.whole.distinct_placements:
+            own = _shards_of(sharding, self.replicas)[0]
+            degrees = (sharding.degrees[0] // self.replicas, *sharding.degrees[1:])
+            made[id(sharding)] = replace(sharding, degrees=degrees, devices=tuple(own.tolist()))
+        placements = {name: made[id(sharding)] for name, sharding in self.whole.placements.items()}
         return replace(self.whole, batch_size=self.whole.batch_size // self.replicas, placements=placements)
 
     def represented(self, devices: int) -> Ints:
@@ -184,20 +184,20 @@ def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
     )
 
 
-def _is_cut_alike(placement: Placement, plan: Plan) -> bool:
+def _is_cut_alike(sharding: Sharding, plan: Plan) -> bool:
     """Whether all parts by sample have as many samples."""
-    return not placement.samples and plan.microbatch_size % placement.degrees[0] == 0
+    return not sharding.samples and plan.microbatch_size % sharding.degrees[0] == 0
 
 
-def _has_copies_apart(placement: Placement, replicas: int) -> bool:
+def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
     """Whether the shards of one replica are all on different devices."""
-    own = placement.devices[: len(placement.devices) // replicas]
+    own = sharding.devices[: len(sharding.devices) // replicas]
     return len(set(own)) == len(own)
 
 
-def _images(placements: Sequence[Placement], replicas: int) -> Ints | None:
+def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
     """See Symmetry.images; None where layers differ in it, or replicas share a device."""
-    shards = np.concatenate([_shards_of(placement, replicas) for placement in placements], axis=1)
+    shards = np.concatenate([_shards_of(sharding, replicas) for sharding in placements], axis=1)
     _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
     images = shards[:, first]  # (replicas, devices of one)
     if (images[:, which.reshape(-1)] != shards).any() or len(np.unique(images)) < images.size:
@@ -205,6 +205,6 @@ def _images(placements: Sequence[Placement], replicas: int) -> Ints | None:
     return images
 
 
-def _shards_of(placement: Placement, replicas: int) -> Ints:
+def _shards_of(sharding: Sharding, replicas: int) -> Ints:
     """The device of every shard, shape (replicas, shards of one)."""
-    return np.array(placement.devices, dtype=np.int64).reshape(replicas, -1)
+    return np.array(sharding.devices, dtype=np.int64).reshape(replicas, -1)

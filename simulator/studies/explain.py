@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simulator.cluster import Cluster
-from simulator.plan import Placement
+from simulator.plan import Sharding
 from simulator.report.layer_use import LayerUse
 from simulator.run import Run
 from simulator.studies.what_if import Gain, gains
@@ -44,13 +44,13 @@ def explain(profile: Profile, cluster: Cluster, result: Run) -> Explanation:
     )
 
 
-def describe(placement: Placement) -> str:
-    """A placement in words, e.g. "4 by sample on devices 0-3" or "8 by sample x 8 by channel: 40 on 0, 24 on 1"."""
-    parts = [f"{n} by {name}" for n, name in zip(placement.degrees, _DIMENSIONS, strict=True) if n > 1]
+def describe(sharding: Sharding) -> str:
+    """A sharding in words, e.g. "4 by sample on devices 0-3" or "8 by sample x 8 by channel: 40 on 0, 24 on 1"."""
+    parts = [f"{n} by {name}" for n, name in zip(sharding.degrees, _DIMENSIONS, strict=True) if n > 1]
     split = " x ".join(parts) or "whole"
-    counts = Counter(placement.devices)
+    counts = Counter(sharding.devices)
     if len(counts) == 1:
-        return f"{split} on device {placement.devices[0]}"
+        return f"{split} on device {sharding.devices[0]}"
     if len(set(counts.values())) == 1:
         return f"{split} on devices {_ranges(sorted(counts))}"
     return f"{split}: " + ", ".join(f"{count} on {device}" for device, count in sorted(counts.items()))

@@ -12,7 +12,7 @@ from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.metrics import DeviceUse
 from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
@@ -114,11 +114,11 @@ def replicated(
     """Data parallelism: every layer by sample over devices 0 to `devices` - 1. Raises InputError if one gets none."""
     rule = f"each of {devices} devices needs a sample; use a larger batch, fewer devices or weak scaling"
     require(batch_size >= devices, "batch_size", batch_size, rule)
-    placement = Placement(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
     return Plan(
         model=profile.model,
         batch_size=batch_size,
-        placements={layer.name: placement for layer in profile.layers},
+        placements={layer.name: sharding for layer in profile.layers},
         synchronisation=synchronisation,
         optimizer_state=optimizer_state,
         strategy="data",

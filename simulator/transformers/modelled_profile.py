@@ -58,7 +58,7 @@ def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int =
     """Layers of `card` for batches of `batch_size` sequences on the accelerator of `stack`, as one device has them.
 
     Points at other batch sizes and at parts of the channels are modelled alike. Raises InputError for a mixture of
-    experts, whose routed layers have no placement yet.
+    experts, whose routed layers have no sharding yet.
     """
     require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
     if card.experts:

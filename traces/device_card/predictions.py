@@ -8,7 +8,7 @@ from pathlib import Path
 from simulator.cluster import Cluster, Device, Link
 from simulator.files import read_profile
 from simulator.lowering.costs import shard_seconds
-from simulator.plan import Placement, Plan
+from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.workload import Profile
 from traces.device_card.cards import CHANNELS, MEMORY, Card, Check, stage_names
@@ -38,7 +38,7 @@ def plan_of(profile: Profile, check: Check) -> Plan:
         model=profile.model,
         batch_size=check.batch_size,
         microbatches=check.microbatches,
-        placements={name: Placement(devices=(stage,)) for name, stage in homes.items()},
+        placements={name: Sharding(devices=(stage,)) for name, stage in homes.items()},
         schedule="gpipe" if check.stages > 1 else "dataflow",
     )
 

@@ -27,7 +27,7 @@ from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
@@ -119,7 +119,7 @@ class RecordedJob:
             model=self.profile.model,
             batch_size=self.microbatches * self.replicas,
             placements={
-                stage_name(stage): Placement(
+                stage_name(stage): Sharding(
                     degrees=(self.replicas, 1, 1, 1),
                     devices=tuple(self.device(replica, stage) for replica in range(self.replicas)),
                 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Placement, Plan, Synchronisation
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.workload import Profile
 from traces.runs.torch_runtimes.tensor_parallel import Split
 
@@ -44,7 +44,7 @@ def fsdp_plan(
         model=profile.model,
         batch_size=batch_size,
         microbatches=microbatches,
-        placements=_everywhere(profile, Placement(degrees=(ranks, 1, 1, 1), devices=tuple(range(ranks)))),
+        placements=_everywhere(profile, Sharding(degrees=(ranks, 1, 1, 1), devices=tuple(range(ranks)))),
         states=ParameterStates(stage=3, keep_gathered=not resharded, prefetch=0, each_microbatch=microbatches > 1),
         synchronisation=Synchronisation(
             bucket_bytes=max(sizes), first_bucket_bytes=sum(layer.parameter_bytes for layer in after)
@@ -65,8 +65,8 @@ def tensor_plan(
 ) -> Plan:
     """Column layers by channel, row layers by reduce, what lies between by channel; the rest is on every rank."""
     devices = tuple(range(ranks))
-    column, row = Placement(degrees=(1, ranks, 1, 1), devices=devices), Placement(reduce=ranks, devices=devices)
-    placements = _everywhere(profile, Placement(copy=ranks, devices=devices))
+    column, row = Sharding(degrees=(1, ranks, 1, 1), devices=devices), Sharding(reduce=ranks, devices=devices)
+    placements = _everywhere(profile, Sharding(copy=ranks, devices=devices))
     inside = segments(profile, blocks)
     for name in (name for layers in inside for name in layers):
         if splits.get(name) == "column" or name.rpartition(".")[2] in BETWEEN:
@@ -83,5 +83,5 @@ def tensor_plan(
     )
 
 
-def _everywhere(profile: Profile, placement: Placement) -> dict[str, Placement]:
-    return {layer.name: placement for layer in profile.layers}
+def _everywhere(profile: Profile, sharding: Sharding) -> dict[str, Sharding]:
+    return {layer.name: sharding for layer in profile.layers}
