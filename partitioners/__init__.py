@@ -83,6 +83,8 @@ def _is_of(value: object, hint: Any) -> bool:
         return bool in kinds
     if isinstance(value, float) and not math.isfinite(value):
         return False
+    if isinstance(value, list):  # as YAML and JSON write a tuple
+        return tuple in kinds
     return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
 
 

@@ -11,7 +11,6 @@ ShardscopeError                 catch this to catch them all; the command line p
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable
 
 
@@ -56,7 +55,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def require(ok: bool, field: str, value: object, rule: str) -> None:
     """Raise InputError naming the field, its value and the rule unless `ok`."""
     if not ok:
-        raise InputError(f"{field} is {value}: {rule}")
+        shown = f"a number of {_digits(value)} digits" if isinstance(value, int) and abs(value) >= 10**20 else value
+        raise InputError(f"{field} is {shown}: {rule}")
+
+
+def _digits(number: int) -> str:
+    """How many digits a number has; Python writes none out that has more than some thousands."""
+    return str(len(str(abs(number)))) if abs(number) < 10**4000 else "thousands of"
 
 
 MOST_SECONDS = 1e9
@@ -79,7 +84,7 @@ def require_bytes(field: str, value: float) -> None:
 
 def require_from_0(field: str, value: float, most: float) -> None:
     """Raise InputError unless `value` is finite, at least 0 and at most `most`."""
-    require(math.isfinite(value) and 0 <= value <= most, field, value, f"it is finite, at least 0 and at most {most:g}")
+    require(0 <= value <= most, field, value, f"it is finite, at least 0 and at most {most:g}")
 
 
 def require_count(field: str, value: int, rule: str = "it is at least 1") -> None:

@@ -55,11 +55,13 @@ def _blocks(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         other = min(set(entry) - known)
         raise InputError(f"layers: unknown key {other!r} beside repeat; known: {', '.join(sorted(known))}")
     if type(repeat) is not int or type(first) is not int or not 0 < repeat <= MOST_LAYERS or first < 0:
-        raise InputError(f"layers: repeat is {repeat!r} and first is {first!r}: whole numbers, repeat at least 1")
+        raise InputError(
+            f"layers: repeat is {repeat!r} and first is {first!r}: whole numbers, repeat from 1 to {MOST_LAYERS:,}"
+        )
     if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers) or not layers:
         raise InputError("layers: repeat stands beside layers, a list of at least one layer")
     if repeat * len(layers) > MOST_LAYERS:
-        raise InputError(f"layers: repeat makes more than {MOST_LAYERS} layers; lower it")
+        raise InputError(f"layers: repeat makes more than {MOST_LAYERS:,} layers; lower it")
     for number in range(first, first + repeat):
         read = str(entry.get("input", "")) if number == first else _numbered(entry.get("output", ""), number - 1)
         for layer in layers:

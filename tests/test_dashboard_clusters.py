@@ -20,7 +20,8 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of, fixed
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.network.catalogue import ClusterFile, read_preset, write_cluster
+from simulator.network.catalogue import ClusterFile, read_cluster, read_preset, write_cluster
+from simulator.units import parse_bandwidth
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,10 @@ def test_a_link_to_one_that_is_gone_says_so(store: Store, uploaded: Configuratio
 def test_commands_name_its_file(store: Store, uploaded: Configuration) -> None:
     outcome = store.outcome(replace(uploaded, inter_bandwidth=2.0, collective="tree"))
     words = shlex.split(command(outcome))
-    assert words[words.index("--cluster") + 1] == "mine.yaml" and "inter=125000000B/s" in words
+    assert words[words.index("--cluster") + 1] == "mine.yaml"
+    (inter,) = [word for word in words if word.startswith("inter=")]
+    preset = read_cluster("cpu-1g")
+    assert parse_bandwidth(inter.removeprefix("inter=")) == pytest.approx(preset.bandwidth_bytes_per_s(0, 1))
     assert "read_cluster('mine.yaml', devices=4)" in snippet(outcome)
 
 

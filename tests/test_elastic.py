@@ -53,6 +53,7 @@ def test_a_state_holds_all_there_is_to_training(tmp_path: Path) -> None:
     assert torch.equal(second.state, first.state)
 
 
+@pytest.mark.alone
 def test_devices_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
     """1 -> 2 devices while training, then the second is killed: over loopback, each sample once."""
     with ElasticProcessGroup(TRAINING) as group:

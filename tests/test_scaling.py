@@ -292,7 +292,7 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
         (("--devices", "8..2"), "devices is 8..2"),
         (("--sync", "rong"), "did you mean 'ring'?"),
         (("--efficiency", "inter=half"), "efficiency 'half': write a share"),
-        (("--efficiency", "inter=-1"), "efficiency of inter is -1.0"),
+        (("--efficiency", "inter=-1"), "efficiency '-1': write a share"),
         (("--efficiency", "outer=1"), "'outer', did you mean 'inter'?"),
         (("--strong", "--weak"), "not allowed with"),
         (("--staleness", "-1", "--sync", "ps-ssp"), "staleness is -1"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from small_networks import BATCH, chain, layer, network, switched
 
+from benchmarks.mutants import read_faults
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError
 from simulator.plan import Plan, Sharding, Synchronisation
@@ -25,6 +26,10 @@ def replicated(profile: Profile, cluster: Cluster, **synchronisation: object) ->
     settings = Synchronisation(**synchronisation)  # type: ignore[arg-type]
     placements = {each.name: BOTH for each in profile.layers}
     return run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements, synchronisation=settings))
+
+
+def test_the_listed_faults_are_of_todays_source() -> None:
+    assert len(read_faults()) >= 60
 
 
 def test_a_curve_goes_on_with_the_bandwidth_of_its_last_segment() -> None:

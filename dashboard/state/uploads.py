@@ -61,8 +61,9 @@ def plan(text: bytes, filename: str) -> Plan:
     require(len(plan.placements) <= MOST_LAYERS, "placements", len(plan.placements), f"at most {MOST_LAYERS} here")
     shards = sum(len(sharding.devices) for sharding in plan.placements.values())
     require(shards <= MOST_SHARDS, "shards", f"{shards:,}", f"at most {MOST_SHARDS:,} here")
-    require_at_most("batch_size", plan.batch_size, MOST_SAMPLES)
-    require_at_most("microbatches", plan.microbatches, MOST_MICROBATCHES)
+    require(plan.batch_size <= MOST_SAMPLES, "batch_size", plan.batch_size, f"at most {MOST_SAMPLES:g} here")
+    rule = f"at most {MOST_MICROBATCHES:g} here"
+    require(plan.microbatches <= MOST_MICROBATCHES, "microbatches", plan.microbatches, rule)
     devices = max((max(sharding.devices) for sharding in plan.placements.values()), default=0)
     require(devices < MOST_CLUSTER_DEVICES, "devices", devices + 1, f"at most {MOST_CLUSTER_DEVICES} here")
     return plan
@@ -76,15 +77,9 @@ def _require_real(profile: Profile) -> None:
             rule = f"a layer takes at most {MOST_LAYER_S:g} s here"
             require(getattr(layer, name) <= MOST_LAYER_S, where + name, getattr(layer, name), rule)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
-            require_at_most(where + name, getattr(layer, name), MOST_LAYER_BYTES, " bytes")
+            size_bytes, rule = getattr(layer, name), f"at most {MOST_LAYER_BYTES:g} bytes here"
+            require(size_bytes <= MOST_LAYER_BYTES, where + name, size_bytes, rule)
         require(layer.flops <= 1e21, where + "flops", layer.flops, "at most 1e21 here")
-
-
-def require_at_most(field: str, value: int, most: int, unit: str = "") -> None:
-    """Raise InputError for a larger number, without writing it out where it has hundreds of digits."""
-    digits = len(str(value)) if value < 10**4000 else "thousands of"
-    shown = value if value < 10**20 else f"a number of {digits} digits"
-    require(value <= most, field, shown, f"at most {most:g}{unit} here")
 
 
 def validation(text: bytes, filename: str) -> Validation:

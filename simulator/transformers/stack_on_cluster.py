@@ -65,8 +65,8 @@ def devices_per_node(cluster: Cluster) -> int:
 
 
 def _rate(cluster: Cluster, other: int) -> float:
-    """Bandwidth of the slowest link from the first worker to another, which carries a node's traffic where it leaves
-    the node."""
+    """Line rate of the slowest link from the first worker to another, which carries a node's traffic where it leaves
+    the node; what a stack reaches of it is its own constants'."""
     links = [cluster.links[number] for number in cluster.route(0, other)]
     nodes = [link for link in links if not {link.source, link.target} & {device.name for device in cluster.devices}]
-    return min(link.bandwidth_bytes_per_s for link in nodes or links)
+    return min(link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s for link in nodes or links)

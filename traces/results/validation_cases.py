@@ -130,7 +130,7 @@ class Case:
 def with_habits_of(via: Runner, runtime: Runtime) -> Runtime:
     """A measured runtime with the habits of what makes a run; our executor has none of torch's pipelines."""
     if via == "execute":
-        return replace(runtime, rendezvous=False, gradient_scaling=0.0, pass_overhead_s=0.0)
+        return replace(runtime, rendezvous=False, gradient_scaling=0.0, pass_overhead_s=0.0, full_schedules=())
     known = TORCH_PIPELINING
     return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
 
