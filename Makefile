@@ -77,6 +77,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
 	$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/installed-for-test: $(VENV)/installed
-	$(INSTALL) --editable '.[test,capture]'
-	@touch $@
+# One installation holds the other; modules are compiled when a test imports them, as most of torch's never are.
+$(VENV)/installed-for-test: $(VENV)/created pyproject.toml constraints.txt
+	$(INSTALL) --no-compile --editable '.[test,capture]'
+	@touch $(VENV)/installed $@

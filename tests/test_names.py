@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -16,10 +17,12 @@ EMPTY_WORDS = {"found", "told", "mine", "given", "place", "one", "chosen"}
 FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text())
 
 
+@cache
 def classes_of(package: str) -> dict[str, set[Path]]:
     """The files of a package in which each class name stands, private ones and those inside functions included."""
     files: dict[str, set[Path]] = {}
