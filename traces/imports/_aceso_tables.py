@@ -10,7 +10,7 @@ from pathlib import Path
 from simulator.cluster import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
-from traces.imports._text import read_rows
+from traces.imports._text import read_rows, shown
 
 MIB = 1 << 20
 COLUMNS = ("forward-compute", "backward-compute", "input_size", "output_size", "weights", "activations")
@@ -47,7 +47,7 @@ class OperatorTable:
         """(forward, backward) of several operators. Raises InputError for one that is missing."""
         for name in names:
             if name not in self.rows:
-                raise InputError(f"{self.path}: operator {name!r} is missing; give the table whole")
+                raise InputError(f"{self.path}: operator {shown(name)} is missing; give the table whole")
         rows = [self.rows[name] for name in names]
         return sum(row.forward_s for row in rows), sum(row.backward_s for row in rows)
 
