@@ -327,7 +327,10 @@ def test_capture_without_torch_says_what_to_install(
         ("simulat TINY", "invalid choice: 'simulat'"),
         ("simulate TINY", "the following arguments are required: --cluster"),
         ("simulate TINY --cluster cpu-1g", "one of the arguments --strategy --plan is required"),
-        ("simulate nothing --cluster cpu-1g --strategy data", "unknown profile (and no such file) 'nothing'"),
+        (
+            "simulate nothing --cluster cpu-1g --strategy data",
+            "unknown profile or model card (and no such file) 'nothing'",
+        ),
         ("simulate no.json --cluster cpu-1g --strategy data", "no.json: No such file or directory"),
         ("simulate CUT --cluster cpu-1g --strategy data", "column 1: not valid JSON"),
         ("simulate TINY --cluster cpu-2g --strategy data", "'cpu-2g', did you mean 'cpu-1g'?"),

@@ -150,7 +150,7 @@ def test_parameter_servers_appear_when_needed(profile: Path) -> None:
         ({"strategy": "turn"}, "unknown strategy 'turn', did you mean 'turns'?"),
         ({"collective": "rings"}, "unknown collective 'rings', did you mean 'ring'?"),
         ({"cluster": "gcp-v10"}, "unknown cluster (and no such file) 'gcp-v10'"),
-        ({"profile": "vgg61"}, "unknown profile (and no such file) 'vgg61'"),
+        ({"profile": "vgg61"}, "unknown profile or model card (and no such file) 'vgg61'"),
         ({"synchronisation": "ring"}, "unknown parameter 'synchronisation'"),
         ({"where": ("devics < 4",)}, "no such column 'devics', did you mean 'devices'?"),
         ({"where": ("devices <",)}, "where is 'devices <'"),

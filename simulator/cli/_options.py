@@ -324,7 +324,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 < share <= 1:
-        raise InputError(f"efficiency {text!r}: write a share of the line rate above 0, e.g. 0.3 or 1")
+        raise InputError(f"efficiency {text!r}: write a share of the line rate above 0 and up to 1, e.g. 0.3")
     return share
 
 

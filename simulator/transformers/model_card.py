@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from simulator.errors import UnknownNameError, require
-from simulator.files import is_path, read_yaml
+from simulator.files import is_path, library, read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,15 @@ def read_card(source: str | Path) -> ModelCard:
 
 
 def is_card(source: str | Path) -> bool:
-    """Whether `source` is a card: a YAML file, or the name of a card that ships; profiles are JSON."""
-    return Path(source).suffix in (".yaml", ".yml") if is_path(source) else str(source) in cards()
+    """Whether `source` is a card and no profile: a YAML file, or the name of a card that ships; profiles are JSON.
+
+    Raises UnknownNameError for a name of neither.
+    """
+    if is_path(source):
+        return Path(source).suffix in (".yaml", ".yml")
+    if str(source) not in (*library(), *cards()):
+        raise UnknownNameError.of("profile or model card (and no such file)", str(source), (*library(), *cards()))
+    return str(source) in cards()
 
 
 def _folder() -> resources.abc.Traversable:
