@@ -73,6 +73,9 @@ def run(args: argparse.Namespace) -> int:
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
+    if summary.at_run_speed:
+        mean, bias, worst = summary.at_run_speed
+        print(f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
     return 0
 
 

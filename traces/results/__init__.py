@@ -6,6 +6,7 @@ executions           an execution: a plan that ran for real. Its file is a numpy
                      it
 field_cases          the field suite: runs as strangers make them, drawn from a seed
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
+run_speed            a prediction with devices as fast as they were in the run: an error without the machine's drift
 task_order           the order of a timeline's tasks
 timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was
                      wrong, and why
@@ -16,6 +17,7 @@ validations          what a validation holds: real runs beside their predictions
 
 from traces.results.executions import Execution, nearest_to_median, read_execution, write_execution
 from traces.results.observed_timeline import ObservedTask, execution
+from traces.results.run_speed import error_at_run_speed
 from traces.results.task_order import in_order
 from traces.results.timeline_comparison import Comparison, Difference, compare
 from traces.results.validation_cases import Case, LabNetwork, pinning
@@ -43,6 +45,7 @@ __all__ = [
     "ValidatedRun",
     "Validation",
     "compare",
+    "error_at_run_speed",
     "execution",
     "explained",
     "in_order",

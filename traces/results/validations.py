@@ -32,7 +32,15 @@ def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
         worst_error=worst.error,
         worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
         covered=statistics.fmean(known) if (known := [x.covered for x in outcomes if x.covered is not None]) else None,
+        at_run_speed=_error_figures([x.error_at_run_speed for x in outcomes if x.error_at_run_speed is not None]),
     )
+
+
+def _error_figures(errors: Sequence[float]) -> tuple[float, float, float] | None:
+    """Mean of the absolute values, of the signed ones, the largest; None of none."""
+    if not errors:
+        return None
+    return statistics.fmean(map(abs, errors)), statistics.fmean(errors), max(errors, key=abs)
 
 
 def prediction_inputs(folder: Path, case: Case) -> tuple[Profile, Cluster, Runtime]:
@@ -123,7 +131,8 @@ class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
     Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute. interval_s:
-    in which the step was predicted to be 9 times in 10; None in older files.
+    in which the step was predicted to be 9 times in 10. error_at_run_speed: the error where devices compute as fast as
+    in the run (`traces.results.run_speed`), which leaves out the machine's drift. Both are None in older files.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -133,6 +142,7 @@ class ValidatedRun:
     predicted_bytes: float
     predicted_memory_bytes: float
     interval_s: tuple[float, float] | None = None
+    error_at_run_speed: float | None = None
     rounds: tuple[Round, ...]
 
     def __post_init__(self) -> None:
@@ -192,7 +202,8 @@ class ValidatedRun:
 class Summary:
     """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest.
 
-    covered: the share of the runs within their predicted intervals, None where none has one.
+    covered: the share of the runs within their predicted intervals, None where none has one. at_run_speed: the mean of
+    the absolute, of the signed and the largest error with devices as fast as in the runs, None where none is known.
     """
 
     runs: int
@@ -202,6 +213,7 @@ class Summary:
     worst_error: float
     worst_bytes_error: float
     covered: float | None = None
+    at_run_speed: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

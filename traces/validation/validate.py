@@ -35,6 +35,7 @@ from traces.capture import machine_settings
 from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
+from traces.results.run_speed import error_at_run_speed
 from traces.results.validation_cases import Case
 from traces.results.validations import (
     Round,
@@ -121,6 +122,7 @@ def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> N
                 predicted_bytes=report.communication_bytes.total,
                 predicted_memory_bytes=report.peak_memory_bytes,
                 interval_s=(interval.low_s, interval.high_s),
+                error_at_run_speed=error_at_run_speed(folder, outcome.case),
             )
             files.write_text_atomic(_path(folder, outcome.case), files.to_json(again))
 
@@ -165,6 +167,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         predicted_bytes=report.communication_bytes.total,
         predicted_memory_bytes=report.peak_memory_bytes,
         interval_s=(interval.low_s, interval.high_s),
+        error_at_run_speed=error_at_run_speed(folder, case),
         rounds=(*_rounds(folder, case), again),
     )
 

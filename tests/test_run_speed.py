@@ -1,0 +1,73 @@
+"""An error without the machine's drift: what slower or faster devices did to a run is not counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import planned
+from small_networks import chain
+
+from simulator import files
+from simulator.cluster import Cluster
+from simulator.network.catalogue import write_cluster
+from simulator.run import run
+from simulator.runtime import IDEAL
+from traces.results.executions import Execution, write_execution
+from traces.results.run_speed import error_at_run_speed, run_speeds, with_speeds
+from traces.results.validation_cases import Case, LabNetwork
+from traces.results.validations import Overhead, plan_path, timeline_path
+
+CASE = Case(model="small", network=LabNetwork(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
+PROFILE = chain([1.0, 2.0, 1.0])
+CLUSTER = CASE.network.cluster([0, 1])
+PLAN = planned("pipeline", PROFILE, CLUSTER, batch_size=8, microbatches=2)
+SPEEDS = st.floats(0.3, 3.0)
+
+
+def folder_of_run(folder: Path, machine: Cluster) -> Path:
+    """What a validation keeps of one run that happened on `machine` instead of on CLUSTER."""
+    for part in ("profiles", "clusters", "overheads", "plans", "timelines"):
+        (folder / part).mkdir(exist_ok=True)
+    files.write_profile(PROFILE, folder / "profiles" / "small.json")
+    write_cluster(CLUSTER, folder / "clusters" / f"{CASE.network.name}.yaml")
+    (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
+    files.write_plan(PLAN, plan_path(folder, CASE))
+    actual = run(PROFILE, machine, PLAN, runtime=CASE.with_habits(IDEAL))
+    sent = np.zeros(len(actual.graph))
+    execution = Execution(steps_s=(actual.timeline.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual.timeline)
+    write_execution(execution, timeline_path(folder, CASE))
+    return folder
+
+
+@given(first=SPEEDS, second=SPEEDS)
+def test_devices_of_any_speed_leave_no_error(
+    tmp_path_factory: pytest.TempPathFactory, first: float, second: float
+) -> None:
+    machine = with_speeds(CLUSTER, np.array([first, second]))
+    folder = folder_of_run(tmp_path_factory.mktemp("run"), machine)
+    assert error_at_run_speed(folder, CASE) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_the_network_did_stays(tmp_path: Path) -> None:
+    slower = LabNetwork(ranks=2, mbit=1).cluster([0, 1])
+    machine = with_speeds(slower, np.array([0.5, 2.0]))
+    folder = folder_of_run(tmp_path, machine)
+    same_speed = run(PROFILE, with_speeds(CLUSTER, np.array([0.5, 2.0])), PLAN, runtime=CASE.with_habits(IDEAL))
+    actual = run(PROFILE, machine, PLAN, runtime=CASE.with_habits(IDEAL))
+    expected = same_speed.timeline.step_s / actual.timeline.step_s - 1
+    assert expected < -1e-6
+    assert error_at_run_speed(folder, CASE) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_device_that_computes_nothing_keeps_its_speed() -> None:
+    predicted = run(PROFILE, CLUSTER, PLAN)
+    speeds = run_speeds(predicted.graph, predicted.timeline, predicted.timeline, 3)
+    assert speeds.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_without_a_timeline_nothing_is_known(tmp_path: Path) -> None:
+    assert error_at_run_speed(tmp_path, CASE) is None
