@@ -28,8 +28,8 @@ import numpy as np
 from benchmarks.published import shared_data, table
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.calibration import calibrated
+from simulator.transformers.grid_interval import grid_interval
 from simulator.transformers.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
-from simulator.transformers.step_interval import step_interval
 from simulator.transformers.step_memory import leaves_stages_empty, stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_stack import StackConstants, TrainingStack, read_stack, write_stack
@@ -138,7 +138,7 @@ def answer(rows: Sequence[Row], stack: TrainingStack, model: str, nodes: str) ->
     order = {row["id"]: place for place, row in enumerate(sorted(runs, key=lambda row: float(row["step_s"])), start=1)}
     lines = []
     for (step_s, peak_gib, _), _, row in ranked[:SHOWN]:
-        low_s, high_s = step_interval(card_of(row), grid_of(row), fitted)
+        low_s, high_s = grid_interval(card_of(row), grid_of(row), fitted)
         measured_s = float(row["step_s"])
         lines.append(
             [

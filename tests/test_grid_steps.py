@@ -20,13 +20,13 @@ from simulator.transformers.gradient_exchange import (
     exposed_seconds,
     gather_seconds,
 )
+from simulator.transformers.grid_interval import grid_interval, network_band, residual_band
 from simulator.transformers.grid_search import candidate_grids, ranked_grids
 from simulator.transformers.launch_commands import RUNTIMES, launch_command
 from simulator.transformers.model_card import ModelCard, read_card
 from simulator.transformers.pipeline_time import pipeline_ends
 from simulator.transformers.stage_split import StageBlocks, equal_stages, stages_by_parameters
 from simulator.transformers.stage_time import block_seconds, collective_seconds
-from simulator.transformers.step_interval import network_band, residual_band, step_interval
 from simulator.transformers.step_memory import stage_memories, verdict
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_grid import TrainingGrid
@@ -206,8 +206,8 @@ def test_candidates_split_heads_and_batches() -> None:
 
 def test_an_interval_widens_with_the_band_of_the_network() -> None:
     card = read_card("llama-8b-ultrascale")
-    low, high = step_interval(card, TrainingGrid(data=64, tensor=8, accumulation=4), NANOTRON)
-    near, far = step_interval(card, TrainingGrid(tensor=8, accumulation=256), NANOTRON)
+    low, high = grid_interval(card, TrainingGrid(data=64, tensor=8, accumulation=4), NANOTRON)
+    near, far = grid_interval(card, TrainingGrid(tensor=8, accumulation=256), NANOTRON)
     assert high / low > far / near
     widening = {nodes: (2**-0.1, 2 ** (0.1 * nodes)) for nodes in (1, 2)}
     assert residual_band(widening, 8) == pytest.approx((2**-0.1, 2**0.4))  # 0.1 more with every doubling

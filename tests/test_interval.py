@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from math import hypot
 
+import numpy as np
 import pytest
 from plans import planned
 
+from benchmarks.accuracy import neusight, sailor
+from benchmarks.published import shared_data
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval
+from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, GPU_MODEL_BAND, capture_spread, step_interval
 from simulator.report.metrics import Report
 from simulator.run import run
 from simulator.workload import Profile
@@ -45,7 +48,7 @@ def test_every_cause_has_its_seconds_and_squares_add_up() -> None:
 
 def test_what_no_file_says_adds_nothing_and_is_named() -> None:
     layers = tuple(replace(layer, forward_spread_s=0.0, backward_spread_s=0.0) for layer in PROFILE.layers)
-    profile = replace(PROFILE, device="NVIDIA H100", step_spread_s=0.0, layers=layers)
+    profile = replace(PROFILE, device="no such device", step_spread_s=0.0, layers=layers)
     report = report_of(profile, PAIR)
     interval = step_interval(report, profile, PAIR)
     assert (interval.low_s, interval.high_s, interval.parts) == (report.step_s, report.step_s, {})
@@ -74,3 +77,18 @@ def test_sizes_that_were_not_measured_widen_it() -> None:
     assert interval.parts["sizes"] == pytest.approx(
         (report.step_s - report.step_band_s[0], report.step_band_s[1] - report.step_s)
     )
+
+
+def test_steps_on_gpus_carry_what_published_ones_missed() -> None:
+    profile = replace(PROFILE, device="NVIDIA H100")
+    report = report_of(profile, PAIR)
+    low, high = GPU_MODEL_BAND
+    assert step_interval(report, profile, PAIR).parts["model"] == (-low * report.step_s, high * report.step_s)
+
+
+@pytest.mark.skipif(not (shared_data() / "sailor").is_dir(), reason="no published measurements (SHARDSCOPE_DATA)")
+def test_the_band_is_that_of_the_accuracy_page() -> None:
+    steps = [*neusight.predicted_steps(), *sailor.predicted_steps()]
+    missed = [step.measured_s / step.predicted_s - 1 for step in steps]
+    assert len(missed) == 17
+    assert pytest.approx(tuple(np.quantile(missed, [0.05, 0.95])), abs=0.01) == GPU_MODEL_BAND

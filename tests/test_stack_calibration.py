@@ -12,9 +12,9 @@ from simulator.errors import InputError
 from simulator.transformers.accelerators import GIB
 from simulator.transformers.bounded_fit import fit_constants
 from simulator.transformers.calibration import MeasuredPlan, calibrated
+from simulator.transformers.grid_interval import grid_interval
 from simulator.transformers.measured_rows import card_of, grid_of, measured_plan, read_rows, usable
 from simulator.transformers.model_card import read_card
-from simulator.transformers.step_interval import step_interval
 from simulator.transformers.step_memory import stage_memories
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_grid import TrainingGrid
@@ -105,6 +105,6 @@ def test_measured_runs_within_what_the_page_says(shared_data: Path) -> None:
     assert np.median(steps) < 0.05 and np.quantile(steps, 0.8) < 0.2
     peaks = [float(stage_memories(card_of(r), grid_of(r), stack)[0].peak(stack.constants)) / GIB for r in rows]
     assert np.median([abs(peak / float(row["mem_gb"]) - 1) for peak, row in zip(peaks, rows, strict=True)]) < 0.07
-    inside = [step_interval(p.card, p.grid, stack) for p in plans]
+    inside = [grid_interval(p.card, p.grid, stack) for p in plans]
     covered = [low <= plan.step_s <= high for (low, high), plan in zip(inside, plans, strict=True)]
     assert np.mean(covered) > 0.7

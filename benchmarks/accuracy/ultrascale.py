@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.language_models import predicted, rank_and_regret
 from benchmarks.published import shared_data, table
+from simulator.transformers.grid_interval import grid_interval
 from simulator.transformers.measured_rows import Row, card_of, grid_of, read_rows, usable
 from simulator.transformers.model_card import read_card
-from simulator.transformers.step_interval import step_interval
 from simulator.transformers.step_time import step_seconds
 from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import TrainingStack, read_stack
@@ -33,7 +33,7 @@ class PredictedRun:
 
 def _predicted_run(row: Row, stack: TrainingStack) -> PredictedRun:
     step_s, peak_gib, _ = predicted(row, stack)
-    low_s, high_s = step_interval(card_of(row), grid_of(row), stack)
+    low_s, high_s = grid_interval(card_of(row), grid_of(row), stack)
     measured_s = float(row["step_s"])
     return PredictedRun(
         row=row, step_error=step_s / measured_s - 1, peak_error=peak_gib / float(row["mem_gb"]) - 1,

@@ -86,6 +86,8 @@ def print_report(
         if name == "step" and interval.parts:
             between = f"{format_time(interval.low_s)} to {format_time(interval.high_s)}"
             figures.add_row("in 9 of 10 steps", f"{between} ({', '.join(map(_part, interval.parts.items()))})")
+            if interval.unknown:
+                figures.add_row("  not included", "; ".join(interval.unknown))
     console.print(figures, _device_table(report), sep="\n\n")
     if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
         console.print("", _matrix_table(report), sep="\n")

@@ -14,7 +14,7 @@ pipeline_time      1F1B over unequal stages, in the order of `simulator.lowering
 gradient_exchange  seconds to sum gradients and to gather parameters
 step_time          a step of a grid
 step_memory        peak bytes of a grid, by kind, and whether they fit
-step_interval      between which seconds a step is to be expected
+grid_interval      between which seconds a step is to be expected
 block_timeline     one block inside a stage, operator by operator
 grid_search        every grid of so many GPUs, ranked
 launch_commands    how a runtime is told a grid

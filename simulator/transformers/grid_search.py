@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import require
 from simulator.transformers.accelerators import accelerator
+from simulator.transformers.grid_interval import grid_interval
 from simulator.transformers.model_card import ModelCard
-from simulator.transformers.step_interval import step_interval
 from simulator.transformers.step_memory import MemoryVerdict, StageMemory, stage_memories, verdict
 from simulator.transformers.step_time import StepSeconds, step_seconds
 from simulator.transformers.training_grid import TrainingGrid
@@ -87,7 +87,7 @@ def ranked_grid(card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> Ra
     memories = stage_memories(card, grid, stack)
     opinion = verdict(card, grid, stack, memories)
     step = step_seconds(card, grid, stack, retried=opinion.retried)
-    low_s, high_s = step_interval(card, grid, stack, opinion.retried)
+    low_s, high_s = grid_interval(card, grid, stack, opinion.retried)
     tokens_per_s = grid.batch * card.sequence / float(step.step_s)
     peak = accelerator(stack.accelerator).flops_per_s * grid.devices
     return RankedGrid(

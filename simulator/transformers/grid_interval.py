@@ -14,7 +14,7 @@ from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import StackConstants, TrainingStack
 
 
-def step_interval(
+def grid_interval(
     card: ModelCard, grid: TrainingGrid, stack: TrainingStack, retried: tuple[bool, ...] = ()
 ) -> tuple[float, float]:
     """(low, high) seconds between which 80 % of such steps are to be expected; retried as in `step_seconds`.
