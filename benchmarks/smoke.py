@@ -23,7 +23,7 @@ COMMANDS = (
     ("simulate", "vgg_digits", "--plan", "plan.json", "--cluster", "cpu-1g", "--devices", "2", "--trace-out", "t.json"),
     ("scale", "vgg_digits", "--cluster", "cpu-1g", "--devices", "1..4"),
     ("report", *STEP, "--strategies", "data", "--output", "report.html"),
-    ("model", "llama3-8b", "--devices", "8", "--batch-size", "64"),
+    ("compare", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8", "--batch-size", "64"),
     ("export", "plan.json", "--to", "ddp", "--model", "mine:net", "--input-shape", "1x8x8", "--output", "train.py"),
     ("completion", "bash"),
 )

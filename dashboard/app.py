@@ -10,7 +10,7 @@ from werkzeug.serving import BaseWSGIServer
 from dashboard.frame import shell
 from dashboard.frame.compression import compress
 from dashboard.frame.routes import add_routes
-from dashboard.frame.security import LOCAL, secure
+from dashboard.frame.security import LOCAL, access, in_address, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
 from dashboard.state.alternatives import alternatives
 from dashboard.state.store import Store
@@ -23,8 +23,11 @@ INDEX = """<!DOCTYPE html>
 </html>"""
 
 
-def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
-    """The app over the profiles of `store`. hosts: names under which browsers may reach it ("*": any)."""
+def create_app(store: Store, *, hosts: Sequence[str] = LOCAL, token: str = "") -> Dash:
+    """The app over the profiles of `store`.
+
+    hosts: names under which browsers may reach it ("*": any). token: as of `secure`.
+    """
     app = Dash(
         "dashboard",
         title="Shardscope",
@@ -47,7 +50,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
     compress(app.server)
-    secure(app.server, hosts, lambda: list(app.csp_hashes()), pages.keys())
+    secure(app.server, hosts, lambda: list(app.csp_hashes()), pages.keys(), token)
     return app
 
 
@@ -65,15 +68,20 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
 
 
 def serve(store: Store, host: str, port: int, path: str = "/") -> None:
-    """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
+    """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any.
+
+    Beyond this machine a new token is asked for, which ends the address that is printed.
+    """
     workers = Workers()
     store.employ(workers)
     first = store.default()
     store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
-    anywhere = host in ("0.0.0.0", "::")
-    hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
-    server = listen(create_app(store, hosts=hosts), host, port)
-    print(f"Shardscope is at http://{host}:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
+    hosts, token = access(host)
+    server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port)
+    if token:
+        print(f"other machines can reach {host}: whoever has the token below can use this dashboard", flush=True)
+        path += f"{'&' if '?' in path else '?'}token={token}"
+    print(f"Shardscope is at http://{in_address(host)}:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
     try:
         with server:
             server.serve_forever()

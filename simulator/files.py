@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator import file_gate, repetition
+from simulator import file_gate, owned_files, repetition
 from simulator.errors import InputError, UnknownNameError
 from simulator.file_content import SCHEMA as SCHEMA
 from simulator.file_content import in_si_units, validated
@@ -89,7 +89,10 @@ def read_yaml(path: Path, kind: type[T]) -> T:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise InputError where `path` cannot be written, before the long work whose result it is to hold."""
+    """Raise InputError where `path` cannot be written, before the long work whose result it is to hold.
+
+    What killed processes left half-written beside it goes.
+    """
     target = Path(path).resolve()
     folder = target.parent
     if str(path) == "-":
@@ -99,6 +102,7 @@ def check_writable(path: str | Path) -> None:
     if not os.access(folder, os.W_OK):
         why = "is not there" if not folder.exists() else "cannot be written to"
         raise InputError(f"output {path}: folder {folder} {why}; name another")
+    owned_files.remove_unfinished(folder)
 
 
 def write_text_atomic(path: str | Path, text: str) -> None:
@@ -118,7 +122,7 @@ def write_bytes_atomic(path: str | Path, content: bytes) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(content)
         return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = owned_files.unfinished(target)
     try:
         temporary.write_bytes(content)
         temporary.replace(target)

@@ -13,7 +13,7 @@ from small_networks import branches
 
 from dashboard.app import create_app
 from dashboard.frame.exports import command
-from dashboard.frame.security import content_policy
+from dashboard.frame.security import LOCAL, access, content_policy
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.cli import main
@@ -49,6 +49,38 @@ def test_only_known_hosts_are_answered(client: FlaskClient) -> None:
 def test_a_host_given_is_answered_too(store: Store) -> None:
     client = create_app(store, hosts=("127.0.0.1", "gpu7.lan")).server.test_client()
     assert client.get("/", headers={"Host": "gpu7.lan:80"}).status_code == 200
+
+
+def test_beyond_this_machine_a_token_is_asked_for_once(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    client = create_app(store, hosts=("*",), token="right").server.test_client()
+    refused = ("/", "/spans", "/assets/page.js", "/?token=wrong", "/?token=", "/%1b[31mred%0aline")
+    assert {client.get(path).status_code for path in refused} == {401}
+    assert client.post("/_dash-update-component?token=right").status_code == 401, "an address alone moves nothing"
+    answer = client.get("/?strategy=data&token=right", environ_overrides={"PATH_INFO": "//compare"})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/compare?strategy=data")
+    assert "HttpOnly" in answer.headers["Set-Cookie"] and "SameSite=Lax" in answer.headers["Set-Cookie"]
+    with client.get("/") as page, client.get("/assets/page.js") as script:
+        assert page.status_code == script.status_code == 200, "the cookie is enough from now on"
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(refused) + 1, "a line for each"
+    assert lines[0].startswith("shardscope dashboard: refused GET / from 127.0.0.1: 401 other machines can reach")
+    assert "/\\x1b[31mred line from" in lines[len(refused) - 1] and "right" not in "".join(lines)
+
+
+def test_only_loopback_goes_without_a_token() -> None:
+    assert [access(host) for host in ("127.0.0.1", "localhost")] == [(LOCAL, "")] * 2
+    assert access("127.0.0.2") == ((*LOCAL, "127.0.0.2"), "")
+    assert access("::1") == (LOCAL, "")
+    for host, hosts in (("gpu7.lan", (*LOCAL, "gpu7.lan")), ("fe80::1", (*LOCAL, "[fe80::1]")), ("0.0.0.0", ("*",))):
+        (named, token), (_, again) = access(host), access(host)
+        assert named == hosts and len(token) >= 32 and token != again
+
+
+def test_every_refused_request_is_a_line(client: FlaskClient, capsys: pytest.CaptureFixture[str]) -> None:
+    client.get("/spans", headers={"Host": "evil.example"})
+    client.get("/nothing", headers=LOCALHOST)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "refused GET /spans from 127.0.0.1: 403 host 'evil.example'" in line
 
 
 def test_every_answer_carries_the_policy(client: FlaskClient) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import best_by_value
 from simulator.errors import ShardscopeError
+from simulator.owned_files import temporary_folder
 from simulator.sweep.chart import value_text
 from simulator.sweep.export import write_csv, write_parquet
 
@@ -235,7 +235,7 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
             abort(404, f"there is no table sweep/{number}.{kind} (any more)")
         write, media = writers[kind]
         names = dict.fromkeys(name for row in list(sweep.rows) for name in row)
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / f"sweep.{kind}"
             try:
                 write([{name: row.get(name) for name in names} for row in list(sweep.rows)], path)

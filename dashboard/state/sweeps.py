@@ -6,7 +6,6 @@ paused, and goes on when a page resumes it.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network.catalogue import write_cluster
+from simulator.owned_files import temporary_folder
 from simulator.plan import OPTIMIZERS
 from simulator.sweep.axes import read_values
 from simulator.sweep.evaluate import PointResult
@@ -134,7 +134,7 @@ class Sweeps:
                 raise UnknownNameError.of("parameter", name, PARAMETERS)
         _require_small(strategies, values)
         profile = self._store.profiles.get(base.profile)
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             path = Path(folder) / "profile.json"
             files.write_profile(profile, path)
             taken = {name for strategy in strategies for name in partitioners.options(strategy)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from simulator import files
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
 from simulator.network.catalogue import ClusterFile, read_cluster_file
+from simulator.owned_files import temporary_folder
 from simulator.plan import Plan
 from simulator.workload import Profile
 from traces.results.executions import Execution, read_execution
@@ -147,7 +147,7 @@ def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:
     shown = Path(filename).name[:80] or "upload"
     rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
     require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / f"upload{Path(filename).suffix[:8]}"
         path.write_bytes(text)
         try:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import NoReturn
 
-from simulator.errors import InputError, ShardscopeError
+from simulator.errors import InputError, ShardscopeError, nearest
 from simulator.file_gate import visible
 from simulator.one_line_parser import OneLineParser
 
@@ -132,10 +132,23 @@ def _time_limit(seconds: float | None) -> Iterator[None]:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed arguments of a command line; `argv` in them keeps it as it was."""
     words = _from_command(argv)
-    args = _parser(commands(), words[0] if words else "").parse_args(argv)
+    args, unknown = _parser(commands(), words[0] if words else "").parse_known_args(argv)
+    if unknown:
+        raise InputError(_not_taken(words[0], unknown))
     args.argv = list(argv)
     args.command = words[0]
     return args
+
+
+def _not_taken(name: str, unknown: Sequence[str]) -> str:
+    """What to do about arguments that command `name` does not take: the nearest option, or who takes it."""
+    if name not in commands():
+        return f"unrecognized arguments: {name}; shardscope --help shows how"
+    option = unknown[0].partition("=")[0]
+    near = nearest(option, options_of(name)) if option.startswith("--") else None
+    elsewhere = getattr(commands()[name], "ELSEWHERE", {}).get(option)
+    hint = f" ({elsewhere})" if elsewhere else f", did you mean {near}?" if near else ""
+    return f"{name}: unrecognized arguments: {' '.join(unknown)}{hint}; shardscope {name} --help shows how"
 
 
 def _from_command(argv: Sequence[str]) -> Sequence[str]:

@@ -30,15 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
-    """The curves to judge by, None where no accuracy was asked for. Raises InputError where they never reach it."""
+    """The curves to judge by, None where no accuracy was asked for. Raises as the reading does."""
     from simulator.convergence.curve_files import read_curves
     from simulator.convergence.curves import Regime
+    from simulator.convergence.time_to_accuracy import check_curves
 
     if args.to_accuracy is None:
         if args.curves:
             raise InputError("curves are given, but no accuracy to reach: add --to-accuracy, e.g. 0.97")
         return None
     curves = read_curves(args.curves or profile.model)
+    check_curves(curves, profile)
     curves.samples_to(args.to_accuracy, Regime(batch_size=args.batch_size or profile.batch_size))
     return curves
 

@@ -1,13 +1,12 @@
 """Serve the dashboard: timeline, load balance, communication and memory of simulated steps.
 
 It shows the profiles that come with Shardscope and those given here, and listens on this machine only unless
---host says otherwise; whoever reaches that address can use it.
+--host says otherwise; then it asks for a token, which ends the address that it prints.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -35,21 +34,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.app import serve
-    from dashboard.frame.security import LOCAL
     from dashboard.state.scenarios import shipped_scenarios
     from dashboard.state.store import Store, bundled
     from dashboard.state.validations import at_hand
 
     if not 0 <= args.port <= 65535:
         raise InputError(f"port is {args.port}: it is 0 to 65535")
-    if args.host not in LOCAL:
-        print(
-            f"warning: anyone who reaches {args.host} can use this dashboard; it asks for no password", file=sys.stderr
-        )
+    _check_together(args)
     validations = at_hand(args.validation)
     store = Store(bundled(args.profiles), validations=validations, scenarios=shipped_scenarios())
     serve(store, args.host, args.port, path=_first_page(store, args))
     return 0
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    """Raise InputError where a plan, its execution or what they belong to is missing."""
+    if args.execution and not args.plan:
+        raise InputError("--execution: it opens beside the plan that it ran; add --plan FILE")
+    if args.plan and not args.execution:
+        raise InputError("--plan: it opens beside its execution; add --execution FILE, of `shardscope execute`")
+    if args.plan and not args.profiles:
+        raise InputError("--plan: of which profile? name that first: dashboard PROFILE --plan FILE --execution FILE")
+    if args.cluster and not args.plan:
+        raise InputError("--cluster: it counts only for --plan; leave it out, the page lets you choose one")
 
 
 def _first_page(store: Store, args: argparse.Namespace) -> str:
@@ -59,8 +66,6 @@ def _first_page(store: Store, args: argparse.Namespace) -> str:
     from simulator.network import catalogue
     from traces.results.executions import read_execution
 
-    if bool(args.plan) != bool(args.execution) or (args.plan and not args.profiles) or (args.cluster and not args.plan):
-        raise InputError("plan: a PROFILE, --plan and --execution are named together; --cluster with them alone")
     if not args.plan:
         return "/"
     plan = files.read_plan(args.plan)

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from simulator.transformers.training_stack import TrainingStack
 
 
+ELSEWHERE = dict.fromkeys(
+    ("--devices", "--cluster", "--strategies", "--zero", "--top", "--runtime", "--json"),
+    "which grid, how fast, will it fit: shardscope compare CARD --cluster C --devices N",
+)
+"""Where options are taken that a user of cards may type here."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("card", metavar="CARD", nargs="?", help="model card (YAML), or the name of one that ships")
     parser.add_argument("--stack", metavar="S", default="nanotron-h100", help="training stack (JSON), or a name")

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Curves, Interval, Method, Regime, Samples
+from simulator.errors import require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
@@ -72,10 +73,17 @@ def cost_to_accuracy(
     )
 
 
+def check_curves(curves: Curves, profile: Profile) -> None:
+    """Raise InputError where the curves are of another network than the profile; of which device does not matter."""
+    rule = f"the profile is of {profile.model!r}; measure that network's own: shardscope converge"
+    require(curves.model == profile.model, "model of the curves", repr(curves.model), rule)
+
+
 def plan_cost_to_accuracy(
     curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report
 ) -> CostToAccuracy:
-    """The cost of `plan`, whose simulated step is `run`. Raises InputError as `Curves.samples_to` does."""
+    """The cost of `plan`, whose simulated step is `run`. Raises InputError as `check_curves` and `samples_to` do."""
+    check_curves(curves, profile)
     return cost_to_accuracy(curves, target, regime_of(ShardedModel(profile, plan)), cluster, run.samples_per_s)
 
 

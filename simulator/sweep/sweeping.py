@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from simulator.owned_files import remove_unfinished
 from simulator.sweep.axes import Value
 from simulator.sweep.engines import Engine
 from simulator.sweep.evaluate import MakePlan, PointResult, SweepContext
@@ -65,6 +66,7 @@ def run_sweep(
         pending = table.pending()
         plans = folder / "plans"
         plans.mkdir(exist_ok=True)
+        remove_unfinished(plans)
         if not pending:
             return Pace(ran=0, to_run=0, wall_s=0.0)
         engine = start(context_of(points, make_plan, plans.resolve()))

@@ -6,7 +6,6 @@ here     join what the ranks hold into one network, take its accuracy on held-ou
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor, from_numpy, nn
 
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
+from simulator.owned_files import temporary_folder
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
@@ -68,7 +68,7 @@ def train_plan(
     Accuracy is taken every `every` steps. The samples come in the order in which the trial had them. lab and cores: as
     for `execute`. Raises as that does.
     """
-    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+    with temporary_folder() as name:
         folder = Path(name)
         write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {

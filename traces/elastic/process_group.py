@@ -15,7 +15,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from simulator.errors import RunError, require
+from simulator.owned_files import temporary_folder
 from traces.elastic.elastic_worker import TrainingJob, even_shares
 from traces.elastic.group_rank import Generation
 from traces.lab.child_processes import kill_processes, set_priority, start_process
@@ -59,7 +59,7 @@ class ElasticProcessGroup:
         timeout_s: after which a rank that does not answer counts as lost.
         """
         self.training, self._lab, self._throttles, self._timeout_s = training, lab, throttles, timeout_s
-        self._temporary = tempfile.TemporaryDirectory(prefix="shardscope-")
+        self._temporary = temporary_folder()
         self.folder = Path(self._temporary.name)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._generation = -1

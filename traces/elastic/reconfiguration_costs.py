@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from simulator.cluster import Cluster, Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from simulator.network.catalogue import read_cluster
 from simulator.one_line_parser import OneLineParser
+from simulator.owned_files import temporary_folder
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
@@ -106,7 +106,7 @@ def _checkpoints() -> tuple[Curve, Curve]:
     """Curves of writing a file to the disk and of reading it back from the system's cache."""
     written: list[tuple[float, float]] = []
     loaded: list[tuple[float, float]] = []
-    with tempfile.TemporaryDirectory(prefix="shardscope-") as folder:
+    with temporary_folder() as folder:
         for size in SIZES_BYTES:
             pairs = [_write_and_read_s(Path(folder) / "checkpoint", size) for _ in range(REPEATS)]
             written.append((float(size), median([write_s for write_s, _ in pairs])))

@@ -19,7 +19,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import RunError, require
+from simulator.owned_files import temporary_folder
 from traces.lab.child_processes import kill_processes, start_process
 from traces.lab.rank import Job, Rank
 from traces.lab.shaped_network import Lab
@@ -73,7 +73,7 @@ def launch(
         target=target, ranks=ranks, arguments=dict(arguments or {}), timeout_s=timeout_s, threads=threads,
         cores=cores, backend=backend,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+    with temporary_folder() as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(asdict(job)))
         processes: list[subprocess.Popen[bytes]] = []
@@ -95,7 +95,7 @@ def _join(target: str, ranks: int, arguments: Mapping[str, Any]) -> list[Any]:
     world = dist.get_world_size()
     require(ranks == world, "ranks", ranks, f"torchrun started {world}: one for each device of the cluster")
     module, _, function = target.partition(":")
-    with tempfile.TemporaryDirectory(prefix="shardscope-") as folder:
+    with temporary_folder() as folder:
         own = getattr(importlib.import_module(module), function)(
             Rank(dist.get_rank(), world, Path(folder)), **arguments
         )

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from simulator.errors import RunError
+from simulator.owned_files import started
 
 PREFIX = "shardscope"
 GONE_S = 10.0
@@ -42,7 +43,7 @@ def available() -> str | None:
 
 def owned_prefix() -> str:
     """What the names of this process's namespaces begin with."""
-    return f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}"
+    return f"{PREFIX}-{os.getpid()}-{started(os.getpid())}"
 
 
 def listed(prefix: str = PREFIX) -> list[str]:
@@ -72,15 +73,7 @@ def batch(tool: str, namespace: str, lines: Iterable[str]) -> None:
 
 def _owner_lives(name: str) -> bool:
     parts = name.split("-")
-    return len(parts) < 3 or not parts[1].isdecimal() or _started(int(parts[1])) == parts[2]
-
-
-def _started(process: int) -> str:
-    """When a process started, in the kernel's ticks; "" where there is none."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
+    return len(parts) < 3 or not parts[1].isdecimal() or started(int(parts[1])) == parts[2]
 
 
 def remove(names: Sequence[str]) -> None:

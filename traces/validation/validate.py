@@ -26,6 +26,7 @@ import torch
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
+from simulator.owned_files import remove_unfinished
 from simulator.plan import Plan
 from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
@@ -77,6 +78,7 @@ def validate(
     cores = sorted(os.sched_getaffinity(0))[:2]
     for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
+        remove_unfinished(folder / part)
     measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, captures=rounds)
     for number in range(rounds):
         missing = [case for case in cases if len(_rounds(folder, case)) <= number]

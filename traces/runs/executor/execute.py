@@ -11,7 +11,6 @@ machine, where CLOCK_MONOTONIC is one clock for all processes, so clocks need no
 from __future__ import annotations
 
 import gc
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import require
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
+from simulator.owned_files import temporary_folder
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
@@ -67,7 +67,7 @@ def execute(
     """
     require(steps >= 1, "steps", steps, "it is at least 1")
     load(model or profile.model)
-    with tempfile.TemporaryDirectory(prefix="shardscope-") as name:
+    with temporary_folder() as name:
         folder = Path(name)
         write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
