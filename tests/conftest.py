@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import ForkedPopen
 from hypothesis import settings
 
 # Tests run beside each other, one on each core: threads of one operation would only wait for each other there.
@@ -29,6 +32,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}; set SHARDSCOPE_DATA to run this test")
     return folder
+
+
+@pytest.fixture(scope="module")
+def forked_python() -> Iterator[None]:
+    """Commands of this interpreter are forked from one that has imported torch; SHARDSCOPE_NEW_PROCESSES=1: started."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.platform == "linux" and not os.environ.get("SHARDSCOPE_NEW_PROCESSES"):
+            patch.setattr(subprocess, "Popen", ForkedPopen)
+        yield
 
 
 @pytest.fixture(params=["compiled", "reference"], scope="module")

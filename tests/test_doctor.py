@@ -13,6 +13,8 @@ from simulator.network.catalogue import write_cluster
 from simulator.network.topologies import Wire, flat_switch
 from traces.results.diagnosis import Checkup, diagnose
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 
 def checkup(name: str, predicted_s: float, actual_s: float, spread_s: float = 0.001, **spent: Any) -> Checkup:
     return Checkup(name=name, predicted_s=predicted_s, actual_s=actual_s, spread_s=spread_s, spent=spent)

@@ -32,6 +32,8 @@ from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 FOUR = switched([1.0] * 4)
 NETWORKS = {"transformer": UNTIED, "tied": TIED, "convolutions": MIXED, "functions": FUNCTIONAL}
 

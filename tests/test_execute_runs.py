@@ -35,6 +35,8 @@ from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 
 @pytest.mark.parametrize("collective", ["ring", "ps-workers"])
 def test_bytes_sent_are_those_of_the_graph(collective: str) -> None:

@@ -19,6 +19,8 @@ from simulator.taskgraph import Kind, TaskGraph
 from traces.results.executions import Execution
 from traces.results.observed_timeline import ObservedTask, execution
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 
 

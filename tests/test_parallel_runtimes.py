@@ -25,6 +25,8 @@ from traces.runs.torch_runtimes.network_blocks import block_names
 from traces.runs.torch_runtimes.recomputation import Kept, recompute
 from traces.runs.torch_runtimes.tensor_parallel import Split, check, run_tensor_parallel, transformer_splits
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 REASON = namespaces.available()
 PERCEPTRON, SENTENCES, WIDE = (f"parallel_programs:{name}" for name in ("PERCEPTRON", "SENTENCES", "WIDE"))
 BLOCKS = ("blocks.0", "blocks.1")

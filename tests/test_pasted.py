@@ -13,6 +13,8 @@ from conftest import ROOT
 from benchmarks.pasted import PAGES, PastedBlock, PastedCommand, blocks, differences, elided, rerun, rewritten
 from simulator import cli, files
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 LINES = [
     (page, line)

@@ -31,6 +31,8 @@ from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import load
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7
 PLANS: dict[str, dict[str, Any]] = {
     "data, ring": {},

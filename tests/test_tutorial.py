@@ -15,6 +15,8 @@ from urllib.request import urlopen
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_python")
+
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 COMMANDS = re.findall(r"^    ((?:shardscope|torchrun) .+)$", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE)
 PROGRAM = "import sys; from simulator.cli import main; sys.argv[0] = 'shardscope'; sys.exit(main())"
