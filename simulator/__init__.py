@@ -10,6 +10,7 @@
     plan_rules  what every plan keeps to
     parameter_states  ParameterStates: which states of a parameter its users share out
     recompute_segments  which layers are recomputed together
+    sample_work what takes longer of one sample than of another
     runtime     Runtime: what the software that runs a plan adds
     taskgraph   TaskGraph: what has to be done in one step
     timeline    Timeline: when every task ran

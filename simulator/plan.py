@@ -19,14 +19,13 @@ import numpy.typing as npt
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_bytes, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
-from simulator.plan_rules import require_reducible, require_segments, require_step
+from simulator.plan_rules import BOX_AXES, require_cuttable, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
 from simulator.runtime import IDEAL, Runtime
+from simulator.sample_work import drawn_work, require_work
 from simulator.workload import DTYPE_BYTES, Profile
 
 Degrees = tuple[int, int, int, int]
-BOX_AXES = ("sample", "channel", "height", "width")
-"""What cuts a layer's output into disjoint boxes."""
 AXES = (*BOX_AXES, "reduce", "copy")
 """All axes of a sharding, in the order of its devices."""
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "mixed-adam": 6.0}
@@ -166,8 +165,9 @@ class StepSettings:
     """What is asked of a training step before a strategy places it; None leaves a choice to the strategy.
 
     See Plan for what they mean. recompute: "stages" or a number of segments, see `recompute_segments`; it holds where
-    the strategy leaves recomputation open. runtime: the software that will run the step, for strategies that simulate
-    it; the plan does not keep it. Raises InputError as Plan does.
+    the strategy leaves recomputation open. work: see Plan; empty: drawn from what the profile says of it, if anything.
+    runtime: the software that will run the step, for strategies that simulate it; the plan does not keep it. Raises
+    InputError as Plan does.
     """
 
     batch_size: int
@@ -177,6 +177,7 @@ class StepSettings:
     optimizer_state: float = 1.0
     states: ParameterStates = REPLICATED
     recompute: str = ""
+    work: tuple[float, ...] = ()
     runtime: Runtime = IDEAL
 
     def __post_init__(self) -> None:
@@ -201,6 +202,7 @@ class StepSettings:
             states=partition.states if self.states == REPLICATED else self.states,
             recomputed=partition.recomputed or recompute_segments(profile, device_sets, self.recompute),
             exchange=partition.exchange,
+            work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
 
@@ -223,8 +225,9 @@ class Plan:
     `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
     1 momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments,
     groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
-    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. `strategy` says who made
-    the plan, `command` how.
+    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. work: how many times the
+    profile's seconds equal parts of the batch take, in their order, such as micro-batches or samples whose sequences
+    differ; empty: all take as long. `strategy` says who made the plan, `command` how.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -239,6 +242,7 @@ class Plan:
     states: ParameterStates = REPLICATED
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
+    work: tuple[float, ...] = ()
     strategy: str = ""
     command: str = ""
 
@@ -246,6 +250,7 @@ class Plan:
         if self.exchange not in EXCHANGES:
             raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
         require_step(self.batch_size, self.microbatches, self.optimizer_state)
+        require_work(self.work, self.batch_size)
 
     @property
     def microbatch_size(self) -> int:
@@ -284,18 +289,4 @@ class Plan:
                     f"placements: layer {layer.name!r} is on device {last[id(sharding)]}, but cluster "
                     f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
                 )
-            require_reducible(profile, layer, sharding.reduce)
-            if sharding.samples and sum(sharding.samples) != self.microbatch_size:
-                raise InputError(
-                    f"placements: layer {layer.name!r} has parts of {sharding.samples} samples, "
-                    f"{sum(sharding.samples)} in all, but a micro-batch has {self.microbatch_size}; make the plan "
-                    f"anew for this batch"
-                )
-            extents = (self.microbatch_size, *layer.output_shape)
-            for what, degree, extent in zip(BOX_AXES, sharding.degrees, extents, strict=True):
-                if degree > extent:
-                    raise InputError(
-                        f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "
-                        f"only {extent} there; use a degree of at most {extent}"
-                        + (" or a larger batch" if what == "sample" else "")
-                    )
+            require_cuttable(profile, layer, sharding, self.microbatch_size)

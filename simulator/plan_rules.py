@@ -1,11 +1,18 @@
-"""Rules that a plan keeps to, apart from any cluster: its step, its recomputed segments, its splits by reduce."""
+"""Rules that a plan keeps to, apart from any cluster: its step, its recomputed segments, how its layers are cut."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from simulator.errors import InputError, UnknownNameError, require, require_count, require_from_0
 from simulator.workload import Layer, Profile
+
+if TYPE_CHECKING:
+    from simulator.plan import Sharding
+
+BOX_AXES = ("sample", "channel", "height", "width")
+"""What cuts a layer's output into disjoint boxes."""
 
 MOST_MICROBATCHES = 16_384
 """More make a step of millions of tasks."""
@@ -22,7 +29,24 @@ def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> Non
         raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
 
 
-def require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
+def require_cuttable(profile: Profile, layer: Layer, sharding: Sharding, samples: int) -> None:
+    """Raise InputError where a layer, of a micro-batch of so many samples, has no shards like these."""
+    _require_reducible(profile, layer, sharding.reduce)
+    if sharding.samples and sum(sharding.samples) != samples:
+        raise InputError(
+            f"placements: layer {layer.name!r} has parts of {sharding.samples} samples, {sum(sharding.samples)} in "
+            f"all, but a micro-batch has {samples}; make the plan anew for this batch"
+        )
+    for what, degree, extent in zip(BOX_AXES, sharding.degrees, (samples, *layer.output_shape), strict=True):
+        if degree > extent:
+            raise InputError(
+                f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "
+                f"only {extent} there; use a degree of at most {extent}"
+                + (" or a larger batch" if what == "sample" else "")
+            )
+
+
+def _require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
     """Raise InputError where a layer is split by reduce and is no sum over that many input channels."""
     if reduce == 1:
         return

@@ -111,7 +111,9 @@ class Layer:
 
     recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
     accumulate_s: what adding the gradients of a later micro-batch to those of the earlier ones takes; None where it was
-    not measured. tied_to names earlier layers with which it shares parameters, whose bytes and update are theirs.
+    not measured. varying_share: the part of its passes that takes in proportion to a sample's work, see Plan.work; the
+    rest, of a size to which samples are padded, takes the same for all. tied_to names earlier layers with which it
+    shares parameters, whose bytes and update are theirs.
     routing: of a mixture of experts, whose experts a split by reduce shares out; its times are those of all experts
     together, with loads that are alike.
     """
@@ -129,6 +131,7 @@ class Layer:
     backward_spread_s: float = 0.0
     recompute_s: float = 0.0
     accumulate_s: float | None = None
+    varying_share: float = 1.0
     parameter_bytes: int = 0
     output_bytes: int
     saved_bytes: int = 0
@@ -148,6 +151,7 @@ class Layer:
         require(self.recompute_s <= self.backward_s, where + "recompute_s", self.recompute_s, rule)
         if self.accumulate_s is not None:
             require_time(where + "accumulate_s", self.accumulate_s)
+        require_from_0(where + "varying_share", self.varying_share, 1)
         for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
             require_bytes(where + name, getattr(self, name))
         require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
@@ -176,8 +180,9 @@ class Profile:
     """A network measured on one device. `layers` are in topological order (sorted here if they are not).
 
     step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
-    was not measured; layers_to_step is the sum of the layers over it, as found when captured. source, licence and
-    attribution say whose measurements an imported profile holds, and under which terms.
+    was not measured; layers_to_step is the sum of the layers over it, as found when captured. work_deviation: relative
+    standard deviation of the work of a sample, from which plans draw it; 0: all alike. source, licence and attribution
+    say whose measurements an imported profile holds, and under which terms.
     Raises InputError on duplicate or unknown names, a cycle, or no layers.
     """
 
@@ -190,6 +195,7 @@ class Profile:
     step_s: float | None = None
     step_spread_s: float = 0.0
     layers_to_step: float | None = None
+    work_deviation: float = 0.0
     software: Mapping[str, str] = field(default_factory=dict, hash=False)
     command: str = ""
     date: str = ""
@@ -207,6 +213,7 @@ class Profile:
             require_time("step_s", self.step_s)
         require_time("step_spread_s", self.step_spread_s)
         require_from_0("layers_to_step", self.layers_to_step or 0.0, MOST_COUNT)
+        require_from_0("work_deviation", self.work_deviation, 100)
         require(len(self.layers) > 0, "layers", "[]", "a profile has at least one layer")
         rule = f"a profile has at most {MOST_LAYERS:,}; join layers that stay together"
         require(len(self.layers) <= MOST_LAYERS, "layers", f"{len(self.layers):,}", rule)

@@ -77,6 +77,25 @@ def test_a_written_job(job: RecordedJob) -> None:
     assert job.step_s(7) == pytest.approx(0.103)
 
 
+def test_the_plan_has_the_work_of_the_median_step(tmp_path: Path, job: RecordedJob) -> None:
+    """Against the median over all samples: of two replicas of which one takes twice as long, 2/3 and 4/3."""
+    assert job.plan.work == (1.0, 1.0) and job.profile.work_deviation == 0
+    events = timeline()
+    for event in events:
+        if event["name"].endswith("-compute") and event["pid"] == 1:
+            event["dur"] *= 2
+    uneven = read_job(written(tmp_path / "uneven.json", events))
+    assert uneven.plan.work == pytest.approx((2 / 3, 4 / 3), rel=1e-5)
+    assert uneven.profile.work_deviation == pytest.approx(1 / 3, rel=1e-5)
+    lowered = lower(ShardedModel(uneven.profile, uneven.plan), flat_switch(4, Wire(bandwidth_bytes_per_s=1e9)))
+    seconds = {
+        (int(lowered.layer[task]), int(lowered.shard[task])): float(lowered.seconds[task])
+        for task in range(len(lowered))
+        if lowered.kind[task] == Kind.FORWARD
+    }
+    assert seconds == pytest.approx({(0, 0): 0.010, (0, 1): 0.020, (1, 0): 0.020, (1, 1): 0.040}, rel=1e-5)
+
+
 def test_a_recorded_step_is_a_timeline_of_the_plan(job: RecordedJob) -> None:
     graph = lower(ShardedModel(job.profile, job.plan), flat_switch(4, Wire(bandwidth_bytes_per_s=1e9)))
     actual = execution(graph, [job.step_s(7)], [[rank] for rank in job.observed(7)]).timeline

@@ -52,8 +52,8 @@ def check_plan_file(args: argparse.Namespace) -> None:
     unused = [name for name in ("set", "effort", "recompute") if name in typed(args)]
     if unused:
         raise InputError(f"{spelled(unused)}: a plan from a file is made already; leave it out, or take --strategy")
-    if "seed" in typed(args) and not getattr(args, "jitter", 0.0):
-        raise InputError("--seed: nothing is drawn without --jitter; leave it out, or add --jitter")
+    if "seed" in typed(args) and not (getattr(args, "jitter", 0.0) or getattr(args, "work_deviation", None)):
+        raise InputError("--seed: nothing is drawn without --jitter or --work-deviation; leave it out, or add one")
 
 
 def check_schedule(args: argparse.Namespace, plan: Plan) -> None:

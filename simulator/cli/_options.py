@@ -136,6 +136,14 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
     )
 
 
+def add_work(step: argparse._ActionsContainer) -> None:
+    """The option of work that differs from sample to sample."""
+    step.add_argument(
+        "--work-deviation", metavar="X", type=positive,
+        help="relative standard deviation of the work of a sample, drawn with --seed (default: as the profile says)",
+    )  # fmt: skip
+
+
 def add_states(step: argparse._ActionsContainer) -> None:
     """The options of what replicas share out of parameters, and of recomputation."""
     step.add_argument(
@@ -216,6 +224,7 @@ def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.
             "synchronisation": synchronisation(args, Synchronisation()),
             "runtime": read_runtime(args),
             "states": _states(args, REPLICATED),
+            "work": _work(args, args.batch_size or profile.batch_for(cluster.workers), profile.work_deviation),
             **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), recompute=args.recompute, **settings),
         }
     )
@@ -237,8 +246,20 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
         schedule=args.schedule,
         optimizer_state=OPTIMIZERS.get(args.optimizer),
     )
-    states = _states(args, plan.states)
-    return replace(plan, synchronisation=synchronisation(args, plan.synchronisation), states=states, **wanted)
+    return replace(
+        plan,
+        synchronisation=synchronisation(args, plan.synchronisation),
+        states=_states(args, plan.states),
+        work=_work(args, args.batch_size or plan.batch_size) or plan.work,
+        **wanted,
+    )
+
+
+def _work(args: argparse.Namespace, samples: int, deviation: float = 0.0) -> tuple[float, ...]:
+    """The work of each of `samples`, drawn with the deviation asked for, else with that of the profile."""
+    from simulator.sample_work import drawn_work
+
+    return drawn_work(samples, getattr(args, "work_deviation", None) or deviation, args.seed)
 
 
 def _states(args: argparse.Namespace, base: ParameterStates) -> ParameterStates:

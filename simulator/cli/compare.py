@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+    _options.add_work(parser)
     _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
     _grids.add_arguments(parser)

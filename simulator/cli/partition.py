@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy", metavar="NAME", required=True, help="partitioning strategy: data, pipeline, hypergraph, ..."
     )
     parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
+    _options.add_work(parser)
     parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON); - is standard output")
     parser.add_argument("--hgr", metavar="FILE", help="also write the plan's shards as a hypergraph (hMETIS)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead")

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
     parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     noise = parser.add_argument_group("noise")
+    _options.add_work(noise)
     noise.add_argument(
         "--jitter", metavar="X", type=_options.positive, default=0.0,
         help="relative standard deviation of every compute task's duration, drawn with --seed",

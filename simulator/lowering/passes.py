@@ -11,6 +11,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.gradients import addition_s
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.sample_work import mean_work
 from simulator.taskgraph import Floats, Ints, Kind
 
 
@@ -72,6 +73,21 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
             builder.depend(again[own[0]], own[-1])
             builder.depend(own + len(forward), again[own[-1]])
     return again
+
+
+def scale_by_work(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
+    """Let the passes of every micro-batch take as much longer as their samples have more work (`Plan.work`)."""
+    plan = model.plan
+    if not plan.work:
+        return
+    samples = np.concatenate([model.sample_intervals(i) for i in range(len(model.profile.layers))])  # (shards, 2)
+    varying = np.array([layer.varying_share for layer in model.profile.layers])  # (layers,)
+    kinds = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
+    tasks = np.flatnonzero(np.isin(builder.column("kind"), kinds))
+    layer, shard, microbatch = (builder.column(name)[tasks] for name in ("layer", "shard", "microbatch"))
+    first, last = (samples[passes.first[layer] + shard] + microbatch[:, None] * plan.microbatch_size).T
+    work = mean_work(plan.work, plan.batch_size, first, last)
+    builder.column("seconds")[tasks] *= 1 + varying[layer] * (work - 1)
 
 
 def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:

@@ -129,6 +129,11 @@ class ShardedModel:
         sharding = self.placements[position]
         return shards(self.layer(position), self.plan.microbatch_size, sharding.degrees, sharding.samples)
 
+    def sample_intervals(self, position: int) -> Ints:
+        """The samples of a micro-batch of which each of the layer's shards is, (first, last), shape (shards, 2)."""
+        samples = np.array(self.intervals(position)[0], dtype=np.int64)  # (parts by sample, 2)
+        return np.repeat(samples, len(self.devices[position]) // len(samples), axis=0)
+
     def reads(self, position: int) -> Reads:
         """Every (producing shard, reading shard) pair of the layer's output, in one micro-batch."""
         return reads_of(self.profile, self.plan.placements, self.plan.microbatch_size, position)

@@ -1,7 +1,7 @@
 """ShardedModel, Cluster, Runtime -> TaskGraph.
 
-One micro-batch is lowered, then repeated: every micro-batch has the same shards. The schedule adds the order
-in which each device runs its passes, and the synchronisation adds collectives and updates.
+One micro-batch is lowered, then repeated: every micro-batch has the same shards, though not always the same work. The
+schedule adds the order in which each device runs its passes, and the synchronisation adds collectives and updates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulator.lowering.exchange_tasks import add_exchanges
 from simulator.lowering.gradients import add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.parameter_gathers import add_gathers
-from simulator.lowering.passes import Passes, add_gradients, add_passes
+from simulator.lowering.passes import Passes, add_gradients, add_passes, scale_by_work
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.schedules import Instruction
@@ -48,6 +48,7 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
     updates = add_updates(builder, model, cluster) if each_updates else {}
     per_microbatch = len(builder)
     builder.repeat(plan.microbatches, priority_step=2 * len(profile.layers))
+    scale_by_work(builder, model, passes)
     starts = np.arange(plan.microbatches) * per_microbatch
     if not each_updates:
         each = plan.microbatches // model.sums_per_step if schedule.double_buffered else plan.microbatches

@@ -172,10 +172,11 @@ def _has_equal_ways(route: Route, alike: Ints, cluster: Cluster) -> bool:
 
 
 def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
-    """Whether nothing but links joins devices: no shared hosts, servers or states; and messages meet nobody."""
+    """Whether samples take as long as each other, messages meet nobody, and devices share no hosts, servers, states."""
     synchronisation = collectives.load(plan.synchronisation.collective)
     return not (
         synchronisation.updates_on_server
+        or plan.work
         or cluster.host_cores
         or plan.states.stage
         or runtime.rendezvous

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def measure(
 
     bubble_s = spent_s["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
-    one_s = one_device_s(profile, cluster, plan.batch_size)
+    one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
     shares = path_shares(graph, cluster, timeline, carried)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
@@ -198,17 +199,19 @@ def broken_rule(model: ShardedModel, runtime: Runtime) -> str:
     return f"{model.plan.schedule} needs a micro-batch for each of the {stages} stages, the step has {microbatches}"
 
 
-def one_device_s(profile: Profile, cluster: Cluster, batch_size: int) -> float:
-    """The whole batch on the fastest worker alone, one layer after the other, with the update."""
-    key = "one_device_s", batch_size
+def one_device_s(profile: Profile, cluster: Cluster, batch_size: int, work: float = 1.0) -> float:
+    """The whole batch on the fastest worker alone, layer after layer, with the update; work: of the mean sample."""
+    key = "one_device_s", batch_size, work
     if key not in profile.derived:
-        profile.derived[key] = _one_device_s(profile, batch_size)
+        profile.derived[key] = _one_device_s(profile, batch_size, work)
     return float(profile.derived[key] / max(cluster.speeds[: cluster.workers]))
 
 
-def _one_device_s(profile: Profile, batch_size: int) -> float:
-    passes = ordered_sum(sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers)
-    return passes + ordered_sum(layer.update_s for layer in profile.layers)
+def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
+    factors = [1 + layer.varying_share * (work - 1) for layer in profile.layers]
+    passes = [sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers]
+    computed = ordered_sum(seconds * factor for seconds, factor in zip(passes, factors, strict=True))
+    return computed + ordered_sum(layer.update_s for layer in profile.layers)
 
 
 def _tasks(graph: TaskGraph, models: int) -> int:

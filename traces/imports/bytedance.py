@@ -4,9 +4,10 @@
       "args": {"step": 23, "model_chunk": 0, "mb_id": 0, "seq_id": 0}}, ...]
 
 pid is the data-parallel rank; the thread's name says the pipeline rank ("PP rank 0, ..."). Times are in microseconds on
-one clock. A job becomes a profile, one layer per pipeline stage and one micro-batch per sample, and a plan, 1F1B with
-its replicas, whose task graph has the recorded operations as tasks; so a recorded step is a Timeline of that graph. The
-file holds no sizes: parameters and outputs of a stage stand as one element each.
+one clock. A job becomes a profile, one layer per pipeline stage and one sample per micro-batch of a replica, and a
+plan, 1F1B with its replicas and the work of the median step's samples, whose task graph has the recorded operations as
+tasks; so a recorded step is a Timeline of that graph. The file holds no sizes: parameters and outputs of a stage stand
+as one element each.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 from traces.imports._imported import Imported, ImportOptions
-from traces.results.executions import Execution
+from traces.results.executions import Execution, nearest_to_median
 from traces.results.observed_timeline import ObservedTask, execution
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
@@ -100,12 +101,13 @@ class RecordedJob:
 
     @cached_property
     def profile(self) -> Profile:
-        """Medians over steps, replicas and micro-batches, one layer per stage."""
+        """Medians over steps, replicas and micro-batches, one layer per stage; how far the work of samples varies."""
         return Profile(
             model=self.options.model or Path(self.file).name.partition(".")[0],
             device=self.options.device or "unknown GPU",
             batch_size=1,
             dtype=self.options.dtype or "float32",
+            work_deviation=_rounded(statistics.pstdev(work for step in self.steps for work in self.work(step))),
             command=self.options.command,
             notes="imported from a recorded job: a layer is a pipeline stage, a sample is a micro-batch; the recording "
             "has no sizes, parameters and outputs stand as one element each",
@@ -128,8 +130,18 @@ class RecordedJob:
             microbatches=self.microbatches,
             schedule="1f1b",
             synchronisation=Synchronisation(bucket_bytes=_BYTES, overlap=False),
+            work=self.work(list(self.steps)[nearest_to_median(list(map(self.step_s, self.steps)))]),
             strategy="recorded",
         )
+
+    def work(self, step: int) -> tuple[float, ...]:
+        """How many times the median of all samples each of a step's took: micro-batch after micro-batch, by replica."""
+        seconds: dict[tuple[int, int], float] = defaultdict(float)
+        for each in self.steps[step]:
+            if each.name in (FORWARD, BACKWARD):
+                seconds[each.number, each.replica] += each.duration_s
+        whole_s = sum(self._median_s(stage, name) for stage in range(self.stages) for name in (FORWARD, BACKWARD))
+        return tuple(_rounded(seconds[sample] / whole_s) for sample in sorted(seconds))
 
     def device(self, replica: int, stage: int) -> int:
         return stage * self.replicas + replica
@@ -167,22 +179,26 @@ class RecordedJob:
         if update:
             yield _observed(Kind.UPDATE, "", -1, here, here, update[0], update[-1])
 
-    def _layer(self, stage: int) -> Layer:
-        def median_s(*names: str) -> float:
-            seconds = [
-                [each.duration_s for each in self.operations if each.stage == stage and each.name == name]
-                for name in names
-            ]
-            return float(f"{sum(statistics.median(each) for each in seconds if each):.6g}")
+    def _median_s(self, stage: int, name: str) -> float:
+        """Seconds of a stage's operations of a name, 0 where it has none."""
+        return self._medians_s.get((stage, name), 0.0)
 
+    @cached_property
+    def _medians_s(self) -> dict[tuple[int, str], float]:
+        seconds: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for each in self.operations:
+            seconds[each.stage, each.name].append(each.duration_s)
+        return {key: statistics.median(durations) for key, durations in seconds.items()}
+
+    def _layer(self, stage: int) -> Layer:
         return Layer(
             name=stage_name(stage),
             kind="stage",
             inputs=(stage_name(stage - 1),) if stage else (),
             output_shape=(1, 1, 1),
-            forward_s=median_s(FORWARD),
-            backward_s=median_s(BACKWARD),
-            update_s=median_s(*OPTIMIZER),
+            forward_s=_rounded(self._median_s(stage, FORWARD)),
+            backward_s=_rounded(self._median_s(stage, BACKWARD)),
+            update_s=_rounded(sum(self._median_s(stage, name) for name in OPTIMIZER)),
             parameter_bytes=_BYTES,
             output_bytes=_BYTES,
         )
@@ -194,6 +210,10 @@ def recorded_execution(job: RecordedJob) -> Execution:
     graph = lower(ShardedModel(job.profile, job.plan), cluster, IDEAL)
     by_rank = list(zip(*(job.observed(step) for step in job.steps), strict=True))
     return execution(graph, [job.step_s(step) for step in job.steps], by_rank)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def stage_name(stage: int) -> str:
