@@ -100,6 +100,7 @@ def make_profile(name: str) -> Profile:
 def make_cluster(
     preset: str = "",
     *,
+    line_rate: bool = True,
     devices: int = 4,
     servers: int = 0,
     shape: str = "switch",
@@ -111,13 +112,18 @@ def make_cluster(
     link_curve: tuple[tuple[float, float], ...] = (),
     all_reduce: tuple[tuple[float, float], ...] = (),
 ) -> Cluster:
-    """A preset at its line rate, or workers joined in a `shape`.
+    """A preset, or workers joined in a `shape`.
 
+    line_rate: of the preset's links; otherwise it is as users get it, with measured shares and collectives.
     speed: of all devices; speeds: of each worker, times that. cores: of every host. link_curve, all_reduce: measured
     (bytes, seconds) points of every link and of the collective.
     """
-    cluster = _at_line_rate(read_cluster(preset, devices=devices, servers=servers)) if preset else None
-    cluster = cluster or _shaped(shape, devices, servers, wire)
+    if preset:
+        cluster = read_cluster(preset, devices=devices, servers=servers)
+        cluster = _at_line_rate(cluster) if line_rate else cluster
+    else:
+        cluster = _shaped(shape, devices, servers, wire)
+    collectives = {} if line_rate else cluster.collectives
     factors = [speed * factor for factor in (speeds or (1.0,) * cluster.workers)]
     factors += [speed] * len(cluster.servers)
     members = [replace(d, speed=d.speed * factor) for d, factor in zip(cluster.devices, factors, strict=True)]
@@ -129,7 +135,7 @@ def make_cluster(
         devices=tuple(members),
         links=tuple(links),
         host_cores={d.host: cores for d in members} if cores else cluster.host_cores,
-        collectives={"all_reduce": {cluster.workers: Curve(points=all_reduce)}} if all_reduce else {},
+        collectives={"all_reduce": {cluster.workers: Curve(points=all_reduce)}} if all_reduce else collectives,
     )
 
 
