@@ -130,6 +130,25 @@ def test_many_transfers_at_a_time_run_alike(seed: int, runtime: Runtime) -> None
     assert_agreement(builder.build(np.zeros(6), ()), cluster, runtime)
 
 
+@both_engines
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), st.sampled_from((1, 2)), st.booleans())
+def test_a_crowd_runs_alike(seed: int, islands: int, equal: bool) -> None:
+    """Everybody on an island sends to everybody, in chains, so that all classes are joined, come and go one by one."""
+    rng = np.random.default_rng(seed)
+    cluster = switch(8)
+    bandwidths = np.full(16, 1e6) if equal else rng.choice([1e6, 2e6, 3.3e5], 16)
+    links = zip(cluster.links, bandwidths.tolist(), strict=True)
+    cluster = replace(cluster, links=tuple(replace(x, bandwidth_bytes_per_s=rate) for x, rate in links), host_cores={})
+    grid = np.array([(a, b) for a in range(8) for b in range(8) if a != b and a % islands == b % islands])
+    builder = GraphBuilder()
+    routes = np.tile(builder.message_routes(grid[:, 0], grid[:, 1]), 4)
+    sizes = rng.choice([0.0, 100.0, 1e3], len(routes)) + rng.uniform(0, 1e3, len(routes)) * rng.integers(0, 2)
+    sent = builder.add(Kind.ACTIVATION, len(routes), device=np.tile(grid[:, 1], 4), route=routes, bytes=sizes)
+    builder.depend(sent[len(grid) :], sent[: -len(grid)])
+    assert_agreement(builder.build(np.zeros(8), ()), cluster, IDEAL)
+
+
 def switch(count: int, cores: float = 1.0) -> Cluster:
     devices = tuple(Device(name=f"d{i}", host=f"h{i // 2}") for i in range(count))
     links = tuple(

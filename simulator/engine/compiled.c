@@ -31,8 +31,9 @@ static void share_anew(Run *r)
     if (r->changed_count) refresh(r);
     r->wake_allowed = 1;
     r->due_s = INFINITY;
-    if (r->due_count && r->class_[r->due[0]].due_s < INFINITY) {
-        r->due_s = r->now_s + most(r->class_[r->due[0]].due_s - r->now_s, 0.0);
+    double end_s = next_end_s(r);
+    if (end_s < INFINITY) {
+        r->due_s = r->now_s + most(end_s - r->now_s, 0.0);
         if (r->due_s == r->now_s) request_wake(r);
     }
     if (r->ready_transfers || r->woken_count) request_wake(r);

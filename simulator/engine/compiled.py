@@ -124,6 +124,7 @@ def _numbers(columns: Columns) -> dict[str, float]:
         "has_cores": len(columns.core_device) > 0,
         "overlap_rate": columns.overlap_rate,
         "due_s": inf,
+        "crowd_due_s": inf,
         "turn_first": _NONE,
         "turn_last": _NONE,
     }
@@ -169,7 +170,9 @@ def _shared(columns: Columns) -> dict[str, Array]:
         "batch": _records("Entry", classes),
         "changed": np.zeros(resources + classes, dtype=np.int64),
         "visited": np.zeros(resources, dtype=np.int64),
-        **{name: np.zeros(classes, dtype=np.int64) for name in ("due", "affected", "capped")},
+        **{name: np.zeros(classes, dtype=np.int64) for name in ("due", "affected", "pending", "capped")},
+        **{name: np.zeros(classes) for name in ("rate", "served", "since_s")},
+        **{name: np.full(classes, inf) for name in ("level", "end_due_s")},
         "done": np.zeros(len(columns) + len(works), dtype=np.int64),
         "core_task": np.zeros(len(works), dtype=np.int64),
         "free_class": np.zeros(len(works), dtype=np.int64),

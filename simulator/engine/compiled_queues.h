@@ -44,14 +44,14 @@ static int by_tie(const void *a, const void *b)
 }
 
 /* Classes by the time at which their next activity ends: a heap in which each knows its place. */
-static void due_put(Run *r, i64 place, i64 c) { r->due[place] = c; r->class_[c].due_place = place; }
+static void due_put(Run *r, i64 place, i64 c) { r->due[place] = c; r->class_[c].due_place = (i32)place; }
 
 static void due_sink(Run *r, i64 i, i64 c)
 {
-    double due_s = r->class_[c].due_s;
+    double due_s = r->end_due_s[c];
     for (i64 child; (child = 2 * i + 1) < r->due_count; i = child) {
-        if (child + 1 < r->due_count && r->class_[r->due[child + 1]].due_s < r->class_[r->due[child]].due_s) child++;
-        if (!(r->class_[r->due[child]].due_s < due_s)) break;
+        if (child + 1 < r->due_count && r->end_due_s[r->due[child + 1]] < r->end_due_s[r->due[child]]) child++;
+        if (!(r->end_due_s[r->due[child]] < due_s)) break;
         due_put(r, i, r->due[child]);
     }
     due_put(r, i, c);
@@ -59,8 +59,8 @@ static void due_sink(Run *r, i64 i, i64 c)
 
 static void due_sift(Run *r, i64 i, i64 c)
 {
-    double due_s = r->class_[c].due_s;
-    for (; i > 0 && due_s < r->class_[r->due[(i - 1) / 2]].due_s; i = (i - 1) / 2) due_put(r, i, r->due[(i - 1) / 2]);
+    double due_s = r->end_due_s[c];
+    for (; i > 0 && due_s < r->end_due_s[r->due[(i - 1) / 2]]; i = (i - 1) / 2) due_put(r, i, r->due[(i - 1) / 2]);
     due_sink(r, i, c);
 }
 
@@ -71,6 +71,17 @@ static void due_remove(Run *r, i64 c)
     i64 last = r->due[--r->due_count];
     if (last != c) due_sift(r, place, last);
     r->class_[c].due_place = NONE;
+}
+
+/* Make the heap anew of all classes that have an end ahead. */
+static void due_make(Run *r)
+{
+    r->due_count = 0;
+    for (i64 c = 0; c < r->next_class; c++) {
+        r->class_[c].due_place = NONE;
+        if (r->class_[c].active && r->end_due_s[c] < INFINITY) due_put(r, r->due_count++, c);
+    }
+    for (i64 i = r->due_count / 2 - 1; i >= 0; i--) due_sink(r, i, r->due[i]);
 }
 
 /* ---- time ---- */

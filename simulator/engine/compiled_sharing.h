@@ -1,78 +1,132 @@
 /* Sharing in the compiled engine: max-min fair, by progressive filling, as simulator's sharing.py does it. A class takes
  * part with its number of active activities; a change costs time in the classes joined to it through resources. */
 
-static void serve(Run *r, Class *c)
+static void serve(Run *r, i64 number)
 {
-    if (c->active) c->served += c->rate * (r->now_s - c->since_s);
-    c->since_s = r->now_s;
+    if (r->class_[number].active) r->served[number] += r->rate[number] * (r->now_s - r->since_s[number]);
+    r->since_s[number] = r->now_s;
 }
 
 /* What is to be shared anew by `refresh`: the resources of a class, or, where it has none, the class itself. */
-static void mark_changed(Run *r, Class *c)
+static void mark_changed(Run *r, i64 number)
 {
+    Class *c = r->class_ + number;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
         Resource *resource = r->resource + use->resource;
         if (!resource->is_changed) { resource->is_changed = 1; r->changed[r->changed_count++] = use->resource; }
     }
     if (c->first_use == c->end_use && !c->is_changed) {
         c->is_changed = 1;
-        r->changed[r->changed_count++] = r->resources + (c - r->class_);
+        r->changed[r->changed_count++] = r->resources + number;
     }
 }
 
-static void join(Run *r, Class *c, i64 activity, double work)
+/* A class has its first activity. */
+static void enter(Run *r, i64 number)
 {
-    serve(r, c);
-    push(r->ending + c->first_ending, &c->active, (Entry){c->served + work, activity, 0});
-    for (i64 i = c->first_use; c->active == 1 && i < c->end_use; i++) {
+    Class *c = r->class_ + number;
+    r->served[number] = 0.0;
+    r->active_classes++;
+    r->capped_classes += c->cap < INFINITY;
+    for (i64 i = c->first_use; i < c->end_use; i++) {
         Resource *resource = r->resource + r->use[i].resource;
-        if (resource->first_use >= 0) r->use[resource->first_use].previous = i;
-        r->use[i].next = resource->first_use;
+        if (resource->first_use >= 0) r->use[resource->first_use].previous = (i32)i;
+        else { r->loaded_resources++; r->is_joined = 0; }
+        r->use[i].next = (i32)resource->first_use;
         r->use[i].previous = NONE;
         resource->first_use = i;
     }
-    mark_changed(r, c);
 }
 
-static void leave(Run *r, Class *c)
+/* A class has no activity any more. */
+static void leave(Run *r, i64 number)
 {
-    c->served = 0.0;
+    Class *c = r->class_ + number;
+    r->end_due_s[number] = INFINITY;
+    r->is_joined = 0;
+    r->active_classes--;
+    r->capped_classes -= c->cap < INFINITY;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
+        Resource *resource = r->resource + use->resource;
         if (use->next >= 0) r->use[use->next].previous = use->previous;
         if (use->previous >= 0) r->use[use->previous].next = use->next;
-        else r->resource[use->resource].first_use = use->next;
+        else resource->first_use = use->next;
+        r->loaded_resources -= resource->first_use < 0;
     }
-    if (c - r->class_ >= r->fixed_classes) r->free_class[r->free_classes++] = c - r->class_;
+    if (number >= r->fixed_classes) r->free_class[r->free_classes++] = number;
 }
 
-static void set_cap(Run *r, Class *c, double cap)
+/* A class has `change` activities more; loads are whole, so they are added up without rounding. */
+static void count_activities(Run *r, i64 number, i64 change)
 {
-    if (cap == c->cap) return;
-    serve(r, c);
-    c->cap = cap;
-    if (c->active) mark_changed(r, c);
+    Class *c = r->class_ + number;
+    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
+        double load = use->weight * (double)c->active, before = use->weight * (double)(c->active - change);
+        r->resource[use->resource].full_load += load - before;
+        r->other_loads += (load > 0 && load != 1) - (before > 0 && before != 1);
+    }
+    r->level[number] = c->active ? r->ending[c->first_ending].key : INFINITY;
+    mark_changed(r, number);
 }
 
-/* Remove the activities that are done by now into `done`, ascending; how many they are. */
+static void join(Run *r, i64 number, i64 activity, double work)
+{
+    Class *c = r->class_ + number;
+    if (!c->active) enter(r, number);
+    serve(r, number);
+    push(r->ending + c->first_ending, &c->active, (Entry){r->served[number] + work, activity, 0});
+    count_activities(r, number, 1);
+}
+
+static void set_cap(Run *r, i64 number, double cap)
+{
+    Class *c = r->class_ + number;
+    if (cap == c->cap) return;
+    serve(r, number);
+    c->cap = cap;
+    if (c->active) mark_changed(r, number);
+}
+
+/* Remove the activities of a class that are done by now into `done`, of which there are `count`; how many then. */
+static i64 finish_class(Run *r, i64 number, i64 count)
+{
+    Class *c = r->class_ + number;
+    Entry *ending = r->ending + c->first_ending;
+    i64 before = c->active;
+    serve(r, number);
+    double reach = r->served[number] + most(r->rate[number] * r->now_s, r->served[number]) * ROUNDING;
+    while (c->active && ending[0].key <= reach) r->done[count++] = pop(ending, &c->active).tie;
+    count_activities(r, number, c->active - before);
+    if (!c->active) leave(r, number);
+    return count;
+}
+
+/* The same of all classes, ascending; how many they are. */
 static i64 finish(Run *r)
 {
+    double limit_s = r->now_s * (1 + ROUNDING);
     i64 count = 0;
-    while (r->due_count && r->class_[r->due[0]].due_s <= r->now_s * (1 + ROUNDING)) {
-        Class *c = r->class_ + r->due[0];
-        Entry *ending = r->ending + c->first_ending;
-        due_remove(r, r->due[0]);
-        serve(r, c);
-        double reach = c->served + most(c->rate * r->now_s, c->served) * ROUNDING;
-        while (c->active && ending[0].key <= reach) r->done[count++] = pop(ending, &c->active).tie;
-        mark_changed(r, c);
-        if (!c->active) leave(r, c);
+    for (i64 c = 0; r->is_crowd && c < r->next_class; c++)
+        if (r->end_due_s[c] <= limit_s) count = finish_class(r, c, count);
+    while (!r->is_crowd && r->due_count && r->end_due_s[r->due[0]] <= limit_s) {
+        i64 number = r->due[0];
+        due_remove(r, number);
+        count = finish_class(r, number, count);
     }
     sort(r->done, count);
     return count;
 }
 
-/* What a refresh is about: classes in `affected` and those with a cap in `capped`, resources in `visited`. */
-typedef struct { i64 classes, capped, resources; int loads_differ; double load; } Share;
+/* When the next activity ends. */
+static double next_end_s(const Run *r)
+{
+    if (r->is_crowd) return r->crowd_due_s;
+    return r->due_count ? r->end_due_s[r->due[0]] : INFINITY;
+}
+
+/* What a refresh is about: classes in `affected`, those of them whose rate is not known in `pending` and those with a
+ * cap in `capped`; resources in `visited`, of which `loaded` are in use. before: the last round of earlier ones. */
+typedef struct { i64 classes, pending, capped, resources, loaded, before; int loads_differ; double load; } Share;
 
 static void visit(Run *r, Share *s, i64 number)
 {
@@ -80,34 +134,32 @@ static void visit(Run *r, Share *s, i64 number)
     if (resource->seen == r->epoch) return;
     resource->seen = r->epoch;
     resource->left = resource->capacity;
-    resource->load = 0.0;
+    resource->load = resource->full_load;
     resource->ratio = STALE;
     r->visited[s->resources++] = number;
+    s->loaded += resource->first_use >= 0;
 }
 
-/* Take a class in: served until now, its load added to its resources. Loads are whole, so their order is no matter. */
+/* Take a class in, and its resources. */
 static void affect(Run *r, Share *s, i64 number)
 {
     Class *c = r->class_ + number;
     if (!c->active || c->seen == r->epoch) return;
     c->seen = r->epoch;
-    c->is_settled = 0;
-    serve(r, c);
-    r->affected[s->classes++] = number;
+    r->affected[s->classes++] = r->pending[s->pending++] = number;
     if (c->cap < INFINITY) r->capped[s->capped++] = number;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
         double load = use->weight * (double)c->active;
         visit(r, s, use->resource);
-        r->resource[use->resource].load += load;
         if (s->load < 0) s->load = load;
         s->loads_differ |= load != s->load;
     }
 }
 
-/* The active classes joined to what has changed through shared resources, and those resources. */
-static Share find_affected(Run *r)
+/* What has changed: resources, and classes without any. */
+static Share find_changed(Run *r)
 {
-    Share s = {0, 0, 0, 0, -1.0};
+    Share s = {0, 0, 0, 0, 0, r->round, 0, -1.0};
     r->epoch++;
     for (i64 i = 0; i < r->changed_count; i++) {
         i64 item = r->changed[i];
@@ -120,10 +172,15 @@ static Share find_affected(Run *r)
         }
     }
     r->changed_count = 0;
-    for (i64 i = 0; i < s.resources; i++)
-        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
-            affect(r, &s, r->use[use].class_number);
     return s;
+}
+
+/* The active classes joined to what has changed through shared resources, and those resources. */
+static void find_affected(Run *r, Share *s)
+{
+    for (i64 i = 0; i < s->resources; i++)
+        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
+            affect(r, s, r->use[use].class_number);
 }
 
 /* The smallest share that a resource or a cap allows those not settled yet; drops what no longer matters. */
@@ -140,7 +197,7 @@ static double smallest_share(Run *r, Share *s)
     }
     for (i64 i = 0; i < s->capped; i++) {
         Class *c = r->class_ + r->capped[i];
-        if (c->is_settled) continue;
+        if (c->held_in > s->before) continue;
         share = least(share, c->cap);
         r->capped[unsettled++] = r->capped[i];
     }
@@ -149,81 +206,91 @@ static double smallest_share(Run *r, Share *s)
     return share;
 }
 
-/* Fix the rate of a class, and take what it uses from those of its resources that have something left for others. */
-static void settle(Run *r, Class *c, double share)
+/* Whether a class is held in this round: at its cap, or on a resource that is full. Those that are not are pending. */
+static int is_held(Run *r, Share *s, i64 number, double limit)
 {
-    c->rate = share;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
-        Resource *resource = r->resource + use->resource;
-        if (!(resource->load > 0.0)) continue;
-        double load = use->weight * (double)c->active;
-        resource->left = most(resource->left - load * share, 0.0);
-        resource->load -= load;
+    Class *c = r->class_ + number;
+    if (c->held_in > s->before || c->passed_in == r->round) return c->held_in == r->round;
+    int held = c->cap <= limit;
+    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
+        held |= !(r->resource[use->resource].load > 0.0);
+    if (held) c->held_in = r->round;
+    else { c->passed_in = r->round; r->pending[s->pending++] = number; }
+    return held;
+}
+
+/* Take from a resource that has something left what the classes use that are held in this round, by their first
+ * activity: the order of subtraction counts where loads differ. */
+static void take_away(Run *r, Share *s, Resource *resource, double share, double limit)
+{
+    i64 held = 0;
+    for (i64 i = resource->first_use; i >= 0; i = r->use[i].next) {
+        const Class *c = r->class_ + r->use[i].class_number;
+        if (is_held(r, s, r->use[i].class_number, limit))
+            r->batch[held++] = (Entry){r->use[i].weight * (double)c->active, r->ending[c->first_ending].tie, 0};
+    }
+    if (s->loads_differ) qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
+    for (i64 i = 0; i < held; i++) {
+        resource->left = most(resource->left - r->batch[i].key * share, 0.0);
+        resource->load -= r->batch[i].key;
         resource->ratio = STALE;
     }
 }
 
-/* A class that can go no faster: settle it now, or, where the order of subtraction counts, when all are known. */
-static void hold(Run *r, const Share *s, i64 number, double share, i64 *held)
-{
-    Class *c = r->class_ + number;
-    if (c->is_settled) return;
-    c->is_settled = 1;
-    if (s->loads_differ) r->batch[*held] = (Entry){0.0, r->ending[c->first_ending].tie, number};
-    else settle(r, c, share);
-    ++*held;
-}
-
-/* Max-min fair rates of the classes in `affected`, which share the resources in `visited` with no others. In each
- * round those are settled that are held at the smallest share, by their first activity: the order of subtraction
- * counts only where loads differ. All classes on a full resource are, so that it is done with. */
+/* Max-min fair rates of the classes in `pending`, which share the resources in `visited` with no others. In each round
+ * those are held that can go no faster than the smallest share. All on a full resource are, so that only those of the
+ * others have to be looked at: they are few where a first round holds almost all. */
 static void fill(Run *r, Share *s)
 {
-    for (i64 left = s->classes, held; left; left -= held) {
+    do {
         double share = smallest_share(r, s), limit = share * (1 + ROUNDING);
         i64 some = 0;
-        held = 0;
-        for (i64 i = 0; i < s->resources; i++) { /* those that are full go last */
+        for (i64 i = 0; i < s->pending; i++) r->rate[r->pending[i]] = share;
+        r->effort += s->pending + s->resources;
+        r->round++;
+        s->pending = 0;
+        for (i64 i = 0; i < s->resources; i++) {
             i64 number = r->visited[i];
             if (r->resource[number].ratio <= limit) r->resource[number].load = 0.0;
-            else { r->visited[i] = r->visited[some]; r->visited[some++] = number; }
+            else r->visited[some++] = number;
         }
-        for (i64 i = 0; i < s->capped; i++)
-            if (r->class_[r->capped[i]].cap <= limit) hold(r, s, r->capped[i], share, &held);
-        for (i64 i = some; i < s->resources; i++)
-            for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
-                hold(r, s, r->use[use].class_number, share, &held);
-        r->effort += held + s->resources;
         s->resources = some;
-        if (!s->loads_differ) continue;
-        qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
-        for (i64 i = 0; i < held; i++) settle(r, r->class_ + r->batch[i].event, share);
-    }
+        for (i64 i = 0; i < s->capped; i++) is_held(r, s, r->capped[i], limit);
+        for (i64 i = 0; i < some; i++) take_away(r, s, r->resource + r->visited[i], share, limit);
+    } while (s->pending);
 }
 
 /* The rate of a class that shares its resources with no others. */
-static void fill_one(Run *r, Class *c)
+static void fill_one(Run *r, i64 number)
 {
-    c->rate = c->cap;
+    Class *c = r->class_ + number;
+    r->rate[number] = c->cap;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-        c->rate = least(c->rate, r->resource[use->resource].capacity / (use->weight * (double)c->active));
+        r->rate[number] = least(r->rate[number], r->resource[use->resource].capacity / (use->weight * (double)c->active));
 }
+
+#include "compiled_crowd.h"
 
 /* Give every affected class its new rate. Where they are many of those that have an end ahead, the heap of these is
  * made anew instead of changed one by one. */
 static void refresh(Run *r)
 {
-    Share s = find_affected(r);
+    Share s = find_changed(r);
+    if (may_be_crowd(r) && (r->is_joined || joins_all(r, &s))) { refresh_crowd(r, &s); return; }
+    if (r->is_crowd) { r->is_crowd = r->is_joined = 0; due_make(r); }
+    find_affected(r, &s);
     int many = s.classes * 4 > r->due_count;
-    if (s.classes == 1) fill_one(r, r->class_ + r->affected[0]);
+    for (i64 i = 0; i < s.classes; i++) serve(r, r->affected[i]);
+    if (s.classes == 1) fill_one(r, r->affected[0]);
     else fill(r, &s);
     for (i64 i = 0; i < s.classes; i++) {
-        Class *c = r->class_ + r->affected[i];
-        if (!(c->rate > 0)) { due_remove(r, r->affected[i]); continue; }
-        c->due_s = r->now_s + most(r->ending[c->first_ending].key - c->served, 0.0) / c->rate;
+        i64 number = r->affected[i];
+        Class *c = r->class_ + number;
+        if (!(r->rate[number] > 0)) { due_remove(r, number); continue; }
+        r->end_due_s[number] = r->now_s + most(r->level[number] - r->served[number], 0.0) / r->rate[number];
         i64 place = c->due_place < 0 ? r->due_count++ : c->due_place;
-        if (many) due_put(r, place, r->affected[i]);
-        else due_sift(r, place, r->affected[i]);
+        if (many) due_put(r, place, number);
+        else due_sift(r, place, number);
     }
     for (i64 i = many ? r->due_count / 2 - 1 : NONE; i >= 0; i--) due_sink(r, i, r->due[i]);
 }

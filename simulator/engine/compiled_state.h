@@ -26,16 +26,18 @@ typedef struct {
 
 typedef struct { i64 first_ready, ready_count, is_idle, is_woken, in_flight; } Device;
 
-/* Activities that use the same resources: their rate, what each has been served, until when; their queue by level. */
+/* Activities that use the same resources, and their queue by level. */
 typedef struct {
-    double cap, rate, served, since_s, due_s;
-    i64 first_use, end_use, first_ending, active, due_place, seen, is_settled, is_changed;
+    double cap;
+    i64 active, first_ending, held_in, passed_in, seen;
+    i32 first_use, end_use, due_place, is_changed;
 } Class;
 
 /* A class on a resource, in the list of that resource while activities of the class are active. */
-typedef struct { double weight; i64 resource, class_number, next, previous; } Use;
+typedef struct { double weight; i32 resource, class_number, next, previous; } Use;
 
-typedef struct { double capacity, left, load, ratio; i64 first_use, seen, is_changed; } Resource;
+/* full_load: of all active classes; load: of those of them whose rate is not known yet. */
+typedef struct { double capacity, full_load, left, load, ratio; i64 first_use, seen, is_changed; } Resource;
 
 typedef struct { i64 first, last; } Line;
 
@@ -60,13 +62,20 @@ typedef struct {
     i64 *ready_transfer, *woken;
     i32 *successor;
 
-    /* due: classes with an end ahead, earliest first. changed: resources, or classes without any (resources + c). */
+    /* By class: its rate, what each activity has been served, until when, the level and the time of the next end. */
+    double *rate, *served, *since_s, *level, *end_due_s;
+
+    /* due: classes with an end ahead, earliest first; not kept in a crowd, whose first end is at crowd_due_s.
+     * changed: resources, or classes without any (resources + c). is_joined: since the last crowd no class has left and
+     * none has brought a resource into use. other_loads: how many uses of active classes are a load other than 1. */
     Class *class_;
     Use *use;
     Resource *resource;
     Entry *ending, *batch;
-    i64 due_count, changed_count, epoch;
-    i64 *due, *changed, *visited, *affected, *capped, *done;
+    double crowd_due_s;
+    i64 due_count, changed_count, epoch, round, is_crowd, is_joined, active_classes, capped_classes;
+    i64 loaded_resources, other_loads;
+    i64 *due, *changed, *visited, *affected, *pending, *capped, *done;
 
     /* Only where the runtime asks for it. */
     Line *line;

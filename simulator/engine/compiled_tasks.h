@@ -59,7 +59,7 @@ static void complete(Run *r, Task *task)
 
 static void join_own(Run *r, i64 number)
 {
-    join(r, r->class_ + r->task[number].activity_class, number, r->task[number].work);
+    join(r, r->task[number].activity_class, number, r->task[number].work);
 }
 
 static void start_compute(Run *r, i64 number)
@@ -94,9 +94,8 @@ static void count_in_flight(Run *r, Task *task, i64 change)
 {
     for (i64 i = r->touched_start[task->route]; i < r->touched_start[task->route + 1]; i++) {
         Device *device = r->device + r->touched[i];
-        Class *c = r->class_ + r->fixed_classes - r->devices + r->touched[i];
         device->in_flight += change;
-        set_cap(r, c, device->in_flight ? r->overlap_rate : 1.0);
+        set_cap(r, r->fixed_classes - r->devices + r->touched[i], device->in_flight ? r->overlap_rate : 1.0);
         request_wake(r);
     }
 }
@@ -110,13 +109,14 @@ static void begin_core_work(Run *r, i64 number)
         double work = r->core_s_per_byte[i] * r->bytes[number];
         if (!(work > 0)) continue;
         Class *computing = r->class_ + r->fixed_classes - r->devices + r->core_device[i];
-        Class *c = r->class_ + (r->free_classes ? r->free_class[--r->free_classes] : r->next_class++);
+        i64 own = r->free_classes ? r->free_class[--r->free_classes] : r->next_class++;
+        Class *c = r->class_ + own;
         r->use[c->first_use].resource = r->use[computing->first_use].resource;
         c->cap = r->alone_s[number] > 0 ? work / r->alone_s[number] : INFINITY;
-        c->rate = 0.0;
+        r->rate[own] = 0.0;
         r->core_task[r->core_works] = number;
         r->parts[number]++;
-        join(r, c, r->tasks + r->core_works++, work);
+        join(r, own, r->tasks + r->core_works++, work);
         request_wake(r);
     }
 }
