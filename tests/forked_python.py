@@ -21,15 +21,18 @@ import runpy
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
 import types
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PRELOADED = (
     "torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel", "torch.profiler",
+    "torch.distributed.launcher",
     "numpy", "networkx", "pydantic", "yaml", "rich.console", "rich.table", "plotly.graph_objects", "kahypar",
     "simulator.run", "simulator.files", "simulator.network.catalogue", "partitioners.hypergraph",
     "traces.runs.executor.execute", "traces.runs.torch_runtimes.ddp", "traces.runs.torch_runtimes.pipelining",
@@ -71,8 +74,8 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def _plain(command: list[str]) -> bool:
-    """Whether it is this interpreter with -m, -c or a script, and no other option."""
-    return command[:1] == [sys.executable] and (command[1] in ("-m", "-c") or not command[1].startswith("-"))
+    """Whether it is this interpreter with -u, -m, -c or a script, and no other option."""
+    return command[:1] == [sys.executable] and (command[1] in ("-u", "-m", "-c") or command[1][0] != "-")
 
 
 @cache
@@ -80,13 +83,22 @@ def _template() -> socket.socket:
     """A connection to this process's template, which ends with it."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    argv = [sys.executable, __file__, str(other.fileno())]
-    process = _Popen(argv, pass_fds=[other.fileno()], env=environment, stdin=subprocess.DEVNULL)
-    other.close()
-    atexit.register(process.wait)
+    if _SITE and os.fork() == 0:  # this process was forked from a template, and so is its own
+        own.close()
+        atexit._clear()  # its parent's business
+        _live(other)
+    if not _SITE:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+        argv = [sys.executable, __file__, str(other.fileno())]
+        process = _Popen(argv, pass_fds=[other.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        atexit.register(process.wait)
     atexit.register(own.close)
+    other.close()
     return own
+
+
+_SITE: list[str] = []
+"""Where a template and what it forks find what is installed; empty in the test."""
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -114,8 +126,9 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
         os.waitpid(between, 0)
 
 
-def run(request: dict[str, Any], site: list[str]) -> None:
-    """What a new interpreter does with the request's arguments; site: where it finds what is installed."""
+def run(request: dict[str, Any]) -> None:
+    """What a new interpreter does with the request's arguments."""
+    _template.cache_clear()
     if request["session"]:
         os.setsid()
     if request["namespace"]:
@@ -125,10 +138,13 @@ def run(request: dict[str, Any], site: list[str]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if request["argv"][0] == "-u":
+        request["argv"].pop(0)
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     option, *others = request["argv"]
-    first = request["cwd"] if option in ("-m", "-c") else str(Path(option).resolve().parent)
+    first = {"-m": request["cwd"], "-c": ""}.get(option, str(Path(option).resolve().parent))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [first, *filter(None, paths), *site]
+    sys.path[:] = [first, *filter(None, paths), *_SITE]
     importlib.invalidate_caches()
     if option == "-m":
         sys.argv = others
@@ -142,11 +158,31 @@ def run(request: dict[str, Any], site: list[str]) -> None:
         runpy.run_path(option, run_name="__main__")
 
 
+def _live(requests: socket.socket) -> NoReturn:
+    """What a template does, and every process that it forks: all but freeing memory at the end, which takes longest."""
+    request, code = serve(requests), 0
+    try:
+        if request:
+            run(request)
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
+    _SITE += sys.path[2:]  # without this file's folder and ROOT
+    setattr(subprocess, "Popen", ForkedPopen)  # noqa: B010, before a module of torch's takes the other
     for module in PRELOADED:
         with suppress(ImportError):
             importlib.import_module(module)
     gc.freeze()
-    wanted = serve(socket.socket(fileno=int(sys.argv[1])))
-    if wanted is not None:
-        run(wanted, sys.path[2:])  # without this file's folder and ROOT
+    _live(socket.socket(fileno=int(sys.argv[1])))

@@ -17,6 +17,7 @@ from simulator import cli, files
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 MODEL = ("--model", "traces.zoo.networks:vgg_digits", "--input-shape", "1x8x8")
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
