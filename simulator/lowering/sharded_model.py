@@ -108,6 +108,10 @@ class ShardedModel:
         every = self.plan.states.each_microbatch or self.schedule.stashes_weights
         return self.plan.microbatches if every else 1
 
+    def sum_of(self, microbatch: int) -> int:
+        """The number, of a step's sums of gradients, of the one that a micro-batch adds to."""
+        return microbatch * self.sums_per_step // self.plan.microbatches
+
     @cached_property
     def local_update_s(self) -> Mapping[int, float]:
         """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""

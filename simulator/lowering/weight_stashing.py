@@ -46,7 +46,7 @@ def add_replica_updates(
     for stage, devices in enumerate(_stage_devices(model)):
         if len(devices) == 1 and not model.schedule.double_buffered:
             continue
-        versions = _versions(model, stage)
+        versions = weight_versions(model, stage)
         forward = np.concatenate([passes.forward(layer) for layer in model.stages[stage]])
         for minibatch, ends in enumerate(delivered):
             microbatches = slice(minibatch * each, (minibatch + 1) * each)
@@ -69,7 +69,7 @@ def stashed_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     held = np.zeros(len(cluster.devices))
     for stage, devices in enumerate(_stage_devices(model)):
         layers = sum(model.layer(layer).parameter_bytes for layer in model.stages[stage])
-        held[list(devices)] = (_versions(model, stage) - 1) * layers
+        held[list(devices)] = (weight_versions(model, stage) - 1) * layers
     return held
 
 
@@ -77,7 +77,7 @@ def _stage_devices(model: ShardedModel) -> list[tuple[int, ...]]:
     return [model.placements[layers[0]].device_set for layers in model.stages]
 
 
-def _versions(model: ShardedModel, stage: int) -> int:
+def weight_versions(model: ShardedModel, stage: int) -> int:
     """How many versions of its weights a stage has: one for each mini-batch in flight, two in PipeDream-2BW."""
     if model.schedule.double_buffered:
         return min(2, model.sums_per_step)

@@ -25,6 +25,7 @@
     bucket_transfers  what each task of the synchronisation does with which bucket
     parameter_pieces  parameter pieces as rows of numbers: values here, gradients of the shards here
     parameter_boxes   which part of each of a layer's parameters a shard holds
+    weight_versions   versions of a device's weights, where a schedule stashes them
 
 Import from the files themselves: processes that start with one of them need none of the others.
 """

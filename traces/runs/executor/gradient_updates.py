@@ -4,6 +4,7 @@
     servers            each of K servers adds up the k-th part of a bucket, updates it and sends it back
     ZeRO 1 to 3        each device of a shard group has a slice of a bucket: of the sum, and of what it updates;
                        the slices are gathered after the update or, with ZeRO 3, before the passes that use them
+    stashed weights    an update for each mini-batch makes a version of the weights from the one before
 
 A bucket's gradients are one row of shape (elements,), piece after piece.
 """
@@ -43,7 +44,7 @@ class Updates:
     """The gradient buckets and the optimizer of device `rank`."""
 
     def __init__(self, script: Script, rank: int, shards: Shards) -> None:
-        self._script, self._rank = script, rank
+        self._script, self._rank, self._versions = script, rank, shards.versions
         self.transfers = bucket_transfers(script, rank)
         self._pieces = ParameterPieces(script, rank, shards)
         self._rows: dict[tuple[int, int], Tensor] = {}
@@ -52,7 +53,7 @@ class Updates:
         self._states: dict[tuple[Replicas, ...], _State] = {}
         served = collectives.load(script.plan.synchronisation.collective).updates_on_server
         own = [piece for piece in script.sharded.replicas if rank in piece.devices]
-        self._in_rows = bool(served or script.plan.states.stage)
+        self._in_rows = bool(served or script.plan.states.stage or self._versions)
         self._updated = [piece for piece in own if not (self._in_rows and piece.is_summed)]
         tensors = [] if self._in_rows else self._pieces.tensors(self._updated)
         self._optimizer = optimizer(tensors, script.learning_rate, script.momentum)
@@ -132,34 +133,35 @@ class Updates:
             transfer = self.transfers[task]
             self._descend(self._bucket(transfer).pieces, self._part(transfer), self._summed(transfer))
             return
+        model, sums = self._script.sharded, range(self._script.sharded.sums_per_step)
+        if self._versions:
+            self._versions.advance()
+            minibatch = model.sum_of(int(self._script.graph.microbatch[task]))
+            sums = range(minibatch, minibatch + 1)
         for piece in self._updated:
             if not piece.is_summed:
-                self._update_alone(piece)
+                self._update_alone(piece, sums)
         for number, bucket in enumerate(self._script.buckets):
-            if self._rank in bucket.devices and (self._script.plan.states.stage or not self._in_rows):
-                self._update_summed(number, bucket)
+            if self._rank in bucket.devices and (model.plan.states.stage or self._versions or not self._in_rows):
+                self._update_summed(number, bucket, sums)
         self._optimizer.step()
 
-    @property
-    def _sums(self) -> int:
-        return self._script.sharded.sums_per_step
-
-    def _update_alone(self, piece: Replicas) -> None:
+    def _update_alone(self, piece: Replicas, sums: range) -> None:
         """Update a piece that no other device has, or leave it to torch's optimizer."""
         elements = self._pieces.elements([piece])
         if not self._in_rows:
             self._pieces.let_own_be_gradients(piece)
         elif elements:
-            rows = [self._pieces.gradients([piece], number) for number in range(self._sums)]
+            rows = [self._pieces.gradients([piece], number) for number in sums]
             self._descend((piece,), (0, elements), torch.stack(rows).sum(0))  # (sums, elements) -> (elements,)
 
-    def _update_summed(self, number: int, bucket: Bucket) -> None:
+    def _update_summed(self, number: int, bucket: Bucket, sums: range) -> None:
         """Update this device's slice of a bucket, or leave all of it to torch's optimizer."""
         if not self._in_rows:
             self._pieces.let_be_gradients(bucket.pieces, self._finished(number, 0))
             return
         share = self._share(number)
-        rows = [self._finished(number, summed)[slice(*share)] for summed in range(self._sums)]
+        rows = [self._finished(number, summed)[slice(*share)] for summed in sums]
         self._descend(bucket.pieces, share, torch.stack(rows).sum(0))  # (sums, elements) -> (elements,)
 
     def _descend(self, pieces: tuple[Replicas, ...], part: tuple[int, int], gradient: Tensor) -> None:

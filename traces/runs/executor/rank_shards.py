@@ -25,6 +25,7 @@ from traces.runs.executor.shard_parts import ShardInput, ShardPart, Slot, shard_
 from traces.runs.executor.sliced_layers import sliced_parameters
 from traces.runs.executor.task_moves import Phase
 from traces.runs.executor.tensor_flow import HeldTensor, TensorFlow
+from traces.runs.executor.weight_versions import WeightVersions, versions_on
 
 
 class Output(NamedTuple):
@@ -46,8 +47,9 @@ class _Tape:
 class Shards:
     """What device `rank` holds and computes in a run.
 
-    parameters: by slot, then by name. gradients: of these by (layer, shard, number of the sum in the step). loss: of
-    this rank's shards in the present step. Raises InputError for a layer that cannot be split so.
+    parameters: by slot, then by name. versions: of these, where weights are stashed, else None. gradients: of these by
+    (layer, shard, number of the sum in the step). loss: of this rank's shards in the present step. Raises InputError
+    for a layer that cannot be split so.
     """
 
     def __init__(self, script: Script, rank: int) -> None:
@@ -66,12 +68,17 @@ class Shards:
         for part in self._parts.values():
             self.parameters.setdefault(part.slot, self.slot(part.slot))
         self._uses = Counter(self._counted_uses())
+        held = {id(tensor): tensor for slot in self.parameters.values() for tensor in slot.values()}
+        stashes = self._model.schedule.stashes_weights and rank in self._model.local_update_s
+        self.versions = WeightVersions(list(held.values()), versions_on(self._model, rank)) if stashes else None
         self.loss = 0.0
         self.begin(torch.empty(0), torch.empty(0))
 
     def begin(self, data: Tensor, targets: Tensor) -> None:
         """Start a step over a batch: data (samples, *input shape) and the classes to predict, (samples, ...)."""
         self._data, self._targets = data, targets
+        if self.versions:
+            self.versions.begin()
         self._flows: dict[tuple[int, int, Phase], TensorFlow] = {}
         self._left: Counter[tuple[int, int, Phase]] = Counter()
         self._tapes: dict[Output, _Tape] = {}
@@ -117,7 +124,7 @@ class Shards:
 
     def forward(self, layer: int, microbatch: int, shard: int) -> None:
         """Compute a shard from what it reads; of one that is recomputed later, only its output is kept."""
-        part, again = self._parts[layer, shard], layer in self._model.segment_of
+        part, again = self._with_weights(layer, microbatch, shard), layer in self._model.segment_of
         leaves = self._leaves(part, microbatch, again=False)
         with torch.set_grad_enabled(not again):
             result = self._result(part, leaves, microbatch)
@@ -130,7 +137,7 @@ class Shards:
 
     def recompute(self, layer: int, microbatch: int, shard: int) -> None:
         """Compute a shard once more, now for its backward pass."""
-        part = self._parts[layer, shard]
+        part = self._with_weights(layer, microbatch, shard)
         leaves = self._leaves(part, microbatch, again=True)
         result = self._result(part, leaves, microbatch)
         self._keep(Output(layer, microbatch, shard), result, leaves)
@@ -139,7 +146,7 @@ class Shards:
 
     def backward(self, layer: int, microbatch: int, shard: int) -> None:
         """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
-        part, output = self._parts[layer, shard], Output(layer, microbatch, shard)
+        part, output = self._with_weights(layer, microbatch, shard), Output(layer, microbatch, shard)
         tape = self._tapes.pop(output)
         output_gradient = self._output_gradient(output, part, tape.result)
         self.release(layer, microbatch, Phase.BACKWARD)
@@ -166,11 +173,17 @@ class Shards:
             gradients = torch.autograd.grad(result, list(parameters.values()), output_gradient, allow_unused=True)
             self._accumulate(output, list(parameters), gradients)
 
+    def _with_weights(self, layer: int, microbatch: int, shard: int) -> ShardPart:
+        """A shard, with the weights of the micro-batch in place."""
+        if self.versions:
+            self.versions.use(self._model.sum_of(microbatch))
+        return self._parts[layer, shard]
+
     def _trained(self, part: ShardPart) -> dict[str, Tensor]:
         return {name: value for name, value in self.parameters[part.slot].items() if value.requires_grad}
 
     def _accumulate(self, output: Output, names: Sequence[str], gradients: Sequence[Tensor | None]) -> None:
-        number = output.microbatch if self._model.sums_per_step > 1 else 0
+        number = self._model.sum_of(output.microbatch)
         total = self.gradients.setdefault((output.layer, output.shard, number), {})
         for name, gradient in zip(names, gradients, strict=True):
             if gradient is not None:

@@ -44,9 +44,12 @@ def _not_executed(profile: Profile, plan: Plan) -> Iterator[str]:
         yield f"gradients summed in {plan.states.gradient_dtype}"
     if plan.work:
         yield "samples of unequal work, where it trains samples that are alike"
-    if schedules.load(plan.schedule).stashes_weights:
-        yield f"schedule {plan.schedule!r}, which stashes weights"
+    stashes = f"schedule {plan.schedule!r}, which stashes weights" * schedules.load(plan.schedule).stashes_weights
+    if stashes and (plan.states.stage or plan.synchronisation.collective != ALL_REDUCE):
+        yield f"{stashes}, and states that are shared out or on servers"
     for layer in profile.layers:
+        if layer.tied_to and stashes:
+            yield f"{stashes}, and layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
         if layer.tied_to and plan.states.stage == 3:
             yield f"states shared out (stage 3) and layer {layer.name!r}, tied to {', '.join(layer.tied_to)}"
         if layer.routing:
