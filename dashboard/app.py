@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Sequence
 
 from dash import Dash
@@ -42,7 +44,6 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL) -> Dash:
         "/validate": ("Validate", validate.add(app, store)),
         "/profiles": ("Profiles", profiles.add(app, store)),
     }
-    app.renderer = "var renderer = new DashRenderer({ request_pre: window.shardscope.asked });"
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
@@ -65,7 +66,7 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
 
 
 def serve(store: Store, host: str, port: int, path: str = "/") -> None:
-    """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any."""
+    """Run until it is ended; `host` beyond this machine is answered under its name, all addresses under any."""
     workers = Workers()
     store.employ(workers)
     first = store.default()
@@ -73,6 +74,7 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that no worker stays behind
     print(f"Shardscope is at http://{host}:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
     try:
         with server:
