@@ -38,13 +38,17 @@
     await window.Plotly.react(graph, figure.data, figure.layout);
   }
 
+  /* What shows a panel's answer, or nothing where a later request has overtaken this one. */
   async function panel(name, more) {
     latest[name]?.abort();
     const control = (latest[name] = new AbortController());
     const sent = { query: ns.query, base: asked.base, selection: ns.selection || {}, tab: asked.tab, ...more };
-    const answer = await post(name, sent, control.signal);
-    if (control.signal.aborted) throw new DOMException("overtaken", "AbortError");
+    const answer = await post(name, sent, control.signal).catch((error) => {
+      if (error.name === "AbortError") return null;
+      throw error;
+    });
     return async () => {
+      if (!answer || control.signal.aborted) return {};
       for (const [id, html] of Object.entries(answer.html || {})) ns.fill(id, html);
       for (const [id, hidden] of Object.entries(answer.hidden || {})) document.getElementById(id)?.style.setProperty("display", hidden ? "none" : "block");
       if (answer.toasts) set("toasts", { sendNotifications: answer.toasts });
@@ -66,6 +70,7 @@
 
   /* The controls' step: what is shown is no longer their answer, from this moment on. */
   async function ask(sent) {
+    if (asked && JSON.stringify(asked) === JSON.stringify(sent) && !following.signal.aborted) return; // on its way
     const results = document.getElementById("results");
     if (!results) return;
     if (ns.tab !== sent.tab) leave(sent.tab);
@@ -131,6 +136,7 @@
       const before = String(tried.ready);
       const show = await panel("strategies", { ready: tried.ready });
       tried = await show();
+      if (signal.aborted) return;
       if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);
     }
   }
