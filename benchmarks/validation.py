@@ -2,6 +2,7 @@
 
     python -m benchmarks.validation accuracy      print a table: accuracy, machine or runs
     python -m benchmarks.validation --ship FOLDER    ship what `shardscope validate --output FOLDER` wrote
+    python -m benchmarks.validation --pack FOLDER    ship FOLDER of a field suite, with the tasks of its runs
 
 `python -m benchmarks.pasted --write` then puts the tables into the pages.
 """
@@ -12,9 +13,10 @@ import argparse
 import shutil
 import statistics
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from benchmarks.published import table
-from dashboard.state.validations import SHIPPED
+from dashboard.state.validations import FIELD, SHIPPED
 from simulator import collectives, files
 from simulator.cli.validate import row
 from traces.results.validations import ValidatedRun, Validation, summarised
@@ -24,12 +26,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The tables of the shipped validation.")
     parser.add_argument("table", nargs="?", choices=("accuracy", "machine", "runs"))
     parser.add_argument("--ship", type=Path, metavar="FOLDER", help="make FOLDER's validation the shipped one")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make FOLDER the shipped validation with tasks")
     args = parser.parse_args()
+    if args.pack:
+        print(f"{FIELD.name}: {pack(args.pack, FIELD)} runs with their tasks, {FIELD.stat().st_size / 1e3:.0f} kB")
     if args.ship:
         shutil.copy(args.ship / "validation.json", SHIPPED)
     if args.table:
         tables = {"accuracy": accuracy, "machine": machine, "runs": runs}
         print(tables[args.table](files.read_json(SHIPPED, Validation)))
+
+
+def pack(folder: Path, archive: Path) -> int:
+    """Write what explains the runs of a validation's folder into an archive; how many timelines it holds."""
+    read = ("validation.json", "profiles/*", "clusters/*", "overheads/*", "plans/*", "timelines/*")
+    paths = [path for pattern in read for path in sorted(folder.glob(pattern))]
+    with ZipFile(archive, "w") as packed:
+        for path in paths:  # undated, so that the same folder gives the same archive
+            packed.writestr(ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes(), ZIP_DEFLATED, 9)
+    return sum(path.suffix == ".npz" for path in paths)
 
 
 def machine(stored: Validation) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Sequence
 
 from dash import Dash
@@ -45,7 +47,6 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL, token: str = "") -
         "/validate": ("Validate", validate.add(app, store)),
         "/profiles": ("Profiles", profiles.add(app, store)),
     }
-    app.renderer = "var renderer = new DashRenderer({ request_pre: window.shardscope.asked });"
     app.layout = shell.layout({path: name for path, (name, _) in pages.items()})
     shell.add_callbacks(app, store, {path: content for path, (_, content) in pages.items()})
     add_routes(app.server, store)
@@ -68,7 +69,7 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
 
 
 def serve(store: Store, host: str, port: int, path: str = "/") -> None:
-    """Run until interrupted; `host` beyond this machine is answered under its name, all addresses under any.
+    """Run until it is ended; `host` beyond this machine is answered under its name, all addresses under any.
 
     Beyond this machine a new token is asked for, which ends the address that is printed.
     """
@@ -78,6 +79,7 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
     hosts, token = access(host)
     server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that no worker stays behind
     if token:
         print(f"other machines can reach {host}: whoever has the token below can use this dashboard", flush=True)
         path += f"{'&' if '?' in path else '?'}token={token}"

@@ -35,11 +35,6 @@
     URL.revokeObjectURL(link.href);
   };
 
-  /* Before each request for a step: what is shown is no longer the controls' answer, from this moment on. */
-  ns.asked = (payload) => {
-    if (payload.output.includes("kpis.children")) document.getElementById("results")?.classList.add("stale");
-  };
-
   async function exportCard(id, format) {
     if (id === "partition") return ns.exportPartition(format);
     const canvas = document.querySelector(`#${id} canvas`);
@@ -69,15 +64,6 @@
     window.dash_clientside.set_props("load", { data: window.location.search.slice(1) });
   });
 
-  document.addEventListener("click", (event) => {
-    const run = event.target.closest("[data-load]");
-    if (run) window.dash_clientside.set_props("load", { data: run.dataset.load });
-    if (event.target.closest("#undo") && ns.pushed > 0) {
-      ns.pushed -= 1;
-      window.history.back();
-    }
-  });
-
   window.addEventListener("pagehide", () => ns.tab && navigator.sendBeacon("leave", ns.tab));
 
   document.addEventListener("keydown", (event) => {
@@ -92,25 +78,34 @@
     }
   });
 
+  const whole = (state) => `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
+
+  /* Keep the address and the links of the export menu up to date. */
+  ns.address = function (state) {
+    const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
+    if (window.location.search !== whole(state) + own) {
+      // A step of its own in the browser's history where a control changed, unless it is still being dragged.
+      const fresh = ns.addressed && ns.addressed.path === window.location.pathname && ns.addressed.query !== state.query && performance.now() - ns.addressed.at > 900;
+      ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
+      window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole(state) + own);
+    }
+    for (const link of document.querySelectorAll("[data-file]")) link.href = `export/${link.dataset.file}?${state.query}`;
+    ns.addressed = { path: window.location.pathname, query: state.query, at: performance.now() };
+  };
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     page: {
-      /* Keep the address up to date, and let the other pages open on the same state. */
+      ...ns.explore,
+      /* Let the other pages open on the same state, and mark the one that is shown. */
       address(state, paths) {
-        const whole = `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
-        const own = state.own ? `&${new URLSearchParams(state.own)}` : "";
-        if (window.location.search !== whole + own) {
-          // A step of its own in the browser's history where a control changed, unless it is still being dragged.
-          const fresh = ns.addressed && ns.addressed.path === window.location.pathname && ns.addressed.query !== state.query && performance.now() - ns.addressed.at > 900;
-          ns.pushed = (ns.pushed || 0) + (fresh ? 1 : 0);
-          window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole + own);
-        }
+ns.address(state);
+        if (!document.getElementById("kpis")) ns.fill("badge", "");
         paths.forEach((path, i) => {
           const link = document.getElementById(`nav-${i}`);
           if (path === window.location.pathname) link?.setAttribute("aria-current", "page");
           else link?.removeAttribute("aria-current");
         });
-        ns.addressed = { path: window.location.pathname, query: state.query, at: performance.now() };
-        return paths.map((path) => path + whole);
+        return paths.map((path) => path + whole(state));
       },
       /* What a page has beside configuration and baseline: values, then their names and the address so far. */
       own(...given) {
@@ -118,7 +113,6 @@
         const kept = names.map((name, i) => [name, given[i]]).filter(([, value]) => value != null && value !== "");
         return { ...state, own: Object.fromEntries(kept) };
       },
-      exports: (state, names) => names.map((name) => `export/${name}?${state.query}`),
       help: (clicks, opened) => (clicks ? !opened : false),
       theme(clicks, stored) {
         const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -135,55 +129,6 @@
         );
         return window.dash_clientside.no_update;
       },
-      timeline(shown) {
-        if (!shown) return window.dash_clientside.no_update;
-        ns.query = shown.asked;
-        ns.shown = shown;
-        ns.group = ns.selected?.group ?? null;
-        ns.loadTimeline("timeline", shown.query && `${shown.query}${ns.group == null ? "" : `&group=${ns.group}`}`, shown.message);
-        // The table is far down the page: its turn comes when the figures are drawn.
-        clearTimeout(ns.refill);
-        ns.refill = setTimeout(() => window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache()), 500);
-        return window.dash_clientside.no_update;
-      },
-      /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
-      rebase(query, baseline) {
-        if (!query) return window.dash_clientside.no_update;
-        const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
-        const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
-        if (ns.rebased === key(query) || !ns.rebased) {
-          if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
-          sessionStorage.setItem("pins", JSON.stringify(pins));
-        } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
-        ns.rebased = key(query);
-        return window.dash_clientside.no_update;
-      },
-      answered(answer) {
-        if (!answer) return window.dash_clientside.no_update;
-        const results = document.getElementById("results");
-        results?.classList.toggle("stale", answer.pending);
-        results?.classList.toggle("nothing", !answer.pending && !answer.ran);
-        results?.setAttribute("aria-busy", answer.pending);
-        const cancel = document.getElementById("cancel");
-        if (cancel) cancel.style.display = answer.pending ? "" : "none";
-        // Only now: Dash drops the answer to a request that was followed by another one.
-        if (answer.again) window.dash_clientside.set_props("again", { data: performance.now() });
-        return window.dash_clientside.no_update;
-      },
-      /* The server ends what only a tab that is gone was waiting for. */
-      tab(name) {
-        if (ns.tab && ns.tab !== name) navigator.sendBeacon("leave", ns.tab);
-        ns.tab = name;
-        return window.dash_clientside.no_update;
-      },
-      partition(shown, selection) {
-        if (shown) ns.drawPartition(shown.query, selection || {});
-        return window.dash_clientside.no_update;
-      },
-      strategies(ready) {
-        if (ready) ns.drawStrategies(ready[0]);
-        return window.dash_clientside.no_update;
-      },
       pair(shown) {
         if (shown) shown.forEach((one, i) => ns.loadTimeline(`timeline-${i}`, one.query, one.message));
         return window.dash_clientside.no_update;
@@ -195,36 +140,6 @@
           if (input) input.setAttribute("aria-label", field.dataset.label);
           else setTimeout(() => window.dash_clientside.page.nameUploads(), 200); // the component is still being loaded
         }
-        return window.dash_clientside.no_update;
-      },
-      /* What stands below the first screen is drawn after what is on it, unless it has been scrolled to. */
-      below(query, drawnAbove) {
-        const top = document.getElementById("below")?.getBoundingClientRect().top;
-        const seen = top !== undefined && top < window.innerHeight - 100;
-        return query && (seen || drawnAbove === query) ? query : window.dash_clientside.no_update;
-      },
-      highlight(selection) {
-        ns.lightPartition(selection || {});
-        const group = selection?.group ?? null;
-        if (ns.group !== group && ns.shown) {
-          ns.group = group;
-          ns.loadTimeline("timeline", ns.shown.query && `${ns.shown.query}${group == null ? "" : `&group=${group}`}`, ns.shown.message);
-        }
-        const timeline = ns.timeline("timeline");
-        if (timeline) {
-          timeline.selection = { ...selection, ...(selection && selection.query !== ns.query ? { task: null, waited: null } : {}) };
-          timeline.queue();
-        }
-        return window.dash_clientside.no_update;
-      },
-      critical(clicks) {
-        const timeline = clicks && ns.timeline("timeline");
-        if (timeline) timeline.key(new KeyboardEvent("keydown", { key: "c" }));
-        return window.dash_clientside.no_update;
-      },
-      fit(clicks) {
-        const timeline = clicks && ns.timeline("timeline");
-        if (timeline) timeline.look(0, timeline.span());
         return window.dash_clientside.no_update;
       },
     },

@@ -25,13 +25,13 @@
 
   ns.drawPartition = function (query, selection) {
     const lane = selection.device == null ? "" : `&device=${selection.device}`;
-    draw("partition-drawing", query && `partition.svg?${query}${lane}`);
     if (!query) draw("strategies-drawing", "");
+    return draw("partition-drawing", query && `partition.svg?${query}${lane}`);
   };
 
   ns.drawStrategies = function (query) {
     latest["strategies-drawing"] = null; // the same address draws more strategies than before
-    draw("strategies-drawing", `strategies.svg?${query}`);
+    draw("strategies-drawing", query && `strategies.svg?${query}`);
   };
 
   /* Light up the selected layers and device, dim the rest. */

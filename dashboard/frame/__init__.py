@@ -6,6 +6,7 @@ compression   answers compressed on their way out
 controls      the left rail: a control for each field of a Configuration, with a remark
 exports       a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
               again
+panels        what the page fetches and fills in by itself: HTML and figures as JSON, and errors as sentences
 routes        what the browser fetches beside callbacks: the timeline's spans and the exported files
 security      what the server lets in and what browsers may do with what it sends
 shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
@@ -16,9 +17,10 @@ upload_field  a field to drop a file on, its callback, and the message about a f
 from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, tiles
 from dashboard.frame.clientside import effect, in_browser, keep_in_address
 from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail, remarks
+from dashboard.frame.panels import add_panel, as_html, toast
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
-from dashboard.frame.shell import Page, toast
+from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
 
 __all__ = [
@@ -27,8 +29,10 @@ __all__ = [
     "LOCAL",
     "SLIDERS",
     "Page",
+    "add_panel",
     "add_routes",
     "aria",
+    "as_html",
     "card",
     "cluster_options",
     "drop",

@@ -74,7 +74,7 @@ def plain_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
 def tiles(kpis: Sequence[Kpi]) -> list[Any]:
     """Numbers with their names."""
     return [
-        dmc.Paper(
+        html.Div(
             [
                 html.Div(kpi.label, className="kpi-label", title=kpi.hint),
                 html.Div([
@@ -82,7 +82,7 @@ def tiles(kpis: Sequence[Kpi]) -> list[Any]:
                     html.Span(kpi.change, className=f"kpi-change {kpi.tone}"),
                 ], className="kpi-line"),
             ],
-            withBorder=True, px="sm", py=6, radius="md",
+            className="tile",
         )
         for kpi in kpis
     ]  # fmt: skip

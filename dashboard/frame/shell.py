@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,9 +13,9 @@ from dash import Dash, Input, Output, State, dcc, html, set_props
 from dashboard.frame.cards import LIVE, aria, menu
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.frame.exports import EXPORTS
+from dashboard.frame.panels import failure, toast
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
-from simulator.errors import ShardscopeError
 
 Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]
 """The content of a page that shows a configuration beside a baseline; the third is what else its address says."""
@@ -68,7 +67,7 @@ def layout(pages: Mapping[str, str]) -> Any:
 
 
 def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
-    """Routing, address, theme, help and the links of the export menu."""
+    """Routing, address, theme and help."""
 
     @app.callback(
         Output("page", "children"),
@@ -94,8 +93,6 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
     in_browser(app, "help", Output("help", "opened"), *help_inputs, initial=False)
     effect(app, "copyLink", Input("copy-link", "n_clicks"))
     effect(app, "nameUploads", Input("page", "children"))
-    files = [Output(_export_id(name), "href") for name in FILES]
-    in_browser(app, "exports", files, Input("address", "data"), State("export-names", "data"))
 
 
 def read_address(store: Store, search: str) -> tuple[Configuration, Configuration | None, list[str]]:
@@ -110,19 +107,9 @@ def read_address(store: Store, search: str) -> tuple[Configuration, Configuratio
     return now, baseline, problems + more
 
 
-def toast(title: str, message: str, color: str = "red") -> dict[str, Any]:
-    """A notification as the container takes it."""
-    return {"action": "show", "title": title, "message": message, "color": color, "autoClose": 9000}
-
-
 def report_error(error: Exception) -> None:
-    """Show why a callback failed; what the user could not have caused is also printed where the server runs."""
-    if not isinstance(error, ShardscopeError):
-        traceback.print_exception(error)
-    expected = isinstance(error, ShardscopeError)
-    title = "That does not work" if expected else "Something went wrong"
-    sentence = f"{error}" if expected else "The page sent something that the server could not use; reload the page."
-    set_props("toasts", {"sendNotifications": [toast(title, sentence)]})
+    """Show why a callback failed."""
+    set_props("toasts", {"sendNotifications": [failure(error)]})
 
 
 def _missing(path: str, pages: Mapping[str, Page]) -> Any:
@@ -144,18 +131,18 @@ def _cancel() -> Any:
 
 
 def _buttons() -> list[Any]:
-    items = [html.A(name, id=_export_id(name), href="#", className="menu-item") for name in FILES]
+    items = [html.A(name, href="#", className="menu-item", **_file(name)) for name in FILES]
     return [
         dmc.Button("Copy link", id="copy-link", variant="default", size="xs"),
         menu("Export", items, "Export this run"),
-        dcc.Store(id="export-names", data=list(FILES)),
         dmc.ActionIcon("?", id="help-button", variant="default", size="md", **aria("Help")),
         dmc.ActionIcon("◐", id="theme-button", variant="default", size="md", **aria("Dark or light")),
     ]
 
 
-def _export_id(name: str) -> dict[str, str]:
-    return {"type": "export", "name": name.replace(".", "-")}
+def _file(name: str) -> dict[str, Any]:
+    """What page.js knows a link by whose address it keeps up to date."""
+    return {"data-file": name}
 
 
 def _help() -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, no_update
+from dash import Dash, Input, Output, State, ctx, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboard.figures import span_columns
@@ -15,9 +15,11 @@ from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology
 from dashboard.figures.style import Figure, message
 from dashboard.figures.traffic import traffic_matrix
-from dashboard.frame.clientside import effect, in_browser
+from dashboard.frame.clientside import effect
+from dashboard.frame.panels import add_panel, as_html
+from dashboard.pages._explore_language import grid_panel
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
-from dashboard.state.device_groups import MOST_ALONE, device_groups, slowest
+from dashboard.state.device_groups import device_groups, slowest
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
@@ -31,78 +33,45 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_figures(app: Dash, store: Store) -> None:
-    """One request for all figures of the first screen; those below it are requested after that."""
+    """Two requests: the figures of the first screen, and those below it. The page redraws what has changed."""
 
-    @app.callback(
-        Output("balance-graph", "figure"),
-        Output("traffic-graph", "figure"),
-        Output("split-graph", "figure"),
-        Output("detail", "children"),
-        Output("drawn-above", "data"),
-        Input("configuration", "data"),
-        Input("baseline", "data"),
-        Input("selection", "data"),
-        Input("balance-by", "value"),
-        Input("phase", "value"),
-        Input("scale", "value"),
-        Input("split-by", "value"),
-        prevent_initial_call=True,
-    )
-    def draw_above(
-        query: str, baseline: str | None, selection: dict[str, Any], by: str, phase: str, scale: str, split_by: str
-    ) -> tuple[Any, ...]:
-        outcome, before = _pair(store, query, baseline)
+    def above(sent: Mapping[str, Any]) -> dict[str, Any]:
+        """sent: query, base, selection, and the views `by`, `phase`, `scale` and `split`."""
+        query, selection = sent["query"], sent.get("selection") or {}
+        outcome, before = _pair(store, query, sent.get("base"))
+        drawn = grid_panel(outcome, selection)
         if outcome.run is None or outcome.cluster is None:
-            return *((message("no run"),) * 3), None, query
+            empty = dict.fromkeys(("balance-graph", "traffic-graph", "split-graph"), message("no run"))
+            return {**drawn, "figures": drawn["figures"] | empty, "html": {"detail": ""}}
         run, cluster = outcome.run, outcome.cluster
-        changed = {trigger["prop_id"].partition(".")[0] for trigger in ctx.triggered}
+        phase = None if sent["phase"] == "all" else sent["phase"]
+        figures = {
+            "balance-graph": load_balance(run, cluster, before, selection.get("device"), selection.get("group"))
+            if sent["by"] == "device"
+            else layer_balance(run, cluster, selection.get("layer")),
+            "traffic-graph": traffic_matrix(run, cluster, phase, sent["scale"] == "log", selection.get("group")),
+            "split-graph": _split(outcome, store, sent.get("base"), sent["split"]),
+        }
+        words = {"detail": as_html(_detail(outcome, run, selection, query))}
+        return {**drawn, "figures": drawn["figures"] | figures, "html": drawn["html"] | words}
 
-        many = len(cluster.devices) > MOST_ALONE
-
-        def fresh(inputs: set[str], draw: Callable[[], Any]) -> Any:
-            return draw() if changed & {"configuration", *inputs} else no_update
-
-        def balance() -> Figure:
-            if by == "device":
-                return load_balance(run, cluster, before, selection.get("device"), selection.get("group"))
-            return layer_balance(run, cluster, selection.get("layer"))
-
-        return (
-            fresh({"baseline", "selection", "balance-by"}, balance),
-            fresh({"phase", "scale", *(["selection"] if many else [])}, lambda: traffic_matrix(
-                run, cluster, None if phase == "all" else phase, scale == "log", selection.get("group"))),
-            fresh({"baseline", "split-by"}, lambda: _split(outcome, store, baseline, split_by)),
-            fresh({"selection"}, lambda: _detail(outcome, run, selection, query)),
-            query,
-        )  # fmt: skip
-
-    in_browser(
-        app, "below", Output("below-configuration", "data"), Input("configuration", "data"),
-        Input("drawn-above", "data"),
-    )  # fmt: skip
-
-    @app.callback(
-        Output("memory-graph", "figure"),
-        Output("topology-graph", "figure"),
-        Output("links-graph", "figure"),
-        Output("drawn", "data"),
-        Input("below-configuration", "data"),
-        Input("baseline", "data"),
-        Input("selection", "data"),
-        State("drawn", "data"),
-        prevent_initial_call=True,
-    )
-    def draw_below(query: str, baseline: str | None, selection: dict[str, Any], drawn: str | None) -> tuple[Any, ...]:
-        outcome, before = _pair(store, query, baseline)
+    def below(sent: Mapping[str, Any]) -> dict[str, Any]:
+        """sent: query, base and selection."""
+        outcome, before = _pair(store, sent["query"], sent.get("base"))
         if outcome.run is None or outcome.cluster is None:
-            return *((message("no run"),) * 3), query
+            return {"figures": dict.fromkeys(("memory-graph", "topology-graph", "links-graph"), message("no run"))}
         run, cluster = outcome.run, outcome.cluster
-        opened = selection.get("group")
-        if {trigger["prop_id"] for trigger in ctx.triggered} == {"selection.data"} and drawn == query:
-            if len(cluster.devices) <= MOST_ALONE:
-                raise PreventUpdate
-            return memory(run, cluster, before, opened), topology(run, cluster, opened), no_update, no_update
-        return memory(run, cluster, before, opened), topology(run, cluster, opened), link_use(run, cluster), query
+        opened = (sent.get("selection") or {}).get("group")
+        return {"figures": {
+            "memory-graph": memory(run, cluster, before, opened),
+            "topology-graph": topology(run, cluster, opened),
+            "links-graph": link_use(run, cluster),
+        }}  # fmt: skip
+
+    add_panel(app.server, "above", above)
+    add_panel(app.server, "below", below)
+    views = [Input(name, "value") for name in ("balance-by", "phase", "scale", "split-by")]
+    effect(app, "views", *views)
 
 
 def _add_selection(app: Dash, store: Store) -> None:
@@ -111,12 +80,11 @@ def _add_selection(app: Dash, store: Store) -> None:
         Input("balance-graph", "clickData"),
         Input("tasks", "cellClicked"),
         Input("find-layer", "value"),
-        Input({"type": "waited", "task": ALL}, "n_clicks"),
         State("balance-by", "value"),
         State("configuration", "data"),
         prevent_initial_call=True,
     )
-    def select(balance: Any, cell: Any, layer: str | None, waited: list[int | None], by: str, query: str) -> Any:
+    def select(balance: Any, cell: Any, layer: str | None, by: str, query: str) -> Any:
         source = ctx.triggered_id
         if source == "balance-graph" and balance:
             hit = balance["points"][0]["customdata"]
@@ -126,7 +94,7 @@ def _add_selection(app: Dash, store: Store) -> None:
             return {"task": int(cell["rowId"]), "query": query}
         if source == "find-layer":
             return {"layer": int(layer) if layer else None, "query": query}
-        return {"task": source["task"], "query": query} if any(waited) else no_update
+        return no_update
 
     effect(app, "highlight", Input("selection", "data"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -10,54 +11,18 @@ from dash import Dash, Input, Output, State, html, no_update
 from dashboard.figures.device_grid import block_timeline, device_grid, stage_memory
 from dashboard.figures.style import message
 from dashboard.frame.cards import card, graph
+from dashboard.frame.panels import as_html
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_grid import block_in, grid_of
 from dashboard.state.hardware import sequence_length
+from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 
 _HIDDEN = {"display": "none"}
 
 
 def add(app: Dash, store: Store) -> None:
-    """Register the callbacks of the card."""
-
-    @app.callback(
-        Output("grid-card", "style"),
-        Output("grid-words", "children"),
-        Output("grid-graph", "figure"),
-        Output("block-graph", "figure"),
-        Output("stage-memory-graph", "figure"),
-        Input("configuration", "data"),
-        Input("selection", "data"),
-        prevent_initial_call=True,
-    )
-    def draw(query: str | None, selection: dict[str, Any] | None) -> tuple[Any, ...]:
-        outcome = store.at_hand(store.read(query)[0]) if query else None
-        if outcome is None or not sequence_length(outcome.profile):
-            return _HIDDEN, *((no_update,) * 4)
-        if outcome.run is None or outcome.cluster is None:
-            return {}, "", *((message("no run"),) * 3)
-        run, plan = outcome.run, outcome.run.plan
-        grid = grid_of(outcome.profile, plan)
-        if grid is None:
-            why = f"The plan of {plan.strategy} is no grid of data, tensor and pipeline: see the partition below."
-            return _HIDDEN, why, *((no_update,) * 3)
-        device = (selection or {}).get("device") or 0
-        stage = grid.stage_of(device)
-        block = block_in(outcome.profile, grid.layers[stage])
-        name = outcome.cluster.devices[device].name
-        layers = f"layers {block[0] + 1} to {block[-1] + 1}" if block else "no block"
-        words = (
-            f"{grid.words}, {plan.microbatches} micro-batches, {plan.schedule}. The block: {layers} on {name} in "
-            f"stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of {plan.microbatches} (click another)."
-        )
-        return (
-            {},
-            words,
-            device_grid(run, outcome.cluster, grid),
-            block_timeline(run, device, block),
-            stage_memory(run, grid),
-        )
+    """Register the callback of the card."""
 
     @app.callback(
         Output("selection", "data", allow_duplicate=True),
@@ -67,6 +32,34 @@ def add(app: Dash, store: Store) -> None:
     )
     def select(click: Any, query: str | None) -> Any:
         return no_update if not click else {"device": click["points"][0]["customdata"][0], "query": query}
+
+
+def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]:
+    """What the card shows of an outcome, and whether it is hidden."""
+    if not sequence_length(outcome.profile):
+        return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
+    if outcome.run is None or outcome.cluster is None:
+        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message("no run"))
+        return {"hidden": {"grid-card": False}, "html": {"grid-words": ""}, "figures": figures}
+    run, plan = outcome.run, outcome.run.plan
+    grid = grid_of(outcome.profile, plan)
+    if grid is None:
+        return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
+    device = min(selection.get("device") or 0, len(outcome.cluster.devices) - 1)
+    stage = grid.stage_of(device)
+    block = block_in(outcome.profile, grid.layers[stage])
+    name = outcome.cluster.devices[device].name
+    layers = f"layers {block[0] + 1} to {block[-1] + 1}" if block else "no block"
+    words = (
+        f"{grid.words}, {plan.microbatches} micro-batches, {plan.schedule}. The block: {layers} on {name} in "
+        f"stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of {plan.microbatches} (click another)."
+    )
+    figures = {
+        "grid-graph": device_grid(run, outcome.cluster, grid),
+        "block-graph": block_timeline(run, device, block),
+        "stage-memory-graph": stage_memory(run, grid),
+    }
+    return {"hidden": {"grid-card": False}, "html": {"grid-words": as_html(words)}, "figures": figures}
 
 
 def grid_card(store: Store, now: Configuration) -> Any:

@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html
-from dash.exceptions import PreventUpdate
+from dash import html
 
 from dashboard.figures.candidates import candidates
+from dashboard.figures.style import Figure
 from dashboard.frame.cards import aria, card, graph
-from dashboard.frame.clientside import effect
-from dashboard.state.alternatives import alternatives
 from dashboard.state.columns import columns_of
-from dashboard.state.simulating import Glance
+from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from dashboard.words.partition import NetLine, head_figures, head_sentence, heaviest_nets
 from simulator.units import format_bytes
 
 
-def add(app: Dash, store: Store) -> None:
-    """Register the callbacks of the partition figure."""
-    effect(app, "partition", Input("shown", "data"), Input("selection", "data"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionWords:
+    """What stands around the partition's drawings: components and figures by their ids."""
 
-    @app.callback(
-        Output("partition-head", "children"),
-        Output("nets", "children"),
-        Output("candidates-graph", "figure"),
-        Input("strategies-ready", "data"),
-        State("tab", "data"),
-        prevent_initial_call=True,
-    )
-    def describe(ready: list[str] | None, tab: str) -> tuple[Any, ...]:
-        if not ready:
-            raise PreventUpdate
-        now = store.resolved(store.read(ready[0])[0])
-        outcome = store.at_hand(now)
-        if outcome.run is None or outcome.flows is None or outcome.cluster is None:
-            return None, None, candidates((), {}, "")
-        glances = {option.strategy: store.desk.glance(option) for option in alternatives(now, outcome.profile)}
-        known = {name: glance for name, glance in glances.items() if glance is not None and glance.ran}
-        shown = known.get(now.strategy) or store.glance(now)
-        columns = columns_of(outcome.profile, outcome.run.plan)
-        sentence = head_sentence(columns, shown, known.get("data"), outcome.cluster.workers)
-        nets = heaviest_nets(outcome.profile, outcome.flows)
-        return (
-            _head(shown, known.get("data"), sentence),
-            _nets(nets),
-            candidates(outcome.candidates, known, now.strategy),
+    words: Mapping[str, Any]
+    figures: Mapping[str, Figure]
+
+
+def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance]) -> PartitionWords:
+    """Head, nets and candidates of an outcome beside the strategies that are known by now."""
+    if outcome.run is None or outcome.cluster is None:
+        return PartitionWords(
+            words={"partition-head": None, "nets": None}, figures={"candidates-graph": candidates((), {}, "")}
         )
+    now = outcome.configuration
+    shown = known.get(now.strategy) or store.glance(now)
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    sentence = head_sentence(columns, shown, known.get("data"), outcome.cluster.workers)
+    nets = heaviest_nets(outcome.profile, outcome.flows)
+    return PartitionWords(
+        words={"partition-head": _head(shown, known.get("data"), sentence), "nets": _nets(nets)},
+        figures={"candidates-graph": candidates(outcome.candidates, known, now.strategy)},
+    )
 
 
 def partition_card() -> Any:
@@ -68,7 +60,6 @@ def partition_card() -> Any:
                 html.Div([html.H3("Plans tried: bytes against the step", className="card-title"),
                           graph("candidates-graph", 270, "Bytes of each plan tried against its step")]),
             ], className="partition-below"),
-            dcc.Store(id="strategies-ready"),
         ],
         formats=("png", "svg", "csv"),
     )  # fmt: skip

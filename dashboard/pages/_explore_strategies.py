@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
-from dash.exceptions import PreventUpdate
+from dash import Dash, html
 
-from dashboard.frame.clientside import effect
-from dashboard.pages._explore_words import advice_line, offered
+from dashboard.frame.panels import add_panel, as_html
+from dashboard.pages._explore_partition import partition_words
+from dashboard.pages._explore_words import advice_line, loads, trying
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Glance
+from dashboard.state.simulating import Glance, searches
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time
 
 
 def add(app: Dash, store: Store) -> None:
-    """Register the callbacks of the strip and of the advice."""
+    """What the page asks for again and again, once a step is drawn, until everything has been tried."""
 
-    @app.callback(
-        Output("strategies", "children"),
-        Output("strategies-ready", "data"),
-        Output("advice", "children"),
-        Output("moves", "data"),
-        Output("strategies-poll", "disabled"),
-        Input("drawn-above", "data"),  # not before the figures above it
-        Input("strategies-poll", "n_intervals"),
-        State("strategies-ready", "data"),
-        State("tab", "data"),
-        prevent_initial_call=True,
-    )
-    def compare(query: str | None, polls: int | None, before: list[str] | None, tab: str) -> tuple[Any, ...]:
-        if query is None:
-            raise PreventUpdate
-        now = store.resolved(store.read(query)[0])
+    def strategies(sent: Mapping[str, Any]) -> dict[str, Any]:
+        """sent: query, tab, and `ready`, what the page has."""
+        now = store.resolved(store.read(sent["query"])[0])
         outcome = store.at_hand(now)
-        options = alternatives(now, outcome.profile)
         if outcome.run is None and outcome.cluster is None and not outcome.took_s:
-            return None, [query], None, no_update, True  # it was cancelled
+            return {"html": {"strategies": "", "advice": ""}, "waiting": False, "ready": []}  # it was cancelled
+        options = alternatives(now, outcome.profile)
         tried = [] if too_large(outcome) else [move.configuration for move in moves(outcome)]
-        waiting = store.desk.want([*options, *tried], tab)
-        ready = [query, *(option.strategy for option in options if store.desk.glance(option) is not None)]
-        if ready == before and waiting and ctx.triggered_id == "strategies-poll":
-            raise PreventUpdate
-        strip = strategies_table([(option, store.desk.glance(option)) for option in options])
-        if waiting:
-            later = html.Div("Trying single changes …", className="figure-note")
-            return strip, ready, later if ctx.triggered_id != "strategies-poll" else no_update, no_update, False
-        advice = advise(store, outcome)
-        shown = offered(advice, outcome)
-        return strip, ready, advice_line(advice, outcome, shown), [o.move.configuration.query() for o in shown], True
+        quick = [option for option in options if not searches(option.strategy)]
+        waiting = store.desk.want([*quick, *tried, *options], str(sent["tab"])[:64])  # what searches comes last
+        glances = {option: store.desk.glance(option) for option in options}
+        left = len(set(waiting) & set(tried))
+        ready = [f"{left} left", *(option.strategy for option, glance in glances.items() if glance is not None)]
+        if waiting and ready == sent.get("ready"):
+            return {"waiting": True, "ready": ready}
+        known = {option.strategy: glance for option, glance in glances.items() if glance is not None and glance.ran}
+        words = {
+            "strategies": strategies_table(list(glances.items())),
+            "advice": trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome),
+        }
+        drawn = partition_words(store, outcome, known)
+        html_of = {name: as_html(part) for name, part in (words | drawn.words).items()}
+        return {"html": html_of, "figures": drawn.figures, "waiting": bool(waiting), "ready": ready}
 
-    @app.callback(
-        Output("load", "data", allow_duplicate=True),
-        Input({"type": "switch", "query": ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def switch(clicks: list[int | None]) -> Any:
-        return ctx.triggered_id["query"] if any(clicks) else no_update
-
-    effect(app, "strategies", Input("strategies-ready", "data"))
+    add_panel(app.server, "strategies", strategies)
 
 
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
@@ -78,9 +62,7 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) 
     name = (
         html.Strong(f"plan {label(now.plan)}" if now.plan else now.strategy)
         if number == 0
-        else html.Button(
-            now.strategy, id={"type": "switch", "query": now.query()}, className="link", title=f"Show {now.strategy}"
-        )
+        else html.Button(now.strategy, className="link", title=f"Show {now.strategy}", **loads(now))
     )
     shown = "shown" if number == 0 else ""
     if glance is None:

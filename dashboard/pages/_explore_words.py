@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import dash_mantine_components as dmc
-from dash import dcc, html
+from dash import html
 
 from dashboard.figures import span_columns
 from dashboard.frame.cards import tiles
 from dashboard.state.advice import Advice, SimulatedMove
+from dashboard.state.configuration import Configuration
 from dashboard.state.hardware import mismatch, sequence_length, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
@@ -47,31 +47,29 @@ def unlike(outcome: Outcome, before: Outcome) -> str:
 def badge(outcome: Outcome) -> Any:
     """Whether the plan runs and fits, how many tasks it has and how long its simulation took."""
     if outcome.run is None:
-        return dmc.Badge("cannot run", color="red", variant="light")
+        return html.Span("cannot run", className="badge red")
     report = outcome.run.report
     text = f"{report.tasks:,} tasks · simulated in {format_time(outcome.took_s)}"
-    return dmc.Badge(
-        f"fits · {text}" if report.fits else f"does not fit · {text}",
-        color="green" if report.fits else "red",
-        variant="light",
-        tt="none",
-    )
+    if report.fits:
+        return html.Span(f"fits · {text}", className="badge green")
+    return html.Span(f"does not fit · {text}", className="badge red")
 
 
 def busy_badge(words: str) -> Any:
     """What goes on while there is no outcome yet."""
-    return dmc.Badge(words, color="yellow", variant="light", className="busy")
+    return html.Span(words, className="badge yellow")
 
 
 def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
     """What to know about the numbers: whose device was measured, and how near such predictions come."""
     shown: list[Any] = []
     if outcome.cluster is not None and (warning := mismatch(outcome.profile, outcome.cluster)):
-        shown.append(dmc.Badge(warning, color="orange", variant="light", className="chip"))
+        shown.append(html.Span(warning, className="badge orange chip"))
     if validation is not None and validation.outcomes:
         errors = [abs(run.error) for run in validation.outcomes]
         text = f"predictions within {sum(errors) / len(errors):.1%} on average, {len(errors)} runs"
-        shown.append(dcc.Link(text, href="/validate", className="chip-link"))
+        page: dict[str, Any] = {"data-page": "/validate"}
+        shown.append(html.A(text, href="validate", className="chip-link", **page))
     return shown
 
 
@@ -81,7 +79,7 @@ def verdict(outcome: Outcome) -> Any:
     if not reason:
         return None
     title = "This configuration cannot run" if outcome.run is None else "This does not fit into memory"
-    return dmc.Alert(f"{reason}.", title=title, color="red", variant="light")
+    return html.Div([html.Strong(title), html.Div(f"{reason}.")], className="verdict", role="alert")
 
 
 def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
@@ -95,30 +93,40 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{same}"
 
 
-def offered(advice: Advice, outcome: Outcome) -> list[SimulatedMove]:
-    """The moves to click on: the best ones of a setting, then the best of the hardware; two where nothing runs yet."""
+def loads(now: Configuration) -> dict[str, Any]:
+    """The attribute of a button that shows a configuration; page.js does it."""
+    return {"data-load": now.query()}
+
+
+def offered(advice: Advice) -> list[SimulatedMove]:
+    """The moves to click on: the best two of a setting, then the best of the hardware."""
     settings = [option for option in advice.helpful if not option.move.hardware][:2]
     return settings + ([advice.hardware] if advice.hardware else [])
 
 
-def advice_line(advice: Advice, outcome: Outcome, offered: list[SimulatedMove]) -> Any:
+def trying(done: int, count: int) -> Any:
+    """What stands there until every single change has been tried."""
+    return html.Div(f"Trying single changes: {done} of {count} simulated …", className="advice figure-note")
+
+
+def advice_line(advice: Advice, outcome: Outcome) -> Any:
     """The largest loss of the step, and a button for each change that is offered."""
+    options = offered(advice)
     if advice.note:
-        text = [f"{advice.note}."]
-    elif not offered:
-        text = [f"None of {advice.settings} single changes makes this step shorter."]
+        text = f"{advice.note}."
+    elif not options:
+        text = f"None of {advice.settings} single changes makes this step shorter."
     else:
-        text = ["Try: "] if outcome.run else ["What would run: "]
+        text = "Try: " if outcome.run else "What would run: "
     lost = f"Largest loss: {advice.loss.name}, {advice.loss.ratio:.0%} of device time. " if advice.loss else ""
     buttons = [
-        dmc.Button(
-            _gain_words(option, outcome), id={"type": "apply", "index": i}, size="compact-sm",
-            variant="light" if not option.move.hardware else "outline", className="apply",
+        html.Button(
+            _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
+            **loads(option.move.configuration),
         )
-        for i, option in enumerate(offered)
+        for option in options
     ]  # fmt: skip
-    line = dmc.Group([html.Span([html.Strong(lost), *text]), *buttons], gap=8)
-    return dmc.Paper(line, withBorder=True, px="sm", py=6, radius="md", className="advice")
+    return html.Div([html.Span([html.Strong(lost), text]), *buttons], className="advice")
 
 
 def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
@@ -136,13 +144,9 @@ def task_detail(outcome: Outcome, task: int) -> Any:
     description = span_columns.describe_task(outcome.run, outcome.cluster, task)
     facts = " · ".join(f"{label} {value}" for label, value in description["facts"].items())
     waited = description["waited"]
-    step = (
-        dmc.Button(
-            description["waited_title"], id={"type": "waited", "task": waited}, size="compact-xs", variant="light"
-        )
-        if waited >= 0
-        else description["waited_title"]
-    )
+    wait: dict[str, Any] = {"data-task": str(waited)}
+    name = description["waited_title"]
+    step = html.Button(name, className="offer", **wait) if waited >= 0 else name
     return html.Div(
         [html.Strong(description["title"]), html.Span(f" — {facts} — it waited for "), step], className="detail"
     )

@@ -13,13 +13,7 @@ from dash import Dash, dcc, html
 from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import (
-    _explore_figures,
-    _explore_language,
-    _explore_partition,
-    _explore_step,
-    _explore_strategies,
-)
+from dashboard.pages import _explore_figures, _explore_language, _explore_step, _explore_strategies
 from dashboard.pages._explore_language import grid_card
 from dashboard.pages._explore_partition import partition_card
 from dashboard.state.configuration import Configuration
@@ -36,7 +30,6 @@ def add(app: Dash, store: Store) -> Page:
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
     _explore_strategies.add(app, store)
-    _explore_partition.add(app, store)
     _explore_language.add(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
@@ -46,10 +39,7 @@ def add(app: Dash, store: Store) -> Page:
                 dcc.Store(id="baseline", data=baseline.query() if baseline else None),
                 dcc.Store(id="selection", data={}),
                 dcc.Store(id="tab", data=secrets.token_hex(8)),
-                dcc.Store(id="answer"),
-                dcc.Store(id="history", storage_type="session"),
-                dcc.Store(id="again"),
-                dcc.Interval(id="strategies-poll", interval=900, disabled=True),
+                dcc.Store(id="load"),
                 html.Div(
                     [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
@@ -84,13 +74,6 @@ def _rail_buttons() -> Any:
 
 def _top() -> list[Any]:
     return [
-        dcc.Store(id="load"),
-        dcc.Store(id="drawn-above"),
-        dcc.Store(id="below-configuration"),
-        dcc.Store(id="drawn"),
-        dcc.Store(id="shown-remarks"),
-        dcc.Store(id="shown"),
-        dcc.Store(id="moves", data=[]),
         html.H1("Explore", className="sr-only"),
         html.Div(id="verdict"),
         html.Div(id="kpis", className="kpis", **LIVE),

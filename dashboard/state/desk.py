@@ -48,7 +48,11 @@ class Desk:
     def glance(self, configuration: Configuration) -> Glance | None:
         """The outcome in figures, if it is at hand."""
         with self._lock:
-            return self._glances.get(configuration)
+            glance, outcome = self._glances.get(configuration), self._outcomes.get(configuration)
+        if glance is None and outcome is not None:
+            glance = glance_of(outcome)
+            self.keep(configuration, None, glance)
+        return glance
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """The outcome, waited for as long as it takes; computed once however many ask."""
@@ -144,7 +148,7 @@ class Desk:
         """The job that makes an outcome, which `tab` now waits for; None where the outcome is there by now."""
         assert self.workers is not None
         with self._lock:
-            if configuration in (self._glances if light else self._outcomes):
+            if configuration in self._outcomes or (light and configuration in self._glances):
                 return None
             job = self._jobs.get((configuration, light))
             if job is None:
@@ -185,7 +189,7 @@ class Desk:
             known = self.known(configuration)
             if known is None:
                 known = compute(self._describe(configuration))
-                self.keep(configuration, known, glance_of(known))
+                self.keep(configuration, known, None)
         with self._lock:
             self._running.pop(configuration, None)
         return known

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Outcome:
     """The simulation of a configuration: a run, or the reason why there is none.
 
     usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of plan and simulation.
-    flows: where the run's bytes go. candidates: the plans that a search tried, in order.
+    candidates: the plans that a search tried, in order.
     """
 
     configuration: Configuration
@@ -66,8 +67,12 @@ class Outcome:
     run: Run | None = None
     reason: str = ""
     took_s: float = 0.0
-    flows: Flows | None = None
     candidates: tuple[Candidate, ...] = ()
+
+    @cached_property
+    def flows(self) -> Flows | None:
+        """Where the run's bytes go, made when somebody asks; None without a run."""
+        return None if self.run is None or self.cluster is None else flows_of(self.run, self.profile, self.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,11 +129,16 @@ def glance_of(outcome: Outcome) -> Glance:
     )
 
 
-def simulated(request: Request, tell: Tell | None = None) -> tuple[Outcome | None, Glance]:
-    """The outcome of a request (None where it stays behind) and its figures; tell: is told how a search gets on."""
+def simulated(request: Request, tell: Tell | None = None) -> tuple[Outcome | None, Glance | None]:
+    """The outcome of a request (None where it stays behind) and its figures where it is light.
+
+    tell: is told how a search gets on.
+    """
     outcome = compute(request, tell)
+    if not request.light:
+        return outcome, None  # somebody waits for it, and for its figures later
     large = outcome.run is not None and outcome.run.report.tasks > MOST_SHIPPED_TASKS
-    return (None if request.light and large else outcome), glance_of(outcome)
+    return (None if large else outcome), glance_of(outcome)
 
 
 def compute(request: Request, tell: Tell | None = None) -> Outcome:
@@ -158,7 +168,7 @@ def compute(request: Request, tell: Tell | None = None) -> Outcome:
     took_s = time.perf_counter() - started
     return Outcome(
         configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s,
-        flows=flows_of(result, profile, cluster), candidates=tuple(candidates),
+        candidates=tuple(candidates),
     )  # fmt: skip
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from zipfile import ZipFile
 
 from simulator import files
 from traces.results.timeline_comparison import Comparison
 from traces.results.validations import ValidatedRun, Validation, explained
 
 SHIPPED = Path(__file__).resolve().parent.parent / "validation.json"
+"""The home suite, its runs as sums."""
+FIELD = SHIPPED.with_name("field.zip")
+"""A field suite with every run's tasks, which
+`python -m benchmarks.validation --pack` makes of a validation's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +52,13 @@ class Group:
 
 
 def at_hand(path: Path | None = None) -> dict[str, Stored]:
-    """The validation at `path`, a file or the folder of `shardscope validate`; the shipped one comes next.
+    """The validation at `path`, a file or the folder of `shardscope validate`; the shipped ones come next.
 
     Raises InputError where a file is no validation, OSError where it cannot be read.
     """
     opened = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
-    return opened | {"shipped": _opened(SHIPPED)}
+    shipped = {"home": _opened(SHIPPED)}
+    return opened | shipped | ({"field": _opened(_unpacked(FIELD))} if FIELD.exists() else {})
 
 
 def grouped(outcomes: Sequence[ValidatedRun], by: str) -> list[Group]:
@@ -64,6 +73,16 @@ def grouped(outcomes: Sequence[ValidatedRun], by: str) -> list[Group]:
 def _opened(path: Path) -> Stored:
     file = path / "validation.json" if path.is_dir() else path
     return Stored(validation=files.read_json(file, Validation), folder=path if path.is_dir() else None)
+
+
+@cache
+def _unpacked(archive: Path) -> Path:
+    """The folder that an archive holds, there as long as this process is."""
+    folder = tempfile.TemporaryDirectory(prefix="shardscope-validation-")
+    atexit.register(folder.cleanup)
+    with ZipFile(archive) as packed:
+        packed.extractall(folder.name)
+    return Path(folder.name)
 
 
 def _how(outcome: ValidatedRun) -> str:

@@ -11,12 +11,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
 from simulator.units import format_time
+from simulator.workload import Profile
 
 BUDGET_S = 90.0
 """Seconds after which a simulation is given up."""
@@ -25,6 +26,8 @@ SPARED_S = 1.0
 CLICKS, SEARCHES, BACKGROUND = "clicks", "searches", "background"
 _POLL_S = 0.02
 _NICENESS = {CLICKS: 0, SEARCHES: 6, BACKGROUND: 12}
+REST_S = 0.4
+"""What runs in the background stands still while clicks are simulated, and for as long after them as drawing takes."""
 WAITING, RUNNING, OVER = "waiting", "running", "over"
 
 
@@ -69,6 +72,7 @@ class Workers:
         self._waiting: dict[str, list[Simulation]] = {lane: [] for lane in _NICENESS}
         self._changed = threading.Condition()
         self._closed = False
+        self._clicks, self._clicked_s = 0, -REST_S
         widths = widths or {CLICKS: 2, SEARCHES: 1, BACKGROUND: 1}
         self._threads = [
             threading.Thread(target=self._serve, args=(lane,), daemon=True, name=f"{lane}-{i}")
@@ -81,6 +85,7 @@ class Workers:
         """Queue a job."""
         with self._changed:
             self._waiting[job.lane].append(job)
+            self._clicks += job.lane == CLICKS
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -99,12 +104,15 @@ class Workers:
         while (job := self._next(lane)) is not None:
             if job.cancelled.is_set():
                 _end(job, "cancelled", final=False)
-                continue
-            process = process or _Process(self._context, _NICENESS[lane])
-            job.state, job.began_s = RUNNING, time.monotonic()
-            if not self._run(job, process):
-                process.kill()
-                process = None
+            else:
+                process = process or _Process(self._context, _NICENESS[lane])
+                job.state, job.began_s = RUNNING, time.monotonic()
+                if not self._run(job, process):
+                    process.kill()
+                    process = None
+            if lane == CLICKS:
+                with self._changed:
+                    self._clicks, self._clicked_s = self._clicks - 1, time.monotonic()
         if process is not None:
             process.kill()
 
@@ -118,7 +126,7 @@ class Workers:
         """Whether the process can be used again."""
         assert job.began_s is not None
         try:
-            process.pipe.send(job.request)
+            process.send(job.request)
             while self._patient(job, process):
                 kind, content = process.pipe.recv()
                 if kind == "progress":
@@ -126,7 +134,8 @@ class Workers:
                     continue
                 if kind == "failed":
                     raise EOFError(content)
-                job.outcome, job.glance = content
+                outcome, job.glance = content
+                job.outcome = None if outcome is None else replace(outcome, profile=job.request.profile)
                 job.state = OVER
                 job.over.set()
                 return True
@@ -139,6 +148,9 @@ class Workers:
         """Wait for the next word of a worker; False where the job's time is over or nobody waits for it any more."""
         assert job.began_s is not None
         while not process.pipe.poll(_POLL_S):
+            clicking = self._clicks > 0 or time.monotonic() < self._clicked_s + REST_S
+            if job.lane == BACKGROUND and process.rest(clicking):
+                job.began_s += _POLL_S  # this is not its time
             ran_s = time.monotonic() - job.began_s
             if ran_s > self.budget_s:
                 rule = f"this page gives a search {format_time(self.budget_s)}"
@@ -153,12 +165,14 @@ class Workers:
 
 
 class _Process:
-    """A worker process and the pipe to it."""
+    """A worker process and the pipe to it, through which every profile goes once."""
 
     def __init__(self, context: Any, niceness: int) -> None:
         self.pipe, other = context.Pipe()
         self._process = context.Process(target=_work, args=(other, niceness), daemon=True)
         self._process.start()
+        self._profiles: set[str] = set()
+        self._rests = False
         other.close()
 
     @property
@@ -166,10 +180,27 @@ class _Process:
         alive: bool = self._process.is_alive()
         return alive
 
+    def send(self, request: Request) -> None:
+        key = request.configuration.profile
+        self.pipe.send(_without_profile(request) if key in self._profiles else request)
+        self._profiles.add(key)
+
+    def rest(self, rests: bool) -> bool:
+        """Let the process stand still, or go on; whether it stands still."""
+        if rests != self._rests and hasattr(signal, "SIGSTOP"):
+            os.kill(self._process.pid, signal.SIGSTOP if rests else signal.SIGCONT)
+            self._rests = rests
+        return self._rests
+
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
         self.pipe.close()
+
+
+def _without_profile(part: Request | Outcome) -> Any:
+    """What goes through a pipe to where the profile is known: it takes longer to send than all the rest."""
+    return replace(part, profile=cast(Profile, None))
 
 
 def _end(job: Simulation, why: str, *, final: bool) -> None:
@@ -200,13 +231,17 @@ def _work(pipe: Connection, niceness: int) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
+    profiles: dict[str, Profile] = {}
     while True:
         try:
             request = pipe.recv()
         except EOFError:
             return
         try:
-            answer: tuple[str, Any] = "done", simulated(request, lambda words: pipe.send(("progress", words)))
+            profile = profiles.setdefault(request.configuration.profile, request.profile)
+            whole = replace(request, profile=profile)
+            outcome, glance = simulated(whole, lambda words: pipe.send(("progress", words)))
+            answer: tuple[str, Any] = "done", (outcome and _without_profile(outcome), glance)
         except Exception as error:  # whatever a plan that nobody foresaw does
             answer = "failed", f"{type(error).__name__}: {error}"
         pipe.send(answer)

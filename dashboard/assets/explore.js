@@ -1,0 +1,253 @@
+/* Explore: from the controls to what is shown. The page fetches its panels by itself and fills them in: numbers first,
+   then the timeline, then what can be seen, then the rest, and what is simulated behind it only when nothing happens. */
+(function () {
+  "use strict";
+  const ns = (window.shardscope = window.shardscope || {});
+  const PAUSE_MS = 300, AGAIN_MS = 900, MOST_RUNS = 12;
+  const drawn = new WeakMap(); // the figure that a graph shows, as text
+  const latest = {}; // the request of each panel that counts
+  let asked = null; // what the controls last asked for
+  let following = null; // everything that follows from it, as something that can be stopped
+
+  const set = (id, values) => window.dash_clientside.set_props(id, values);
+  const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  const painted = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+
+  async function post(name, sent, signal) {
+    const head = { "Content-Type": "application/json" };
+    const answer = await fetch(`panel/${name}`, { method: "POST", headers: head, body: JSON.stringify(sent), signal });
+    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+    return answer.json();
+  }
+
+  ns.fill = function (id, html) {
+    const root = document.getElementById(id);
+    if (root && root.shown !== html) root.innerHTML = root.shown = html;
+  };
+
+  /* Draw a figure unless it is what is shown. A graph is there a while after its page is. */
+  async function draw(id, figure, signal) {
+    const text = JSON.stringify(figure);
+    let graph = null;
+    while (!(graph = document.querySelector(`#${id} .js-plotly-plot`))?._fullLayout || !window.Plotly) {
+      if (signal.aborted || !document.getElementById(id)) return;
+      await rest(50);
+    }
+    if (drawn.get(graph) === text) return;
+    drawn.set(graph, text);
+    await window.Plotly.react(graph, figure.data, figure.layout);
+  }
+
+  /* What shows a panel's answer, or nothing where a later request has overtaken this one. */
+  async function panel(name, more) {
+    latest[name]?.abort();
+    const control = (latest[name] = new AbortController());
+    const sent = { query: ns.query, base: asked.base, selection: ns.selection || {}, tab: asked.tab, ...more };
+    const answer = await post(name, sent, control.signal).catch((error) => {
+      if (error.name === "AbortError") return null;
+      throw error;
+    });
+    return async () => {
+      if (!answer || control.signal.aborted) return {};
+      for (const [id, html] of Object.entries(answer.html || {})) ns.fill(id, html);
+      for (const [id, hidden] of Object.entries(answer.hidden || {})) document.getElementById(id)?.style.setProperty("display", hidden ? "none" : "block");
+      if (answer.toasts) set("toasts", { sendNotifications: answer.toasts });
+      for (const [id, figure] of Object.entries(answer.figures || {})) {
+        if (control.signal.aborted) break;
+        await draw(id, figure, control.signal);
+        await painted(); // a click comes before the next figure
+      }
+      return answer;
+    };
+  }
+
+  const quietly = (work) => work.catch((error) => {
+    if (error.name !== "AbortError") ns.toast("No answer", `The dashboard's server did not answer: ${error.message}`, "red");
+  });
+
+  const views = { by: "device", phase: "all", scale: "lin", split: "step" };
+  const redraw = (name) => ns.query && quietly(panel(name, views).then((show) => show()));
+
+  /* The controls' step: what is shown is no longer their answer, from this moment on. */
+  async function ask(sent) {
+    if (asked && JSON.stringify(asked) === JSON.stringify(sent) && !following.signal.aborted) return; // on its way
+    const results = document.getElementById("results");
+    if (!results) return;
+    if (ns.tab !== sent.tab) leave(sent.tab);
+    results.classList.add("stale");
+    following?.abort();
+    for (const control of Object.values(latest)) control.abort();
+    const control = (following = new AbortController());
+    asked = sent;
+    let answer = { again: false };
+    do {
+      answer = await post("step", { ...sent, again: answer.again, profile: ns.profile }, control.signal);
+      if (control.signal.aborted) return;
+      take(answer, results);
+    } while (answer.again && !answer.failed);
+    if (!answer.failed) await follow(answer, control.signal);
+  }
+
+  /* The server ends what only a tab that is gone was waiting for. */
+  function leave(tab) {
+    if (ns.tab) navigator.sendBeacon("leave", ns.tab);
+    Object.assign(ns, { tab, query: null, shown: null, profile: null, selection: {}, group: null });
+  }
+
+  function take(answer, results) {
+    for (const [id, html] of Object.entries(answer.html || {})) ns.fill(id, html);
+    if (answer.toasts?.length) set("toasts", { sendNotifications: answer.toasts });
+    if (answer.failed) return ns.fill("badge", '<span class="badge red">no answer</span>');
+    results.classList.toggle("stale", answer.pending);
+    results.classList.toggle("nothing", !answer.pending && !answer.ran);
+    results.setAttribute("aria-busy", answer.pending);
+    document.getElementById("cancel").style.display = answer.pending ? "" : "none";
+    ns.address(answer.address);
+  }
+
+  async function follow(answer, signal) {
+    const shown = answer.ran ? answer.query : null;
+    Object.assign(ns, { query: answer.query, shown, message: answer.ran ? "" : "no timeline: there is no run to show" });
+    ns.group = ns.selection?.group ?? null;
+    const timeline = ns.loadTimeline("timeline", ns.timelineQuery(), ns.message);
+    setControls(answer);
+    remember(answer.query, answer.words);
+    set("configuration", { data: answer.query });
+    set("address", { data: answer.address });
+    rebase(answer.query, asked.base);
+    await timeline;
+    await painted();
+    const parts = [
+      ["balance", panel("above", views)],
+      ["partition", shown ? ns.drawPartition(shown, ns.selection || {}) : ns.drawPartition(null, {})],
+      ["memory", panel("below")],
+    ];
+    for (const [, part] of parts) Promise.resolve(part).catch(() => {}); // its error is met where it is awaited
+    for (const [, part] of parts.sort(([one], [other]) => inView(other) - inView(one))) {
+      if (signal.aborted) return;
+      const show = await part;
+      if (typeof show === "function") await show();
+    }
+    window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
+    let tried = { waiting: true, ready: null };
+    for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
+      await rest(wait);
+      if (signal.aborted || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
+      const before = String(tried.ready);
+      const show = await panel("strategies", { ready: tried.ready });
+      tried = await show();
+      if (signal.aborted) return;
+      if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);
+    }
+  }
+
+  function inView(id) {
+    const box = document.getElementById(id)?.getBoundingClientRect();
+    return box && box.bottom > 0 && box.top < window.innerHeight ? 1 : 0;
+  }
+
+  /* Every property that is set costs the page some milliseconds, so only those that change are. */
+  const controls = {};
+  function setControls(answer) {
+    if (answer.layers) set("find-layer", { data: answer.layers });
+    const fresh = ns.profile == null; // a page of its own
+    ns.profile = answer.profile;
+    for (const [id, { remark, ...values }] of Object.entries(answer.controls)) {
+      if (remark != null) document.getElementById(`${id}-remark`).textContent = remark;
+      const text = JSON.stringify(values);
+      if (!fresh && controls[id] === text) continue;
+      controls[id] = text;
+      set(id, values);
+    }
+  }
+
+  function remember(query, words) {
+    const before = JSON.parse(sessionStorage.getItem("runs") || "[]");
+    const runs = [[query, words], ...before.filter(([earlier]) => earlier !== query)].slice(0, MOST_RUNS);
+    sessionStorage.setItem("runs", JSON.stringify(runs));
+    const buttons = runs.map(([load, textContent]) => {
+      const button = Object.assign(document.createElement("button"), { className: "menu-item", textContent });
+      button.dataset.load = load;
+      return button;
+    });
+    document.getElementById("history-runs")?.replaceChildren(...buttons);
+  }
+
+  /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
+  function rebase(query, baseline) {
+    const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
+    const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
+    if (ns.rebased === key(query) || !ns.rebased) {
+      if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
+      sessionStorage.setItem("pins", JSON.stringify(pins));
+    } else if (pins[key(query)] && pins[key(query)] !== baseline) set("baseline", { data: pins[key(query)] });
+    ns.rebased = key(query);
+  }
+
+  /* Back to what is shown; where nothing is shown yet, the page says that the search was cancelled. */
+  async function cancel() {
+    following?.abort();
+    await post("cancel", { tab: ns.tab });
+    if (ns.query) set("load", { data: ns.query });
+    await ask(asked);
+  }
+
+  const clicks = {
+    pin: () => set("baseline", { data: ns.query }),
+    unpin: () => set("baseline", { data: null }),
+    cancel: () => quietly(cancel()),
+    critical: () => ns.timeline("timeline")?.key(new KeyboardEvent("keydown", { key: "c" })),
+    fit: () => ns.timeline("timeline")?.look(0, ns.timeline("timeline").span()),
+    undo: () => ns.pushed > 0 && (ns.pushed--, window.history.back()),
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button, a");
+    if (!button) return;
+    clicks[button.id]?.();
+    if (button.dataset.load) set("load", { data: button.dataset.load });
+    if (button.dataset.task) ns.select({ task: +button.dataset.task });
+    const link = button.dataset.page && document.querySelector(`.nav-link[href^="${button.dataset.page}"]`);
+    if (link) {
+      event.preventDefault();
+      link.click();
+    }
+  });
+
+  ns.timelineQuery = () => ns.shown && `${ns.shown}${ns.group == null ? "" : `&group=${ns.group}`}`;
+
+  ns.explore = {
+    step(...values) {
+      const tab = values.pop();
+      const base = values.pop();
+      quietly(ask({ values, base, tab }));
+      return window.dash_clientside.no_update;
+    },
+    views(by, phase, scale, split) {
+      Object.assign(views, { by, phase, scale, split });
+      redraw("above");
+      return window.dash_clientside.no_update;
+    },
+    highlight(selection) {
+      const before = ns.selection || {};
+      ns.selection = selection || {};
+      ns.lightPartition(ns.selection);
+      const group = ns.selection.group ?? null;
+      if (ns.group !== group && ns.query) {
+        ns.group = group;
+        ns.loadTimeline("timeline", ns.timelineQuery(), ns.message);
+        redraw("below");
+      }
+      const timeline = ns.timeline("timeline");
+      if (timeline) {
+        timeline.selection = { ...ns.selection, ...(ns.selection.query !== ns.query ? { task: null, waited: null } : {}) };
+        timeline.queue();
+      }
+      if (JSON.stringify(before) !== JSON.stringify(ns.selection)) {
+        redraw("above");
+        if (ns.query) ns.drawPartition(ns.shown, ns.selection);
+      }
+      return window.dash_clientside.no_update;
+    },
+  };
+})();

@@ -1,0 +1,74 @@
+"""Panels that the page fetches and fills in by itself, because every component of Dash that is on a page costs a
+millisecond at each change of any other: numbers, tables and words come as HTML, figures as Plotly's JSON."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+from dash.development.base_component import Component
+from flask import Flask, Response, request
+from plotly.io.json import to_json_plotly
+
+from simulator.errors import ShardscopeError
+
+UNUSABLE = "The page sent something that the server could not use; reload the page."
+_NAMES = {"className": "class", "colSpan": "colspan", "tabIndex": "tabindex"}
+_EMPTY = {"img", "br"}
+
+
+def add_panel(server: Flask, name: str, answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    """POST /panel/<name>: JSON in, JSON out; an error comes as `toasts`, a list of notifications."""
+
+    def view() -> Response:
+        sent = request.get_json()
+        try:
+            told = answer(sent)
+        except Exception as error:  # whatever a value made by hand leads to
+            told = {"toasts": [failure(error)], "failed": True}
+        return Response(to_json_plotly(told), mimetype="application/json")
+
+    server.add_url_rule(f"/panel/{name}", f"panel-{name}", view, methods=["POST"])
+
+
+def toast(title: str, message: str, color: str = "red") -> dict[str, Any]:
+    """A notification as the container takes it."""
+    return {"action": "show", "title": title, "message": message, "color": color, "autoClose": 9000}
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """Why something failed; what the user could not have caused is also printed where the server runs."""
+    if isinstance(error, ShardscopeError):
+        return toast("That does not work", str(error))
+    traceback.print_exception(error)
+    return toast("Something went wrong", UNUSABLE)
+
+
+def as_html(part: Any) -> str:
+    """Components of dash.html as text; everything in them is escaped. Raises TypeError for other components."""
+    if part is None:
+        return ""
+    if isinstance(part, list | tuple):
+        return "".join(map(as_html, part))
+    if not isinstance(part, Component):
+        return escape(str(part))
+    values = part.to_plotly_json()
+    if values["namespace"] != "dash_html_components":
+        raise TypeError(f"{values['type']} is no HTML element")
+    tag = values["type"].lower()
+    inside = values["props"].pop("children", None)
+    written = {_NAMES.get(name, name): value for name, value in values["props"].items() if value is not None}
+    attributes = "".join(f' {name}="{_text(value)}"' for name, value in written.items())
+    return f"<{tag}{attributes}>" + ("" if tag in _EMPTY else f"{as_html(inside)}</{tag}>")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):  # a style
+        value = ";".join(f"{_dashed(name)}:{setting}" for name, setting in value.items())
+    return escape(str(value), quote=True)
+
+
+def _dashed(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
