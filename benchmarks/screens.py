@@ -35,8 +35,7 @@ WATCH = """() => {
   new MutationObserver(() => (seen.numbers ||= performance.now())).observe(document.querySelector("#kpis"),
     { childList: true, subtree: true, characterData: true });
   const panel = (where) => () => (seen[where] = performance.now());
-  const graphs = [...document.querySelectorAll(".js-plotly-plot")].filter((graph) => !graph.closest("#candidates-graph"));
-  graphs.forEach((graph) => graph.on("plotly_afterplot",
+  document.querySelectorAll(".js-plotly-plot:not(#candidates-graph *)").forEach((graph) => graph.on("plotly_afterplot",
     panel(graph.getBoundingClientRect().top < window.innerHeight ? "panels" : "below")));
   new MutationObserver(panel("panels")).observe(document.querySelector("#timeline"),
     { attributeFilter: ["data-paint-ms"] });

@@ -81,6 +81,7 @@ def tiles(kpis: Sequence[Kpi]) -> list[Any]:
                     html.Span(kpi.value, className="kpi-value"),
                     html.Span(kpi.change, className=f"kpi-change {kpi.tone}"),
                 ], className="kpi-line"),
+                html.Div(kpi.note, className="kpi-note"),
             ],
             className="tile",
         )

@@ -25,10 +25,10 @@ def add_panel(server: Flask, name: str, answer: Callable[[Mapping[str, Any]], Ma
     def view() -> Response:
         sent = request.get_json()
         try:
-            told = answer(sent)
+            content = answer(sent)
         except Exception as error:  # whatever a value made by hand leads to
-            told = {"toasts": [failure(error)], "failed": True}
-        return Response(to_json_plotly(told), mimetype="application/json")
+            content = {"toasts": [failure(error)], "failed": True}
+        return Response(to_json_plotly(content), mimetype="application/json")
 
     server.add_url_rule(f"/panel/{name}", f"panel-{name}", view, methods=["POST"])
 

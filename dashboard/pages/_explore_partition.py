@@ -11,6 +11,7 @@ from dash import html
 from dashboard.figures.candidates import candidates
 from dashboard.figures.style import Figure
 from dashboard.frame.cards import aria, card, graph
+from dashboard.pages._explore_words import why
 from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
@@ -38,7 +39,11 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
     sentence = head_sentence(columns, shown, known.get("data"), outcome.cluster.workers)
     nets = heaviest_nets(outcome.profile, outcome.flows)
     return PartitionWords(
-        words={"partition-head": _head(shown, known.get("data"), sentence), "nets": _nets(nets)},
+        words={
+            "partition-head": _head(shown, known.get("data"), sentence),
+            "nets": _nets(nets),
+            "why": why(outcome, shown, known.get("data"), sentence),
+        },
         figures={"candidates-graph": candidates(outcome.candidates, known, now.strategy)},
     )
 

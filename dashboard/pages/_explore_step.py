@@ -11,7 +11,7 @@ from dashboard.frame.clientside import effect
 from dashboard.frame.controls import BY_STRATEGY, CONTROLS, SLIDERS, Remark, cluster_options, plan_options, remarks
 from dashboard.frame.panels import add_panel, as_html, toast
 from dashboard.frame.upload_field import on_upload
-from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
+from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict, why
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration, from_values
 from dashboard.state.inventory import label
@@ -41,11 +41,12 @@ def _add_step(app: Dash, store: Store) -> None:
         """sent: values of CONTROLS in order, base (a query or nothing), tab, again, profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
+        query = now.query()
         base = store.resolved(store.read(sent["base"])[0]) if sent.get("base") else None
         tab = str(sent["tab"])[:64]
         answer = {
-            "query": now.query(),
-            "address": {"query": now.query(), "base": sent.get("base") or ""},
+            "query": query,
+            "address": {"query": query, "base": sent.get("base") or ""},
             "toasts": [toast("Changed", problem, "yellow") for problem in problems],
         }
         if base:
@@ -62,6 +63,7 @@ def _add_step(app: Dash, store: Store) -> None:
             "kpis": kpi_row(asked, before),
             "badge": badge(asked),
             "verdict": verdict(asked),
+            "why": why(asked),
             "chips": chips(asked, _validation(store)),
             "baseline-name": "simulating the baseline …" if waits else baseline_name(before, asked),
         }

@@ -11,11 +11,14 @@ from dashboard.figures import span_columns
 from dashboard.frame.cards import tiles
 from dashboard.state.advice import Advice, SimulatedMove
 from dashboard.state.configuration import Configuration
+from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.hardware import mismatch, sequence_length, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
-from dashboard.state.simulating import Outcome
-from dashboard.words.kpis import SAME, Kpi, kpis
+from dashboard.state.simulating import Glance, Outcome
+from dashboard.words.kpis import SAME, Kpi, idle_words, kpis
+from dashboard.words.partition import against
+from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation
@@ -33,7 +36,37 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
         rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
-    return tiles(rows)
+    notes = _notes(outcome.run, outcome.cluster) if outcome.cluster else {}
+    return tiles([replace(row, note=notes.get(row.label, "")) for row in rows])
+
+
+def _notes(run: Run, cluster: Cluster) -> dict[str, str]:
+    """What stands below the numbers that would mislead alone."""
+    low, high = map(format_time, run.report.step_band_s or (0.0, 0.0))
+    nodes = len({device.host for device in cluster.devices[: cluster.workers]})
+    between = f"{format_bytes(between_nodes_bytes(run, cluster))} between nodes" if nodes > 1 else "inside one node"
+    return {
+        "Step time": f"{low} to {high}" if low != high else "",
+        "Max / mean load": idle_words(run.report, cluster.workers),
+        "Sent per step": between if run.report.communication_bytes.total else "",
+    }
+
+
+def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = None, reason: str = "") -> Any:
+    """The answer in a sentence: the strategy, what its step is limited by, what it does better than data parallelism.
+
+    shown, data: figures of this plan and of data parallelism, as soon as they are there; reason: where the bytes went.
+    """
+    if outcome.run is None:
+        return None
+    now, plan = outcome.configuration, outcome.run.plan
+    name = f"plan {label(now.plan)}" if now.plan else now.strategy
+    by = f" (no plan tried was better than {plan.strategy}'s)" if plan.strategy not in (name, now.strategy) else ""
+    text = f"{by} takes {format_time(outcome.run.report.step_s)}, limited by {outcome.run.report.bottleneck}. "
+    if shown is not None and data is not None and data.configuration != now:
+        faster = against(shown.step_s, data.step_s, time=True)
+        text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
+    return html.Div([html.Strong(name), text, reason])
 
 
 def unlike(outcome: Outcome, before: Outcome) -> str:

@@ -77,6 +77,7 @@ def _top() -> list[Any]:
         html.H1("Explore", className="sr-only"),
         html.Div(id="verdict"),
         html.Div(id="kpis", className="kpis", **LIVE),
+        html.Div(id="why", className="why", **LIVE),
         html.Div(id="chips", className="chips"),
         html.Div(id="advice", className="advice-place"),
     ]

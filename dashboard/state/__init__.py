@@ -30,6 +30,7 @@ hardware       whether the profile's device is the cluster's, MFU, tokens of a s
 simulating     from a configuration to its outcome; every cap is checked before planning
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
+warm           what a worker's first simulation loads
 workers        worker processes that simulate, and can be ended
 """
 

@@ -84,6 +84,11 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
     )
 
 
+def between_nodes_bytes(run: Run, cluster: Cluster) -> float:
+    """How many of a step's bytes cross between nodes, without saying whose."""
+    return float(_payload(run.graph, cluster)[:, BETWEEN].sum())
+
+
 def _payload(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes of every task inside nodes and between them, shape (tasks, 2)."""
     hosts = [device.host for device in cluster.devices]

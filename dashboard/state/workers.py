@@ -126,6 +126,9 @@ class Workers:
         """Whether the process can be used again."""
         assert job.began_s is not None
         try:
+            if not process.ready and not self._started(job, process):
+                return True
+            job.began_s = time.monotonic()
             process.send(job.request)
             while self._patient(job, process):
                 kind, content = process.pipe.recv()
@@ -143,6 +146,18 @@ class Workers:
             why = f"ended by the machine{f' ({error})' if str(error) else ''}"
             _end(job, why, final=True)
         return False
+
+    def _started(self, job: Simulation, process: _Process) -> bool:
+        """Wait until a new process has started; False where nobody waits for the job any more, whose end spares it."""
+        while not process.pipe.poll(_POLL_S):
+            if self._closed or job.cancelled.is_set():
+                _end(job, "cancelled", final=False)
+                return False
+            if not process.alive:
+                raise EOFError
+        process.pipe.recv()
+        process.ready = True
+        return True
 
     def _patient(self, job: Simulation, process: _Process) -> bool:
         """Wait for the next word of a worker; False where the job's time is over or nobody waits for it any more."""
@@ -173,6 +188,7 @@ class _Process:
         self._process.start()
         self._profiles: set[str] = set()
         self._rests = False
+        self.ready = False
         other.close()
 
     @property
@@ -216,11 +232,11 @@ def _end(job: Simulation, why: str, *, final: bool) -> None:
 
 
 def _context() -> Any:
-    """A context in which processes start quickly: forked from one that has everything loaded, where there is that."""
+    """A context in which processes start quickly: forked from one that has simulated before, where there is that."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dashboard.state.simulating", "simulator.engine", "partitioners.hypergraph"])
+    context.set_forkserver_preload(["dashboard.state.warm", "partitioners.hypergraph"])
     return context
 
 
@@ -232,6 +248,7 @@ def _work(pipe: Connection, niceness: int) -> None:
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
     profiles: dict[str, Profile] = {}
+    pipe.send(("ready", None))
     while True:
         try:
             request = pipe.recv()

@@ -15,13 +15,23 @@ Quantity = tuple[str, str, str, Callable[[Report], float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpi:
-    """A key figure in words; change is "▼ 12.0 %" or empty, tone tells an improvement; hint explains it."""
+    """A key figure in words; change is "▼ 12.0 %" or empty, tone tells an improvement; hint explains it.
+
+    note: what must not be missed about the value.
+    """
 
     label: str
     value: str
     hint: str
     change: str = ""
     tone: str = SAME
+    note: str = ""
+
+
+def idle_words(report: Report, workers: int) -> str:
+    """e.g. "4 of 8 devices idle"; empty where all compute."""
+    idle = sum(device.compute_s == 0 for device in report.devices[:workers])
+    return f"{idle} of {workers} devices idle" if idle else ""
 
 
 def kpis(report: Report, baseline: Report | None, tokens: int = 0) -> list[Kpi]:
