@@ -1,6 +1,6 @@
 """The tables of the documentation out of the validation that the dashboard ships.
 
-    python -m benchmarks.validation accuracy      print a table: accuracy, machine or runs
+    python -m benchmarks.validation accuracy      print a table: accuracy, machine or runs of the home suite, field
     python -m benchmarks.validation --ship FOLDER    ship what `shardscope validate --output FOLDER` wrote
     python -m benchmarks.validation --pack FOLDER    ship FOLDER of a field suite, with the tasks of its runs
 
@@ -16,15 +16,15 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from benchmarks.published import table
-from dashboard.state.validations import FIELD, SHIPPED
-from simulator import collectives, files
+from dashboard.state.validations import FIELD, SHIPPED, at_hand
+from simulator import collectives
 from simulator.cli.validate import row
 from traces.results.validations import ValidatedRun, Validation, summarised
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The tables of the shipped validation.")
-    parser.add_argument("table", nargs="?", choices=("accuracy", "machine", "runs"))
+    parser.add_argument("table", nargs="?", choices=("accuracy", "machine", "runs", "field"))
     parser.add_argument("--ship", type=Path, metavar="FOLDER", help="make FOLDER's validation the shipped one")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make FOLDER the shipped validation with tasks")
     args = parser.parse_args()
@@ -33,12 +33,13 @@ def main() -> None:
     if args.ship:
         shutil.copy(args.ship / "validation.json", SHIPPED)
     if args.table:
-        tables = {"accuracy": accuracy, "machine": machine, "runs": runs}
-        print(tables[args.table](files.read_json(SHIPPED, Validation)))
+        tables = {"accuracy": accuracy, "machine": machine, "runs": runs, "field": field}
+        suite = "field" if args.table == "field" else "home"
+        print(tables[args.table](at_hand()[suite].validation))
 
 
 def pack(folder: Path, archive: Path) -> int:
-    """Write what explains the runs of a validation's folder into an archive; how many timelines it holds."""
+    """Write what explains the runs of a validation's folder into an archive; returns how many timelines it holds."""
     read = ("validation.json", "profiles/*", "clusters/*", "overheads/*", "plans/*", "timelines/*")
     paths = [path for pattern in read for path in sorted(folder.glob(pattern))]
     with ZipFile(archive, "w") as packed:
@@ -85,6 +86,23 @@ def runs(stored: Validation) -> str:
     return table(header, [[*row(outcome), f"{outcome.load:.1f}"] for outcome in ordered])
 
 
+def field(stored: Validation) -> str:
+    """The field suite by kind of run, as predicted beforehand and with devices as fast as in the runs."""
+    kinds: dict[str, list[ValidatedRun]] = {}
+    for outcome in stored.outcomes:
+        kinds.setdefault(_kind(outcome), []).append(outcome)
+    head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
+    head += ["at the run's speed: mean", "bias", "worst"]
+    rows = [_field_row(kind, kinds[kind]) for kind in sorted(kinds)]
+    return "\n\n".join([machine(stored), table(head, [*rows, _field_row("**all**", list(stored.outcomes))])])
+
+
+def _field_row(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
+    summary = summarised(outcomes)
+    mean, bias, worst = summary.at_run_speed or (0.0, 0.0, 0.0)
+    return [*_summary(kind, outcomes), f"{summary.covered or 0:.0%}", f"{mean:.1%}", f"{bias:+.1%}", f"{worst:+.1%}"]
+
+
 def _kind(outcome: ValidatedRun) -> str:
     case = outcome.case
     if case.straggler is not None:
@@ -101,9 +119,9 @@ def _kind(outcome: ValidatedRun) -> str:
 
 
 def _summary(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
-    found = summarised(outcomes)
-    errors = f"{found.mean_absolute_error:.1%}", f"{found.bias:+.1%}", f"{found.worst_error:+.1%}"
-    return [kind, found.runs, *errors]
+    summary = summarised(outcomes)
+    errors = f"{summary.mean_absolute_error:.1%}", f"{summary.bias:+.1%}", f"{summary.worst_error:+.1%}"
+    return [kind, summary.runs, *errors]
 
 
 if __name__ == "__main__":

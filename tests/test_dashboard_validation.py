@@ -81,9 +81,14 @@ def test_numbers_on_top() -> None:
     assert told["Within 10%"] == "2 of 3" and told["Worst"] == "-30.0%" and told["Volume, worst"] == "-20.0%"
 
 
-def test_the_shipped_validation_opens_by_itself() -> None:
-    (stored,) = at_hand().values()
-    assert len(stored.validation.outcomes) > 10 and stored.explained(stored.validation.outcomes[0]) is None
+def test_the_shipped_validations_open_by_themselves() -> None:
+    """The home suite as sums, the field suite with the tasks of every run."""
+    home, field = (at_hand()[name] for name in ("home", "field"))
+    assert len(home.validation.outcomes) > 10 and home.explained(home.validation.outcomes[0]) is None
+    assert len(field.validation.outcomes) >= 30
+    for outcome in field.validation.outcomes[::10]:
+        comparison = field.explained(outcome)
+        assert comparison is not None and len(comparison.graph) > 100
 
 
 def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:

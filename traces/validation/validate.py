@@ -100,7 +100,7 @@ def validate(
         machine=machine_settings.device_name(cpu, 1),
         cores=len(cores),
         software=machine_settings.software(cpu),
-        outcomes=tuple(outcomes),
+        outcomes=tuple(stored(folder)),
     )
     files.write_text_atomic(folder / "validation.json", files.to_json(validation))
     return outcomes
