@@ -88,7 +88,7 @@ def test_the_shipped_validations_open_by_themselves() -> None:
     assert len(field.validation.outcomes) >= 30
     for outcome in field.validation.outcomes[::10]:
         comparison = field.explained(outcome)
-        assert comparison is not None and len(comparison.graph) > 100
+        assert comparison is not None and abs(comparison.error) < 0.6
 
 
 def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
