@@ -16,17 +16,14 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "plans": ("whole plans, random ones among them", ()),
     "states": (
         "ZeRO 0 to 3, plain and hybrid, bytes sent and held, tied embeddings summed at once",
-        ("bytes_per_device", "in_turn_bytes"),
+        ("in_turn_bytes",),
     ),
     "experts": ("dispatch and combine, by pair and once per device", ()),
     "context": (
         "gathered keys and values, Ulysses",
         ("ring_forward_bytes", "ring_backward_bytes", "all_gather_backward_regather_bytes"),
     ),
-    "pipeline": (
-        "stage boundaries of copies and of sequence parts",
-        ("scattered_between_stages_bytes", "scattered_inside_bytes"),
-    ),
+    "pipeline": ("stage boundaries of copies, whole and scattered, and of sequence parts", ()),
     "vocabulary": ("embedding, head, cross entropy", ()),
     "activations": ("bytes kept by a block, closed forms of transformers (not the tasks' memory events)", ()),
 }

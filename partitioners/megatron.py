@@ -34,6 +34,7 @@ def partition(
     pipeline: int = 1,
     context: int = 1,
     sequence_parallel: bool = True,
+    scattered: bool = False,
     recomputation: str = "none",
     seed: int = 0,
 ) -> Partition:
@@ -41,8 +42,10 @@ def partition(
 
     What tensor, pipeline and context leave of the workers is data parallelism. Stages hold contiguous blocks, cut where
     one tensor alone crosses, so that the slowest stage is as fast as it can be, embedding and head counted.
-    recomputation: "selective" the attention core, "full" every block. Raises InputError where the degrees do not divide
-    the workers, a micro-batch has fewer samples than replicas, or there are more stages than blocks.
+    recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
+    part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
+    the degrees do not divide the workers, a micro-batch has fewer samples than replicas, or there are more stages than
+    blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -68,7 +71,7 @@ def partition(
             placements[layer.name] = _sharding(profile, layer, devices, cut, sequence_parallel)
     schedule = "1f1b" if pipeline > 1 else None
     segments = _segments(profile, units, recomputation)
-    exchange = "collectives" if tensor * context > 1 else "messages"
+    exchange = "scattered" if scattered else "collectives" if tensor * context > 1 else "messages"
     return Partition(placements=placements, schedule=schedule, recomputed=segments, exchange=exchange)
 
 

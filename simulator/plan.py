@@ -34,6 +34,7 @@ OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "mi
 EXCHANGES: Mapping[str, str] = {
     "messages": "each piece from each device to each that needs it",
     "collectives": "the all-gather, reduce-scatter, all-reduce or all-to-all that two placements call for, if one does",
+    "scattered": "as collectives, but from copies to as many copies elsewhere each sends a part, gathered over there",
 }
 """How activations and their gradients cross between devices."""
 FIRST_BUCKET_BYTES = 2**20

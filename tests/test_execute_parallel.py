@@ -20,7 +20,7 @@ from training import assert_equal_training, made, script_of, sharded
 
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Plan, Sharding, Synchronisation
+from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.taskgraph import Kind
 from simulator.workload import Layer
@@ -47,7 +47,7 @@ def any_plan(seed: int, network: Network, **fields: object) -> Plan:
     drawn: dict[str, Any] = {
         "microbatches": draw.choice((1, 2)),
         "states": ParameterStates(stage=draw.choice((0, 1, 2)) if network is TIED else draw.choice((0, 1, 2, 3))),
-        "exchange": draw.choice(("messages", "collectives")),
+        "exchange": draw.choice(tuple(EXCHANGES)),
         "recomputed": draw.choice(((), (tuple(layer.name for layer in layers[first:last]),))),
         "synchronisation": Synchronisation(bucket_bytes=draw.choice((0, 500, 10**6))),
     }
@@ -89,6 +89,12 @@ PLANS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "tensor 4": ("megatron", "transformer", {"tensor": 4}, {}),
     "tensor 2, copied norms": ("megatron", "transformer", {"tensor": 2, "sequence_parallel": False}, {}),
     "tensor 2 x pipeline 2": ("megatron", "transformer", {"tensor": 2, "pipeline": 2, "microbatches": 4}, {}),
+    "tensor 2 x pipeline 2, scattered": (
+        "megatron",
+        "transformer",
+        {"tensor": 2, "pipeline": 2, "microbatches": 2, "sequence_parallel": False, "scattered": True},
+        {},
+    ),
     "tensor 2 x context 2": ("megatron", "transformer", {"tensor": 2, "context": 2}, {}),
     "context 4": ("megatron", "transformer", {"context": 4}, {}),
     "full recomputation": ("megatron", "transformer", {"tensor": 2, "context": 2, "recomputation": "full"}, {}),

@@ -67,6 +67,7 @@ def test_bytes_of_a_step(case: Case) -> None:
     for volume in volumes:
         sent = volume.synchronisation, volume.parameters
         assert sent == pytest.approx((expected["gradient_bytes"], expected["parameter_bytes"]), rel=1e-12)
+        assert volume.sent_bytes[:n] == pytest.approx(expected["bytes_per_device"], rel=1e-12)
     if "parameter_bytes_if_kept_after_forward" in expected:
         kept = replace(plan, states=replace(plan.states, keep_gathered=True))
         volume = communication_volume(ShardedModel(profile, kept), cluster)

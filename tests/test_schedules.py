@@ -106,6 +106,13 @@ def test_interleaving_shrinks_the_bubble_by_the_number_of_chunks() -> None:
     assert chunked == 2 * (2 * 8 + 3)
 
 
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 8), (3, 6), (4, 4), (4, 12), (6, 12)])
+def test_zero_bubble_leaves_a_third_of_the_bubble(p: int, m: int) -> None:
+    """(p-1)(F + B - W) of ZB-H1, where 1F1B's is (p-1)(F + B + W): one pass of three equal ones (Qi et al., ICLR 2024,
+    table 2)."""
+    assert max(map(len, draw("zero-bubble", stages=p, microbatches=m))) == 3 * m + (p - 1)
+
+
 def test_1f1b_with_fewer_microbatches_than_stages() -> None:
     assert draw("1f1b", stages=3, microbatches=2) == [
         "01   a b",

@@ -162,7 +162,8 @@ def test_vocabulary_parallel_embedding_head_and_loss(case: Case, norms: str) -> 
 @pytest.mark.parametrize("axis", ["copy", "height"])
 @pytest.mark.parametrize("case", of_group("pipeline"))
 def test_a_stage_boundary(case: Case, axis: str) -> None:
-    """Copies send to copies, t times the tensor; parts of the sequence to parts, once."""
+    """Copies send to copies, t times the tensor; parts of the sequence to parts, once; scattered copies a part each
+    (Narayanan et al., SC 2021, section 4.1)."""
     p, expected = case["parameters"], case["expected"]
     t = p["t"]
     made = Network(p, t)
@@ -170,6 +171,11 @@ def test_a_stage_boundary(case: Case, axis: str) -> None:
     made.add("first", "scale", p["h"], {axis: t}, "last")
     made.devices = 2 * t
     made.placements["first"] = sharding({axis: t}, list(range(t, 2 * t)))
-    kind = "full" if axis == "copy" else "sequence_parallel"
-    for volume in made.volumes("collectives"):
-        assert volume.forward == volume.backward == expected[f"{kind}_between_stages_bytes"]
+    for exchange in ("collectives", "scattered"):
+        kind = "sequence_parallel" if axis == "height" else "scattered" if exchange == "scattered" else "full"
+        between, inside = expected[f"{kind}_between_stages_bytes"], expected[f"{kind}_inside_bytes"]
+        for volume in made.volumes(exchange):
+            assert volume.forward == volume.backward == between + inside
+            crossing = (volume.source < t) != (volume.target < t)
+            assert volume.size_bytes[crossing].sum() == 2 * between
+            assert volume.size_bytes[~crossing].sum() == 2 * inside

@@ -7,7 +7,7 @@ them targets; backward it is the other way round.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, product
 from math import prod
@@ -55,6 +55,18 @@ class Piece:
     targets: tuple[Target, ...]
     cell: Cell = ()
 
+    def parts(self, count: int) -> list[Piece]:
+        """The piece in `count` parts along its longest axis, as equal as integers allow, some maybe empty."""
+        extents = [sum(high - low for low, high in intervals) for intervals in self.cell]
+        axis = extents.index(max(extents))
+        cut = []
+        for i in range(count):
+            wanted = (extents[axis] * i // count, extents[axis] * (i + 1) // count)
+            cell = (*self.cell[:axis], _between(self.cell[axis], *wanted), *self.cell[axis + 1 :])
+            elements = self.elements * (wanted[1] - wanted[0]) / extents[axis]
+            cut.append(replace(self, elements=type(self.elements)(elements), cell=cell))
+        return cut
+
 
 def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Iterator[Piece]:
     """The pieces of a layer's output in one direction.
@@ -89,6 +101,16 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
             )
             times = times_read * times_made
             yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
+
+
+def _between(intervals: Sequence[Interval], first: int, last: int) -> tuple[Interval, ...]:
+    """What intervals hold from their element `first` to their element `last`, counted through all of them."""
+    held, begin = [], 0
+    for low, high in intervals:
+        a, b = max(first, begin) - begin + low, min(last, begin + high - low) - begin + low
+        held += [(a, b)] if a < b else []
+        begin += high - low
+    return tuple(held)
 
 
 def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term]]]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.lowering.exchange_pieces import EdgeEnd, Piece, pieces_of
-from simulator.lowering.reshard import SumGroup, groups_of, slices
+from simulator.lowering.reshard import SumGroup, groups_of, scattered_groups, slices
 from simulator.taskgraph import Ints
 
 Pattern = Literal["message", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"]
@@ -53,15 +53,13 @@ class Exchange:
     received: Ints
 
 
-def moves_of(
-    pieces: Sequence[Piece], as_collectives: bool
-) -> Iterator[tuple[Pattern, Sequence[tuple[Piece, SumGroup]]]]:
+def moves_of(pieces: Sequence[Piece], exchange: str) -> Iterator[tuple[Pattern, Sequence[tuple[Piece, SumGroup]]]]:
     """What moves together, in the order of the transfers: messages, or the groups of one collective.
 
-    as_collectives: groups of devices that exchange in a regular pattern do so in one collective.
+    exchange: as in EXCHANGES; but for messages, devices that exchange in a regular pattern do so in one collective.
     """
-    moves = [(piece, group) for piece in pieces for group in groups_of(piece.terms, piece.targets)]
-    if not as_collectives:
+    moves = [move for piece in pieces for move in _groups(piece, exchange == "scattered")]
+    if exchange == "messages":
         yield "message", moves
         return
     yield "message", [(piece, group) for piece, group in moves if not group.holders]
@@ -71,10 +69,19 @@ def moves_of(
         yield pattern_of([(piece.elements, group) for piece, group in entries]), entries
 
 
-def _exchange_of(pieces: Sequence[Piece], as_collectives: bool) -> Exchange:
+def _groups(piece: Piece, scattered: bool) -> list[tuple[Piece, SumGroup]]:
+    """A piece with each of its groups; scattered, its parts with theirs, where it goes from copies to copies."""
+    groups = groups_of(piece.terms, piece.targets)
+    parts = scattered_groups(groups) if scattered and piece.cell else []
+    if not parts:
+        return [(piece, group) for group in groups]
+    return [entry for entry in zip(piece.parts(len(parts)), parts, strict=True) if entry[0].elements]
+
+
+def _exchange_of(pieces: Sequence[Piece], exchange: str) -> Exchange:
     """Every slice summed at its owner by messages, then given by messages; or by collectives where they fit."""
     drawn = _ExchangeInMaking()
-    for pattern, moves in moves_of(pieces, as_collectives):
+    for pattern, moves in moves_of(pieces, exchange):
         if pattern != "message":
             drawn.add_collective(pattern, [(piece.elements, piece.box, group) for piece, group in moves])
             continue
@@ -249,10 +256,10 @@ class Exchanges:
     devices: Ints
 
 
-def exchanges_of(own: EdgeEnd, readers: Sequence[EdgeEnd], as_collectives: bool) -> Exchanges:
+def exchanges_of(own: EdgeEnd, readers: Sequence[EdgeEnd], exchange: str) -> Exchanges:
     """What moves of a layer's output to its readers, and of the gradient back."""
     own, readers, devices = numbered(own, readers)
-    forward, backward = (_exchange(own, readers, direction, as_collectives) for direction in (False, True))
+    forward, backward = (_exchange(own, readers, direction, exchange) for direction in (False, True))
     return Exchanges(forward, backward, np.array(devices, dtype=np.int64))
 
 
@@ -268,6 +275,6 @@ def numbered(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[EdgeEnd, tuple[E
 
 
 @lru_cache(maxsize=4096)
-def _exchange(own: EdgeEnd, readers: tuple[EdgeEnd, ...], backward: bool, as_collectives: bool) -> Exchange:
+def _exchange(own: EdgeEnd, readers: tuple[EdgeEnd, ...], backward: bool, exchange: str) -> Exchange:
     """Of one direction, of ends that are numbered alike; layers cut alike share the answer."""
-    return _exchange_of(list(pieces_of(own, readers, backward)), as_collectives)
+    return _exchange_of(list(pieces_of(own, readers, backward)), exchange)

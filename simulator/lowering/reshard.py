@@ -18,6 +18,9 @@ and the same targets. A term is held by each of its copies; a tensor without a s
     many, one of them            reduce-scatter    (g - 1) S
     many, the same               all-reduce        2 (g - 1) S
     in general                   reduce, give      (g + t - 2) S, one S more where they share no device
+
+Copies of one layer and as many of another elsewhere make groups of one holder and one target each. Scattered, each
+copy sends one part instead, which its target gives to the others: (t - 1)/t of the bytes stay inside the targets.
 """
 
 from __future__ import annotations
@@ -48,16 +51,20 @@ class Target:
 class SumGroup:
     """Targets served alike: by device the tasks whose terms it adds up, and by device the tasks that need the sum.
 
-    at_home: by target device, the tasks there whose terms every target holds.
+    at_home: by target device, the tasks there whose terms every target holds. owner: the device that adds up the sums,
+    where it is another than rule 4 says.
     """
 
     holders: dict[int, list[int]]
     targets: dict[int, list[int]]
     at_home: dict[int, list[int]]
+    owner: int | None = None
 
     @property
     def owners(self) -> list[int]:
         """The devices that add up the holders' sums, a slice each, ascending."""
+        if self.owner is not None:
+            return [self.owner]
         if len(self.holders) == 1:
             return list(self.holders)
         return sorted(self.holders.keys() & self.targets.keys()) or sorted(self.targets)
@@ -92,6 +99,23 @@ def groups_of(terms: Sequence[Term], targets: Sequence[Target]) -> list[SumGroup
         groups[key].targets[device] = tasks
         groups[key].at_home[device] = [term.tasks[term.devices.index(device)] for term in staying]
     return list(groups.values())
+
+
+def scattered_groups(groups: Sequence[SumGroup]) -> list[SumGroup]:
+    """The groups of equal parts of a piece, one for each copy; none where its `groups` do not join copies elsewhere.
+
+    Each part goes from its copy to the target of that copy, which gives it to the other targets.
+    """
+    alone = all(len(group.holders) == len(group.targets) == 1 for group in groups)
+    devices = {device for group in groups for device in (*group.holders, *group.targets)}
+    if len(groups) < 2 or not alone or len(devices) < 2 * len(groups):
+        return []
+    targets = {device: tasks for group in groups for device, tasks in group.targets.items()}
+    at_home = {device: tasks for group in groups for device, tasks in group.at_home.items()}
+    return [
+        SumGroup(holders=group.holders, targets=targets, at_home=at_home, owner=next(iter(group.targets)))
+        for group in groups
+    ]
 
 
 def _copy_taken(term: Term, moving: Sequence[Term], device: int, copy: int) -> int:

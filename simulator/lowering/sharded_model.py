@@ -183,7 +183,7 @@ class ShardedModel:
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
         """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
-        return exchanges_of(*self.edge(position, readers), self.plan.exchange == "collectives")
+        return exchanges_of(*self.edge(position, readers), self.plan.exchange)
 
     def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
         """The layer's shards as makers of its output, and those of its readers as readers of it."""

@@ -77,9 +77,7 @@ class EdgeMoves:
         return by_task
 
 
-def edge_moves(
-    own: EdgeEnd, readers: Sequence[EdgeEnd], *, backward: bool, as_collectives: bool, plain: bool
-) -> EdgeMoves:
+def edge_moves(own: EdgeEnd, readers: Sequence[EdgeEnd], *, backward: bool, exchange: str, plain: bool) -> EdgeMoves:
     """The moves of an edge in one direction. plain: each shard's output just goes to its readers, as the lowering says.
 
     Gradients of a plain edge are added up where they are needed, so that one message goes from each device to another.
@@ -87,7 +85,7 @@ def edge_moves(
     own, readers, devices = numbered(own, readers)
     moves: dict[tuple[object, ...], EdgeMove] = {}
     sums: list[PieceSum] = []
-    for pattern, entries in moves_of(list(pieces_of(own, readers, backward)), as_collectives):
+    for pattern, entries in moves_of(list(pieces_of(own, readers, backward)), exchange):
         gathered, at_target = pattern != "message", plain and backward
         whole = [_sum(piece, group, devices, gathered, at_target) for piece, group in entries]
         sums += whole

@@ -37,9 +37,7 @@ def edges_of(model: ShardedModel) -> dict[tuple[int, Phase], EdgeMoves]:
     """By layer and phase, what moves; only of layers that others read, and again of those recomputed with a reader."""
     edges: dict[tuple[int, Phase], EdgeMoves] = {}
     for position, readers in enumerate(model.profile.consumers):
-        draw = partial(
-            edge_moves, as_collectives=model.plan.exchange == "collectives", plain=model.has_plain_edge[position]
-        )
+        draw = partial(edge_moves, exchange=model.plan.exchange, plain=model.has_plain_edge[position])
         if readers:
             edges[position, Phase.FORWARD] = draw(*model.edge(position), backward=False)
             edges[position, Phase.BACKWARD] = draw(*model.edge(position), backward=True)
