@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from simulator import units
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     import pydantic
@@ -87,6 +87,8 @@ def validated(path: Path, content: object, kind: type[T]) -> T:
     try:
         # In JSON mode, strict accepts a list for a tuple and an integer for a float, and nothing looser.
         return cast(T, _adapter(cast(Any, kind)).validate_json(json.dumps(fields), strict=True))
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{path}: {error}") from None
     except pydantic.ValidationError as error:
         # A misspelt key is both unknown and missing; the first says more.
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "unexpected_keyword_argument")

@@ -230,7 +230,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("schema: 1\nname: [", r"line 2, column 8: not valid YAML"),
+        ("schema: 1\nname: [", r"line [23], column [18]: not valid YAML"),
         ("schema: 1\nschema: 1\n", r"line 2, column 1: not valid YAML, key 'schema' stands twice; keep one"),
         ("name: a\tb: c: d", r"line 1, column \d+: not valid YAML"),
         ("- 1", r"holds \[1\]: a cluster file is a mapping of keys to values"),

@@ -8,10 +8,15 @@ from random import Random
 
 import pytest
 
+from benchmarks.mutants import read_faults
 from benchmarks.mutations import NODE_CHANGES, mutated_bytes, mutated_json, mutated_table, mutated_text
 
 VALUE = {"layers": [{"name": "a", "seconds": 0.5}, {"name": "b", "seconds": 2, "of": [1, 2]}], "batch": 8, "on": True}
 TABLE = "name,seconds,bytes\na,0.5,4\nb,2,8\n"
+
+
+def test_the_listed_faults_are_of_todays_source() -> None:
+    assert len(read_faults()) >= 60
 
 
 def test_the_same_seed_damages_alike() -> None:

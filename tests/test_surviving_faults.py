@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from small_networks import BATCH, chain, layer, network, switched
 
-from benchmarks.mutants import read_faults
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.errors import InputError
+from simulator.lowering.graph_builder import GraphBuilder
+from simulator.network.topologies import Wire, two_tier
+from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import Run, run
 from simulator.runtime import Runtime
 from simulator.studies.asynchronous import run_asynchronously
-from simulator.taskgraph import Kind
+from simulator.taskgraph import Kind, Route
 from simulator.workload import Profile
 
 BOTH = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
@@ -26,10 +28,6 @@ def replicated(profile: Profile, cluster: Cluster, **synchronisation: object) ->
     settings = Synchronisation(**synchronisation)  # type: ignore[arg-type]
     placements = {each.name: BOTH for each in profile.layers}
     return run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements, synchronisation=settings))
-
-
-def test_the_listed_faults_are_of_todays_source() -> None:
-    assert len(read_faults()) >= 60
 
 
 def test_a_curve_goes_on_with_the_bandwidth_of_its_last_segment() -> None:
@@ -50,6 +48,18 @@ def test_a_route_that_is_measured_in_part_takes_the_larger_of_curve_and_formula(
     fast, slow = Curve(points=((1.0, 1e-6), (1e6, 1e-3))), Curve(points=((1.0, 1e-6), (1e6, 5.0)))
     assert joined(fast, None).transfer_s(0, 1, 1e6) == pytest.approx(1.0)  # the bare link: 1e6 bytes at 1e6 / s
     assert joined(slow, None).transfer_s(0, 1, 1e6) == pytest.approx(5.0)
+
+
+def test_pairs_that_cross_one_link_add_up_on_it() -> None:
+    wire = Wire(bandwidth_bytes_per_s=1e9, latency_s=0.0, tier="intra")
+    cluster = two_tier(4, 2, wire, replace(wire, tier="inter"))
+    builder = GraphBuilder()
+    route = builder.route(Route(((0, 2), (1, 3))))
+    builder.add(Kind.ACTIVATION, 1, device=2, route=route, bytes=1e6)
+    carried = link_bytes(builder.build(np.zeros(4), ()), cluster)
+    by_tier = {tier: [size for link, size in zip(cluster.links, carried, strict=True) if link.tier == tier and size]
+               for tier in ("intra", "inter")}  # fmt: skip
+    assert by_tier == {"intra": [1e6] * 4, "inter": [2e6] * 2}
 
 
 def test_an_efficiency_is_the_share_of_the_bandwidth_that_is_left() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options
 from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from simulator.cluster import Cluster
     from simulator.transformers.grid_search import RankedGrid
     from simulator.transformers.model_card import ModelCard
@@ -21,6 +24,11 @@ OWN = ("sequence", "stack", "runtime", "top")
 """Options that count for cards alone."""
 COUNTING = (*OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "efficiency")
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
+LETTERS = {"data": "DP", "context": "CP", "tensor": "TP", "pipeline": "PP", "expert": "EP"}
+WIDE_ONLY = ("80 % within", "tok/s/GPU", "MFU", "bubble")
+"""Columns that a terminal has to have room for."""
+WIDEST = 500
+"""Columns in which any table fits."""
 KINDS = ("parameters", "activations", "logits", "buffers", "kept_gathers")
 WAITS = ("tensor", "context", "expert", "states")
 
@@ -126,17 +134,30 @@ def _print(
     splits = list(_bests(runs))
     _printing.say(console, f"{len(ranked)} grids, of which {len(runs)} run; the best of each split:")
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
-    degrees = [name for name in DEGREES if _varies(name, named)]
-    again = any(each.grid.recomputation == "full" for each in named)
-    columns = (*degrees, "zero", *(("recompute",) if again else ()), "micro", "step s", "80 % within")
-    table = _printing.new_table("strategy", *columns, "tok/s/GPU", "MFU", "bubble", "GiB", last="fits")
-    for each in named:
-        table.add_row(*_cells(each, degrees, again))
+    table = _table(named, wide=True)
+    if console.measure(table, options=console.options.update(max_width=WIDEST)).maximum > console.width:
+        table = _table(named, wide=False)
+        _printing.say(console, f"{', '.join(WIDE_ONLY)} need more columns; --json has them")
     console.print(table)
     for line in _left_out(unfit, runs, top):
         _printing.say(console, line)
     if command:
         _printing.say(console, f"\n{command}")
+
+
+def _table(named: Sequence[RankedGrid], *, wide: bool) -> Table:
+    """A row per grid; degrees by their usual letters and fewer columns unless `wide`."""
+    from simulator.cli import _printing
+
+    degrees = [name for name in DEGREES if _varies(name, named)]
+    again = any(each.grid.recomputation == "full" for each in named)
+    columns = [*(degrees if wide else (LETTERS[name] for name in degrees)), "zero", *(("recompute",) if again else ())]
+    columns += ["micro", "step s", "80 % within", "tok/s/GPU", "MFU", "bubble", "GiB", "fits"]
+    shown = [True, *(wide or column not in WIDE_ONLY for column in columns)]
+    table = _printing.new_table("strategy", *compress(columns[:-1], shown[1:]), last=columns[-1])
+    for each in named:
+        table.add_row(*compress(_cells(each, degrees, again), shown))
+    return table
 
 
 def _bests(runs: Iterable[RankedGrid]) -> Iterator[RankedGrid]:

@@ -85,18 +85,17 @@ def _range(name: str, text: str, first: str, last: str, times: str | None, step:
     stride = 1.0 if step is None else _number("factor" if times else name, step)
     if stride <= (1 if times else 0) or (times and start <= 0):
         raise InputError(f"{name} is the range {text!r}: a step is above 0; a factor is above 1 and starts above 0")
-    count = 1 + floor((log(end / start) / log(stride) if times else (end - start) / stride) + 1e-9)
+    steps = min(log(end / start) / log(stride) if times else (end - start) / stride, MOST_POINTS)
+    count = 1 + floor(steps + 1e-9)
     if count > MOST_POINTS:
-        raise InputError(
-            f"{name} is the range {text!r} of {count:,} values: a sweep has at most {MOST_POINTS:,} points"
-        )
+        raise InputError(f"{name} is the range {text!r}, which is too long: a sweep has at most {MOST_POINTS:,} points")
     values = [start * stride**i if times else start + i * stride for i in range(count)]
     return [_scalar(name, int(value) if value.is_integer() else value) for value in values]
 
 
 def _number(name: str, text: str) -> float:
     value = _unit(name)(text)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value):
         return float(value)
     raise InputError(f"{name} is a range with {text!r} in it: write numbers, as in 1..64 by x2")
 

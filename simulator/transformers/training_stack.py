@@ -13,6 +13,8 @@ from simulator.errors import UnknownNameError, require, require_from_0
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.transformers.accelerators import accelerator
 
+MOST_RATIO = 1e6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackConstants:
@@ -123,6 +125,11 @@ class TrainingStack:
         for name in {*self.bounds, *self.expected}:
             if name not in names:
                 raise UnknownNameError.of("constant", name, names)
+        for field_name in ("residual_quantiles", "network_band"):
+            for nodes, (low, high) in getattr(self, field_name).items():
+                _require_ratios(field_name, nodes, low, high)
+        for nodes, share in self.network_usual.items():
+            _require_ratios("network_usual", nodes, share, share)
         require(self.splits in ("parameters", "equal"), "splits", self.splits, "it is parameters or equal")
 
     def usual_network(self, nodes: int) -> float:
@@ -132,6 +139,14 @@ class TrainingStack:
         known = sorted(self.network_usual)
         shares = [self.network_usual[count] for count in known]
         return float(np.interp(np.log2(nodes), np.log2(known), shares))
+
+
+def _require_ratios(name: str, nodes: int, low: float, high: float) -> None:
+    """Raise InputError unless `nodes` is a number of nodes, and low and high ratios in order."""
+    require(nodes >= 1, name, nodes, "it is by number of nodes, at least 1")
+    require(
+        0 < low <= high <= MOST_RATIO, f"{name} of {nodes} nodes", (low, high), "ratios above 0, the lower one first"
+    )
 
 
 def stacks() -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simulator.errors import InputError, require
+from simulator.errors import MOST_BYTES, MOST_COUNT, InputError, require
 from simulator.workload import Geometry, Layer, Profile
 from traces.imports._imported import Imported, ImportOptions
 
@@ -138,8 +138,8 @@ def _node(path: Path, number: int, description: str, text: str) -> _Node:
             values.append([float(part) for part in attributes[name].strip("[]").split(";")])
         except (KeyError, ValueError):
             _refuse(path, number, attributes.get(name, text), f"`{name}=` is followed by a number or by [a; b]")
-        if not all(math.isfinite(value) and value >= 0 for value in values[-1]):
-            _refuse(path, number, attributes[name], f"{name} is finite and at least 0")
+        if not all(0 <= value <= MOST_BYTES for value in values[-1]):
+            _refuse(path, number, attributes[name], f"{name} is finite, at least 0 and at most {MOST_BYTES:g}")
     forward_ms, backward_ms, sizes, parameters = values
     kind, arguments, options = _described(description)
     return _Node(
@@ -202,9 +202,9 @@ def _channels(node: _Node, sources: list[Shape]) -> int | None:
     """Output channels, None when nothing tells them."""
     match node.kind:
         case "Conv2d" | "Embedding" | "LSTM":
-            return int(node.arguments[1])
+            return _count(node.arguments[1])
         case "Linear":
-            return int(node.options["out_features"])
+            return _count(node.options["out_features"])
         case "Concat":
             return sum(channels for channels, _, _ in sources)
     return sources[0][0] if sources and node.kind in _KEEPS_CHANNELS else None
@@ -240,9 +240,9 @@ def _flops(node: _Node, shape: Shape, batch_size: int) -> float:
     """Two per multiply-add of a convolution or fully connected layer, 0 for others."""
     outputs = math.prod(shape) * batch_size
     if node.kind == "Conv2d":
-        inputs = int(node.arguments[0]) // int(node.options.get("groups", 1))
-        return 2.0 * outputs * inputs * float(math.prod(node.options["kernel_size"]))
-    return 2.0 * outputs * int(node.options["in_features"]) if node.kind == "Linear" else 0.0
+        inputs = _count(node.arguments[0]) // max(_count(node.options.get("groups", 1)), 1)
+        return 2.0 * outputs * inputs * math.prod(map(_count, _pair(node.options["kernel_size"])))
+    return 2.0 * outputs * _count(node.options["in_features"]) if node.kind == "Linear" else 0.0
 
 
 def _geometry(node: _Node) -> Geometry:
@@ -260,6 +260,13 @@ def _geometry(node: _Node) -> Geometry:
     if node.kind in (*_ELEMENTWISE, "Concat", "View"):
         return Geometry()
     return Geometry(kernel=(1, 1) if node.kind in ("Linear", "Embedding") else None, mixes_channels=True)
+
+
+def _count(value: object) -> int:
+    """A number of channels, features or positions. Raises TypeError, which `read_pipedream` catches, for another."""
+    if isinstance(value, int) and 0 <= value <= MOST_COUNT:
+        return value
+    raise TypeError(repr(value)[:40])
 
 
 def _pair(value: int | Pair) -> Pair:

@@ -53,7 +53,7 @@ def listed(prefix: str = PREFIX) -> list[str]:
 
 def remove_leftovers() -> list[str]:
     """Remove the namespaces of labs whose owner no longer lives, with the processes in them; their names."""
-    names = [name for name in listed() if not _owner_lives(name)]
+    names = [name for name in listed() if not owner_lives(name)]
     remove(names)
     return names
 
@@ -71,7 +71,8 @@ def batch(tool: str, namespace: str, lines: Iterable[str]) -> None:
     call(tool, "-n", namespace, "-batch", "-", text="\n".join(lines) + "\n")
 
 
-def _owner_lives(name: str) -> bool:
+def owner_lives(name: str) -> bool:
+    """Whether the process that made a namespace lives."""
     parts = name.split("-")
     return len(parts) < 3 or not parts[1].isdecimal() or started(int(parts[1])) == parts[2]
 
