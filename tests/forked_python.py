@@ -110,12 +110,11 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
         between = os.fork()
         if between == 0:
             between = os.getpid()
-            process = os.fork()
-            if process:
-                requests.send(str(process).encode())
+            if os.fork():
                 os._exit(0)
             while os.getppid() == between:  # until the test is the parent
                 time.sleep(1e-4)
+            requests.send(str(os.getpid()).encode())
             for number, descriptor in enumerate(streams):
                 os.dup2(descriptor, number)
                 os.close(descriptor)

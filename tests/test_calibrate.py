@@ -31,7 +31,7 @@ from traces.lab import namespaces
 from traces.lab.shaped_network import Lab
 
 REASON = namespaces.available()
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("forked_python")]
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s

@@ -58,7 +58,6 @@ def test_two_small_errors_that_add_up_are_said() -> None:
     assert report((), [line]) == 1
 
 
-@pytest.mark.alone
 def test_three_real_steps_over_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
     write_cluster(flat_switch(2, Wire(bandwidth_bytes_per_s=1e9)), tmp_path / "pair.yaml")

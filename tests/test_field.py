@@ -34,6 +34,7 @@ from traces.validation.measured_inputs import shaping_of
 from traces.validation.random_networks import drawn, network_name
 from traces.zoo.networks import load
 
+pytestmark = pytest.mark.usefixtures("forked_python")
 REASON = namespaces.available()
 PROFILE = files.read_profile("vgg_small")
 CLUSTER = LabNetwork(ranks=2, mbit=1000).cluster([0, 1])

@@ -32,6 +32,7 @@ from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.validation import validate
 from traces.zoo.networks import load
 
+pytestmark = pytest.mark.usefixtures("forked_python")
 REASON = namespaces.available()
 CASE = validation_cases.Case(
     model="vgg_small", network=validation_cases.LabNetwork(ranks=2, mbit=200), strategy="data", via="ddp"
