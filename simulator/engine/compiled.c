@@ -14,6 +14,8 @@
 
 #include "compiled_chain.h"
 
+#include "compiled_rows.h"
+
 static void handle(Run *r, i64 event)
 {
     i64 number = event / STAGES;

@@ -67,6 +67,34 @@ def compiled_binding_chain(graph: TaskGraph, start_s: Floats, end_s: Floats, bef
     return chain[:count]
 
 
+def compiled_covered_s(start_s: Floats, end_s: Floats, owner: Ints, owners: int) -> Floats:
+    """Seconds that the spans of each of `owners` cover; owner: of each span."""
+    covered_s = np.empty(owners)
+    _call_by_row("covered", owner, (start_s, end_s), owners, (np.empty(len(owner)), covered_s))
+    return covered_s
+
+
+def compiled_peaks(moments_s: Floats, changes: Floats, owner: Ints, held_at_first: Floats) -> Floats:
+    """The most that each owner holds, with what each entry adds to its owner's at a moment; shape (owners,)."""
+    peak = np.array(held_at_first, dtype=np.float64)
+    _call_by_row("peaks", owner, (moments_s, changes), len(peak), (peak,))
+    return peak
+
+
+def _call_by_row(
+    name: str, owner: Ints, columns: tuple[Floats, Floats], owners: int, results: tuple[Array, ...]
+) -> None:
+    """A function of compiled_rows.h; owners are checked already."""
+    loaded = _load()
+    if loaded is None:
+        raise RuntimeError("is_available() is False")
+    count = len(owner)
+    inputs: list[Array] = [*map(np.ascontiguousarray, (owner, *columns))]
+    rows: list[Array] = [np.empty(size, dtype=np.int64) for size in (owners + 2, count, count)]
+    addresses = [ctypes.c_void_p(array.ctypes.data) for array in (*inputs, *rows, *results)]
+    getattr(loaded, name)(ctypes.c_int64(count), *addresses[:3], ctypes.c_int64(owners), *addresses[3:])
+
+
 @cache
 def _load() -> ctypes.CDLL | None:
     path = library()
@@ -82,6 +110,7 @@ def _load() -> ctypes.CDLL | None:
     loaded.longest_chain.restype = ctypes.c_double
     loaded.binding_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
     loaded.binding_chain.restype = ctypes.c_int64
+    loaded.covered.restype = loaded.peaks.restype = None
     return loaded
 
 

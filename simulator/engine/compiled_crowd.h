@@ -52,7 +52,7 @@ static void set_ends_of_all(Run *r)
 /* `refresh` of a crowd. */
 static void refresh_crowd(Run *r, Share *s)
 {
-    r->is_crowd = r->is_joined = 1;
+    r->is_crowd = 1;
     s->loads_differ = r->other_loads > 0;
     for (i64 i = 0; i < r->resources; i++)
         if (r->resource[i].first_use >= 0) visit(r, s, i);

@@ -31,7 +31,7 @@ static void enter(Run *r, i64 number)
     for (i64 i = c->first_use; i < c->end_use; i++) {
         Resource *resource = r->resource + r->use[i].resource;
         if (resource->first_use >= 0) r->use[resource->first_use].previous = (i32)i;
-        else { r->loaded_resources++; r->is_joined = 0; }
+        else r->loaded_resources++;
         r->use[i].next = (i32)resource->first_use;
         r->use[i].previous = NONE;
         resource->first_use = i;
@@ -43,7 +43,6 @@ static void leave(Run *r, i64 number)
 {
     Class *c = r->class_ + number;
     r->end_due_s[number] = INFINITY;
-    r->is_joined = 0;
     r->active_classes--;
     r->capped_classes -= c->cap < INFINITY;
     for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
@@ -276,8 +275,8 @@ static void fill_one(Run *r, i64 number)
 static void refresh(Run *r)
 {
     Share s = find_changed(r);
-    if (may_be_crowd(r) && (r->is_joined || joins_all(r, &s))) { refresh_crowd(r, &s); return; }
-    if (r->is_crowd) { r->is_crowd = r->is_joined = 0; due_make(r); }
+    if (may_be_crowd(r) && joins_all(r, &s)) { refresh_crowd(r, &s); return; }
+    if (r->is_crowd) { r->is_crowd = 0; due_make(r); }
     find_affected(r, &s);
     int many = s.classes * 4 > r->due_count;
     for (i64 i = 0; i < s.classes; i++) serve(r, r->affected[i]);

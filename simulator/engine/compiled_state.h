@@ -66,14 +66,14 @@ typedef struct {
     double *rate, *served, *since_s, *level, *end_due_s;
 
     /* due: classes with an end ahead, earliest first; not kept in a crowd, whose first end is at crowd_due_s.
-     * changed: resources, or classes without any (resources + c). is_joined: since the last crowd no class has left and
-     * none has brought a resource into use. other_loads: how many uses of active classes are a load other than 1. */
+     * changed: resources, or classes without any (resources + c). other_loads: how many uses of active classes are a
+     * load other than 1. */
     Class *class_;
     Use *use;
     Resource *resource;
     Entry *ending, *batch;
     double crowd_due_s;
-    i64 due_count, changed_count, epoch, round, is_crowd, is_joined, active_classes, capped_classes;
+    i64 due_count, changed_count, epoch, round, is_crowd, active_classes, capped_classes;
     i64 loaded_resources, other_loads;
     i64 *due, *changed, *visited, *affected, *pending, *capped, *done;
 

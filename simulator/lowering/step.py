@@ -23,7 +23,6 @@ from simulator.lowering.parameter_gathers import add_gathers
 from simulator.lowering.passes import Passes, add_gradients, add_passes, scale_by_work
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
-from simulator.lowering.schedules import Instruction
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry import AsymmetryError, Symmetry, fits
 from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
@@ -38,8 +37,13 @@ def lower(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Ta
 
     Raises InputError when the plan does not fit the profile, the cluster or its own schedule.
     """
+    model.plan.check(model.profile, cluster)
+    return _lowered(model, cluster, runtime)
+
+
+def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGraph:
+    """The same of a plan that is checked."""
     profile, plan, schedule = model.profile, model.plan, model.schedule
-    plan.check(profile, cluster)
     builder, meets = GraphBuilder(), runtime.rendezvous and schedule.receives is not None
     passes = add_passes(builder, model, cluster)
     add_exchanges(builder, model, cluster, passes, own_buffers=meets)
@@ -83,14 +87,14 @@ def lower_once(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime 
     if symmetry:
         model = ShardedModel(profile, symmetry.replica, symmetry)
         try:
-            graph = symmetry.joint(lower(model, cluster, runtime))
+            graph = symmetry.joint(_lowered(model, cluster, runtime))
         except (AsymmetryError, InputError):  # what is wrong with the plan is said of the whole of it
             pass
         else:
             if fits(graph, cluster):
                 return LoweredModel(model, graph)
     model = ShardedModel(profile, plan)
-    return LoweredModel(model, lower(model, cluster, runtime))
+    return LoweredModel(model, _lowered(model, cluster, runtime))
 
 
 class LoweredModel(NamedTuple):
@@ -134,10 +138,9 @@ def _add_order(
     for layers in model.stages:
         chunks_of.setdefault(model.placements[layers[0]].device_set, []).append(layers)
     for rank, (devices, chunks) in enumerate(chunks_of.items()):
-        order = _instructions(model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks))
-        distinct = tuple(dict.fromkeys((kind, chunk) for kind, _, chunk in order))
-        which = np.array([distinct.index((kind, chunk)) for kind, _, chunk in order])
-        microbatch = np.array([m for _, m, _ in order])
+        distinct, which, microbatch = _instructions(
+            model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks)
+        )
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
         for device in devices:
             own = [forward[passes.device[forward] == device] for forward in tasks]
@@ -155,6 +158,13 @@ def _add_order(
 
 
 @lru_cache(maxsize=1024)
-def _instructions(schedule: str, devices: int, rank: int, microbatches: int, chunks: int) -> tuple[Instruction, ...]:
-    order = schedules.load(schedule).order
-    return tuple(order(devices, rank, microbatches, chunks)) if order else ()
+def _instructions(
+    schedule: str, devices: int, rank: int, microbatches: int, chunks: int
+) -> tuple[tuple[tuple[Kind, int], ...], Ints, Ints]:
+    """The order of a device's passes: the different (kind, chunk), and of each pass which it is and its micro-batch."""
+    make = schedules.load(schedule).order
+    order = list(make(devices, rank, microbatches, chunks)) if make else []
+    distinct = tuple(dict.fromkeys((kind, chunk) for kind, _, chunk in order))
+    number = {passes: i for i, passes in enumerate(distinct)}
+    which = np.array([number[kind, chunk] for kind, _, chunk in order], dtype=np.int64)
+    return distinct, which, np.array([microbatch for _, microbatch, _ in order], dtype=np.int64)

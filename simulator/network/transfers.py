@@ -41,8 +41,23 @@ class Demand:
     contends: npt.NDArray[np.bool_]  # [tasks]
 
 
+_latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
+
+
 def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
-    """The links, latency and bandwidth of every route."""
+    """The links, latency and bandwidth of every route.
+
+    Those of the latest call are kept: a step's simulation and its report ask for the same.
+    """
+    for of_routes, of_cluster, known in _latest:
+        if of_routes is routes and of_cluster is cluster:
+            return known
+    over = _paths(routes, cluster)
+    _latest[:] = [(routes, cluster, over)]
+    return over
+
+
+def _paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
     crossed = [link_weights(route, cluster) for route in routes]
     alone = [cluster.link_weights(route.single) for route in routes]
     return Paths(
@@ -93,13 +108,10 @@ def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
 
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
-    carried = np.zeros(len(cluster.links))
-    is_transfer = graph.is_transfer
+    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster)
     per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
-    for size, route in zip(per_route, graph.routes, strict=True):
-        for link, weight in link_weights(route, cluster).items():
-            carried[link] += size * weight
-    return carried
+    sizes = np.repeat(per_route, np.diff(over.start)) * over.weight  # [links of all routes]
+    return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)
 
 
 def _latency_s(route: Route, cluster: Cluster) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.engine import engine_name
+from simulator.engine.compiled import compiled_peaks
 from simulator.memory_fit import BORDER, Fit
 from simulator.report.time_spans import in_rows, rows_of_equal_length
 from simulator.taskgraph import Floats, Ints, TaskGraph
@@ -24,6 +26,8 @@ def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Fl
 def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     """The most memory that each of `devices` devices holds at a time."""
     times, owner, change = _changes(graph, timeline)
+    if engine_name() == "compiled":
+        return compiled_peaks(times, change, owner, graph.static_bytes)
     change = change[in_rows(owner, times, devices)]
     peaks = graph.static_bytes.copy()
     for rows, at in rows_of_equal_length(np.bincount(owner, minlength=devices)):

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from simulator.engine import engine_name
+from simulator.engine.compiled import compiled_covered_s
 from simulator.taskgraph import Floats, Ints
 
 
@@ -46,6 +48,8 @@ def length(spans: Floats) -> float:
 
 def covered_s(spans: Floats, owner: Ints, owners: int) -> Floats:
     """Seconds that the spans of each of `owners` cover, `length` of their `union`; owner: of each span."""
+    if engine_name() == "compiled":
+        return compiled_covered_s(spans[:, 0], spans[:, 1], owner, owners)
     lasting = spans[:, 1] > spans[:, 0]
     start, end, owner = spans[lasting, 0], spans[lasting, 1], owner[lasting]
     order = in_rows(owner, start, owners)
