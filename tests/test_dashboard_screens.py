@@ -120,7 +120,8 @@ def test_a_net_and_a_device_light_up_everywhere(page: Any, site: str) -> None:
 
 def test_strategies_fill_in_and_a_click_switches(page: Any, site: str, store: Store) -> None:
     opened(page, site, f"{QUICK}&effort=0.02")
-    until(page, "() => !document.querySelector('#strategies').innerText.includes('in the background')", timeout_s=120)
+    known = "() => !!document.querySelector('#strategies tr') && !document.querySelector('#strategies').innerText"
+    until(page, f"{known}.includes('in the background')", timeout_s=120)
     row = page.locator("#strategies tr", has_text="owt")
     promised = row.locator("td").first.inner_text().split(" ")[0]
     until(page, "() => document.querySelectorAll('#strategies-drawing svg .strong').length > 0")
