@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Sequence
 
 from dash import Dash
@@ -74,7 +72,6 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     anywhere = host in ("0.0.0.0", "::")
     hosts = ("*",) if anywhere else tuple(dict.fromkeys((*LOCAL, host)))
     server = listen(create_app(store, hosts=hosts), host, port)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that no worker stays behind
     print(f"Shardscope is at http://{host}:{server.server_port}{path} (Ctrl-C ends it)", flush=True)
     try:
         with server:
