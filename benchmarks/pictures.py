@@ -67,13 +67,13 @@ def take(browser: Any, site: str, picture: Picture, path: Path) -> None:
     if picture.path == "/":
         until(page, "() => !!document.querySelector('#advice > .advice:not(.figure-note)')", timeout_s=240)
         until(page, "() => !document.querySelector('#strategies').innerText.includes('background')", timeout_s=240)
-    if picture.whole:  # the table fetches its rows when it is seen
-        page.locator("#tasks").scroll_into_view_if_needed()
+    if picture.whole:  # in a window of its size: a table is drawn as far as it can be seen
+        page.set_viewport_size({
+            "width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight"),
+        })  # fmt: skip
         page.locator("#tasks .ag-row").first.wait_for()
-        page.evaluate("() => window.scrollTo(0, 0)")
-    page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(500)
-    page.screenshot(path=str(path), full_page=picture.whole)
+    page.wait_for_timeout(1500)
+    page.screenshot(path=str(path))
     page.close()
 
 
