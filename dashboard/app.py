@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Sequence
 
 from dash import Dash
@@ -79,7 +77,6 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
     hosts, token = access(host)
     server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that no worker stays behind
     if token:
         print(f"other machines can reach {host}: whoever has the token below can use this dashboard", flush=True)
         path += f"{'&' if '?' in path else '?'}token={token}"

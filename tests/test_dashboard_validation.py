@@ -81,14 +81,16 @@ def test_numbers_on_top() -> None:
     assert told["Within 10%"] == "2 of 3" and told["Worst"] == "-30.0%" and told["Volume, worst"] == "-20.0%"
 
 
-def test_the_shipped_validations_open_by_themselves() -> None:
-    """The home suite as sums, the field suite with the tasks of every run."""
-    home, field = (at_hand()[name] for name in ("home", "field"))
+def test_shipped_validations_open_by_themselves() -> None:
+    home, field = at_hand().values()
     assert len(home.validation.outcomes) > 10 and home.explained(home.validation.outcomes[0]) is None
-    assert len(field.validation.outcomes) >= 30
-    for outcome in field.validation.outcomes[::10]:
-        comparison = field.explained(outcome)
-        assert comparison is not None and abs(comparison.error) < 0.6
+    assert "`field`" in repr(details(home, home.validation.outcomes[0]))
+    outcomes = field.validation.outcomes
+    for via in ("ddp", "pipelining"):  # what everyone can look into, task by task
+        for shown in [outcome for outcome in outcomes if outcome.case.via == via][:3]:
+            compared = field.explained(shown)
+            assert compared is not None and len(compared.graph) > 10 and (compared.longest(1) or compared.latest(1))
+            assert "No timeline" not in repr(details(field, shown))
 
 
 def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:

@@ -91,6 +91,9 @@
   /* The server ends what only a tab that is gone was waiting for. */
   function leave(tab) {
     if (ns.tab) navigator.sendBeacon("leave", ns.tab);
+    // Dash remembers what was done, for an undo that this page does not use, and with it the table of every page before.
+    const { past = [], present, future = [] } = window.store?.getState().history || {};
+    for (const step of [...past, present, ...future]) if (step?.props?.getRowsRequest) step.props.getRowsRequest = null;
     Object.assign(ns, { tab, query: null, shown: null, profile: null, selection: {}, group: null });
   }
 

@@ -60,9 +60,8 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
     if outcome.run is None:
         return None
     now, plan = outcome.configuration, outcome.run.plan
-    name = f"plan {label(now.plan)}" if now.plan else now.strategy
-    by = f" (no plan tried was better than {plan.strategy}'s)" if plan.strategy not in (name, now.strategy) else ""
-    text = f"{by} takes {format_time(outcome.run.report.step_s)}, limited by {outcome.run.report.bottleneck}. "
+    name = f"plan {label(now.plan)}" if now.plan else plan.strategy
+    text = f" takes {format_time(outcome.run.report.step_s)}, limited by {outcome.run.report.bottleneck}. "
     if shown is not None and data is not None and data.configuration != now:
         faster = against(shown.step_s, data.step_s, time=True)
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "

@@ -119,10 +119,11 @@ def _tasks(stored: Stored, outcome: ValidatedRun) -> Any:
     if comparison is not None:
         return dmc.Stack(causes(comparison), gap="xs")
     kept = (
-        "`shardscope validate` keeps the tasks of every run; "
-        "see them with `shardscope dashboard --validation out/validation`."
+        "No timeline of this run is stored, so only its sums are known. The runs of the validation `field` come with "
+        "theirs: choose it above. `shardscope validate` keeps those of every run; see them with `shardscope dashboard "
+        "--validation out/validation`."
     )
-    return html.Div(["No timeline of this run is stored, so only its sums are known. ", kept], className="figure-note")
+    return html.Div(kept, className="figure-note")
 
 
 def causes(comparison: Comparison) -> list[Any]:

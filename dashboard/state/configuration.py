@@ -85,7 +85,7 @@ def from_values(written: Mapping[str, Any], default: Configuration) -> tuple[Con
         if field.name in written:
             try:
                 values[field.name], note = _READERS[field.name](written[field.name])
-            except (ValueError, OverflowError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 value = _short(written[field.name])
                 note = f"{field.name} {value!r} is not usable ({error}); using {_text(kept) or 'auto'}"
             problems += [note] if note else []

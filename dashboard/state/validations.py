@@ -97,7 +97,7 @@ def _how(outcome: ValidatedRun) -> str:
 GROUPINGS: Mapping[str, Callable[[ValidatedRun], str]] = {
     "strategy": _how,
     "ranks": lambda outcome: f"{outcome.case.network.ranks} ranks",
-    "network": lambda outcome: outcome.case.model,
+    "network": lambda outcome: outcome.case.model.rpartition(":")[2],
     "rate": lambda outcome: f"{outcome.case.network.mbit} Mbit/s",
 }
 """What runs can have in common, and its name."""

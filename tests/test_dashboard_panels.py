@@ -1,0 +1,130 @@
+"""Panels that the page fetches by itself: HTML in which nothing is executed, and a sentence for whatever is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import dash_mantine_components as dmc
+import pytest
+from dash import html
+from flask.testing import FlaskClient
+from small_networks import branches
+
+from dashboard.app import create_app
+from dashboard.frame.controls import CONTROLS
+from dashboard.frame.panels import as_html
+from dashboard.pages._explore_words import kpi_row
+from dashboard.state.configuration import Configuration
+from dashboard.state.flows import between_nodes_bytes
+from dashboard.state.store import Store
+from dashboard.words.kpis import idle_words
+
+LOCALHOST = {"Host": "127.0.0.1:8050"}
+PANELS = ("step", "cancel", "above", "below", "strategies")
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store({"small": branches()})
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[FlaskClient]:
+    with create_app(store).server.test_client() as client:
+        yield client
+
+
+def asked(client: FlaskClient, panel: str, sent: Any) -> dict[str, Any]:
+    answer = client.post(f"/panel/{panel}", json=sent, headers=LOCALHOST)
+    assert answer.status_code == 200
+    content: dict[str, Any] = answer.get_json()
+    return content
+
+
+def values(now: Configuration, **typed: Any) -> list[Any]:
+    """What the controls hold, some of it as typed."""
+    return [typed.get(control.field, control.shown(getattr(now, control.field))) for control in CONTROLS]
+
+
+def test_components_become_html_in_which_everything_is_escaped() -> None:
+    attributes: dict[str, Any] = {"data-load": '"><script>'}
+    row = html.Tr([html.Th("a<b", scope="row"), html.Td(3, colSpan=2)], className="shown")
+    assert as_html(row) == '<tr class="shown"><th scope="row">a&lt;b</th><td colspan="2">3</td></tr>'
+    assert as_html(html.Button("x", **attributes)) == '<button data-load="&quot;&gt;&lt;script&gt;">x</button>'
+    assert (
+        as_html(html.Div(style={"width": "3px", "fontWeight": 700})) == '<div style="width:3px;font-weight:700"></div>'
+    )
+    assert as_html([None, "a & b"]) == "a &amp; b"
+    with pytest.raises(TypeError, match="Badge is no HTML element"):
+        as_html(dmc.Badge("x"))
+
+
+def test_a_step_comes_with_its_numbers_and_the_words_of_its_controls(client: FlaskClient, store: Store) -> None:
+    now = replace(store.default(), strategy="data")
+    answer = asked(client, "step", {"values": values(now), "base": None, "tab": "a"})
+    assert answer["ran"] and not answer["pending"] and answer["query"] == store.resolved(now).query()
+    assert "Step time" in answer["html"]["kpis"] and "limited by" in answer["html"]["why"]
+    assert set(answer["controls"]) == {control.id for control in CONTROLS}
+    assert answer["controls"]["c-tensor"] == {"disabled": True, "description": "not for data"}
+    view = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
+    above = asked(client, "above", {"query": answer["query"], **view})
+    assert set(above["figures"]) == {"balance-graph", "traffic-graph", "split-graph"}
+    tried = asked(client, "strategies", {"query": answer["query"], "tab": "a", "ready": None})
+    assert (
+        not tried["waiting"]
+        and "single changes" in tried["html"]["advice"]
+        and "data-load" in tried["html"]["strategies"]
+    )
+
+
+@pytest.mark.parametrize("panel", PANELS)
+@pytest.mark.parametrize(
+    "sent", [{}, [], {"values": [1], "tab": []}, {"query": 7, "tab": 3, "values": "x" * 21}], ids=str
+)
+def test_what_no_page_sends_is_answered_by_a_sentence(client: FlaskClient, panel: str, sent: Any) -> None:
+    answer = asked(client, panel, sent)
+    if panel != "cancel" or "tab" not in sent:
+        assert answer["failed"] and answer["toasts"][0]["message"].endswith(".")
+        assert "Traceback" not in str(answer) and "Error" not in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"devices": 10**9}, "devices 1e+09 is out of range; using 1024"),
+        ({"devices": "many"}, "devices 'many' is not usable"),
+        ({"seed": 1e308}, "seed 1e+308 is out of range"),
+        ({"inter_bandwidth": "nan"}, "inter_bandwidth"),
+        ({"strategy": "alchemy"}, "strategy 'alchemy' is not usable"),
+        ({"strategy": ["data"]}, "strategy"),
+        ({"batch_size": {"a": 1}}, "batch_size \"{'a': 1}\" is not usable"),
+    ],
+)
+def test_typed_values_beyond_their_caps_are_told(
+    client: FlaskClient, store: Store, typed: dict[str, Any], words: str
+) -> None:
+    now = replace(store.default(), strategy="data", devices=2)
+    answer = asked(client, "step", {"values": values(now, **typed), "base": None, "tab": "a"})
+    assert any(words in f"{toast['title'].lower()} {toast['message']}" for toast in answer["toasts"])
+
+
+def test_1024_devices_that_cannot_run_say_why(client: FlaskClient, store: Store) -> None:
+    now = replace(store.default(), strategy="hypergraph", devices=1024)
+    answer = asked(client, "step", {"values": values(now), "base": None, "tab": "a"})
+    assert not answer["ran"] and "for up to 256 devices" in answer["html"]["verdict"]
+
+
+def test_numbers_that_would_mislead_alone_have_a_note(store: Store) -> None:
+    two_nodes = replace(
+        store.default(), cluster="azure-v100-10g", strategy="data", devices=8, batch_size=16, microbatches=1
+    )
+    outcome = store.outcome(two_nodes)
+    assert outcome.run is not None and outcome.cluster is not None and outcome.flows is not None
+    assert between_nodes_bytes(outcome.run, outcome.cluster) == pytest.approx(outcome.flows.between_bytes)
+    assert "between nodes" in as_html(kpi_row(outcome, None)) and "idle" not in as_html(kpi_row(outcome, None))
+    one_idle = store.outcome(replace(two_nodes, strategy="pipeline", devices=3, microbatches=2))
+    assert one_idle.run is not None and one_idle.cluster is not None
+    devices = [replace(device, compute_s=0.0) if i else device for i, device in enumerate(one_idle.run.report.devices)]
+    assert idle_words(replace(one_idle.run.report, devices=tuple(devices)), 3) == "2 of 3 devices idle"
