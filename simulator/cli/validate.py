@@ -98,6 +98,8 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
         collective=case.collective, bucket_bytes=case.bucket_bytes, first_bucket_bytes=case.first_bucket_bytes
     )
     step, own = split_settings({"batch_size": case.batch_size, "synchronisation": synchronisation, **options})
+    if "judged" in partitioners.options(case.strategy):
+        own["judged"] = False  # runs are compared on all ranks of their network
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 
 
