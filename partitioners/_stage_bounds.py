@@ -116,8 +116,8 @@ def _pass_seconds(profile: Profile, samples: Ints) -> tuple[Floats, Floats]:
     """(forward_s, backward_s) of every layer with so many samples, shape (K, L) each."""
     sizes, which = np.unique(samples, return_inverse=True)
     table = np.array([pass_seconds(profile, size) for size in sizes.tolist()])  # (sizes, L, 2)
-    chosen = table[which.reshape(-1)]  # (K, L, 2)
-    return chosen[..., 0], chosen[..., 1]
+    seconds = table[which.reshape(-1)]  # (K, L, 2)
+    return seconds[..., 0], seconds[..., 1]
 
 
 def _group_speeds(cluster: Cluster, device: Ints, replicas: Ints) -> tuple[Floats, Floats]:
