@@ -35,7 +35,7 @@ FIRST_SEED, TRIALS = 100, 20
 RATES_MBIT = (100, 400)
 PLANS = ("data, ring", "data, parameter server", "pipeline", "hypergraph")
 OPTIONS: dict[str, dict[str, Any]] = {
-    "pipeline": {"schedule": "1f1b", "microbatches": 4},
+    "pipeline": {"schedule": "1f1b", "microbatches": 4, "judged": False},
     "hypergraph": {"others": False, "imbalance": 0.3},
 }
 """The hypergraph's own best cut: left to itself the strategy also weighs one device and data parallelism."""

@@ -63,12 +63,14 @@ def asynchronous(profile: Profile, cluster: Cluster, batch_size: int) -> Trained
 
 
 def pipeline(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
-    return _run(profile, cluster, _plan("pipeline", profile, cluster, batch_size, schedule="1f1b", microbatches=4))
+    return _run(
+        profile, cluster, _plan("pipeline", profile, cluster, batch_size, schedule="1f1b", microbatches=4, judged=False)
+    )
 
 
 def pipedream(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
     """Without a flush: 16 mini-batches of `batch_size` in a row, each an update."""
-    plan = _plan("pipeline", profile, cluster, 16 * batch_size, schedule="pipedream", microbatches=16)
+    plan = _plan("pipeline", profile, cluster, 16 * batch_size, schedule="pipedream", microbatches=16, judged=False)
     return _run(profile, cluster, plan)
 
 

@@ -15,7 +15,7 @@ pace the ones with the least time in transfers win.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -80,6 +80,21 @@ def best_stages(costs: Costs, *, layers: int, devices: int, most_replicas: int =
     return Stages(*_walk_back(transfers, stages, devices), pace_s=limit)
 
 
+def stages_of_counts(costs: Costs, *, layers: int, counts: Sequence[int], group: int = 1) -> list[Stages]:
+    """The best stages of each of `counts`, one of the costs' groups of so many devices for each.
+
+    The first pass, over the most stages, has the paces of fewer as well.
+    """
+    paces = _sweep(costs, np.maximum, layers, max(counts), 1, max(counts))
+    made = []
+    for count in counts:
+        pace = float(paces[count, count, 1][0][-1])
+        transfers = _sweep(costs.within(pace * (1 + ROUNDING)), np.add, layers, count, 1, count)
+        starts, _ = _walk_back(transfers, count, count)
+        made.append(Stages(starts, (group,) * count, pace_s=pace))
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """Stage i holds layers starts[i] to starts[i + 1] - 1, on replicas[i] devices after those of stage i - 1."""
@@ -96,11 +111,11 @@ class Stages:
         """The sharding of every layer of `profile`; stages go round `workers` where there are more of them."""
         firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)
         stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
-        placements = {}
-        for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True):
-            count, first = self.replicas[stage], int(firsts[stage])
-            placements[layer.name] = Sharding(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
-        return placements
+        shardings = [
+            Sharding(degrees=(count, 1, 1, 1), devices=tuple(range(first, first + count)))
+            for count, first in zip(self.replicas, firsts[:-1].tolist(), strict=True)
+        ]
+        return {layer.name: shardings[stage] for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,14 @@ class Costs:
 
         return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
+    def at(self, positions: Ints) -> Costs:
+        """The same for stages that begin and end at some of the positions alone."""
+        inside = np.ix_(positions, positions)
+        return Costs(
+            lambda device, r: self.stage_s(device, r)[inside],
+            lambda device, q, r: self.transfer_s(device, q, r)[positions],
+        )
+
     def within(self, limit: float) -> Costs:
         """The same transfers and free stages, both infinite above `limit` seconds."""
         return Costs(
@@ -134,8 +157,10 @@ class Costs:
         )
 
 
-def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int) -> Costs:
-    """The costs that the module's docstring states, in seconds per micro-batch."""
+def measured_costs(
+    profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int, group: int = 1
+) -> Costs:
+    """The costs that the module's docstring states, in seconds per micro-batch; a device is a group of so many."""
     count = len(profile.layers)
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     parameters = _differences(np.array([layer.parameter_bytes for layer in profile.layers], dtype=np.float64))
@@ -144,22 +169,30 @@ def measured_costs(profile: Profile, cluster: Cluster, microbatch_size: int, mic
     @cache
     def compute_s(replicas: int) -> Floats:
         samples = -(-microbatch_size // replicas)  # the replica with the most has this many
-        return _differences(np.array([sum(shard_seconds(profile, layer, samples)) for layer in profile.layers]))
+        return _differences(pass_seconds(profile, samples).sum(axis=1))
 
     @cache
     def stage_s(device: int, replicas: int) -> Floats:
-        group = range(device, device + replicas)
-        seconds = compute_s(replicas) / min(cluster.speeds[d] for d in group)
-        if replicas > 1:
-            seconds = np.maximum(seconds, _ring_s(cluster, group, parameters) / microbatches)
+        members = range(device * group, (device + replicas) * group)
+        seconds = compute_s(len(members)) / min(cluster.speeds[d] for d in members)
+        if len(members) > 1:
+            seconds = np.maximum(seconds, ring_s(cluster, members, parameters) / microbatches)
         return np.where(empty, np.inf, seconds)
 
     @cache
     def shared_s(device: int, ways: int) -> Floats:
-        sizes = crossing / ways
-        return _messages_s(cluster, device - 1, device, sizes) + _messages_s(cluster, device, device - 1, sizes)
+        sizes, last, first = crossing / ways, device * group - 1, device * group
+        return _messages_s(cluster, last, first, sizes) + _messages_s(cluster, first, last, sizes)
 
-    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r)))
+    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r) * group))
+
+
+def pass_seconds(profile: Profile, samples: int) -> Floats:
+    """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (L, 2)."""
+    key = pass_seconds, samples
+    if key not in profile.derived:
+        profile.derived[key] = np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
+    return np.asarray(profile.derived[key])
 
 
 def crossing_bytes(profile: Profile) -> Floats:
@@ -179,7 +212,7 @@ def _messages_s(cluster: Cluster, source: int, target: int, sizes_bytes: Floats)
     return cluster.latency_s(source, target) + sizes_bytes / cluster.bandwidth_bytes_per_s(source, target)
 
 
-def _ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
+def ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
     """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
     (task,) = ring(cluster, group, 1.0)
     pairs = task.route.pairs if task.route else ()

@@ -50,13 +50,14 @@ class Judge:
     """Simulates plans of one profile on one cluster and remembers the best.
 
     objective "step": cost is the step in seconds; "volume": the bytes communicated. `budget` is how many tasks
-    may still be simulated; `trials` counts the plans.
+    may still be simulated; `trials` counts the plans. once: equal replicas of the model are simulated once.
     """
 
     profile: Profile
     cluster: Cluster
     runtime: Runtime = IDEAL
     objective: str = "step"
+    once: bool = False
     budget: float = inf
     progress: Progress | None = None
     best: Verdict | None = None
@@ -64,11 +65,11 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
-        return self._simulated(plan, lowered(self.profile, self.cluster, plan, self.runtime).graph, label)
+        return self._simulated(plan, lowered(self.profile, self.cluster, plan, self.runtime, self.once).graph, label)
 
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
-        graph = lowered(self.profile, self.cluster, plan, self.runtime).graph
+        graph = lowered(self.profile, self.cluster, plan, self.runtime, self.once).graph
         most = most_bytes(graph, len(self.cluster.devices))
         return (
             bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes

@@ -127,8 +127,9 @@ def _consider_others(judge: Judge, step: StepSettings, bound: float | None) -> N
     for name in STRATEGIES:
         if several and "microbatches" not in options(name):
             continue
+        unjudged = {"judged": False} if "judged" in options(name) else {}  # the judge here does it
         try:
-            other = make_plan(name, judge.profile, judge.cluster, freely)
+            other = make_plan(name, judge.profile, judge.cluster, freely, **unjudged)
         except ShardscopeError:
             continue
         if bound is None or plan_imbalance(judge.profile, judge.cluster, other) <= bound + 1e-6:

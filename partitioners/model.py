@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from partitioners._contiguous import contiguous_stages
 from partitioners._judge import Judge
-from partitioners._stage_cuts import judged_stages
+from partitioners._judged_stages import judged_stages, stage_cuts
 from simulator.cluster import Cluster
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
@@ -16,16 +16,22 @@ STEP_OPTIONS: Mapping[str, object] = {}
 
 
 def partition(
-    profile: Profile, cluster: Cluster, step: StepSettings, *, judged: bool = False, seed: int = 0
+    profile: Profile, cluster: Cluster, step: StepSettings, *, judged: bool = True, seed: int = 0
 ) -> Partition:
-    """One stage per worker, the slowest stage and transfer made as fast as they can be.
+    """The fastest simulated step of stages on at most all workers, one each, that fits into memory if any does.
 
     Micro-batches are not read: stages made for them are those of the strategy "pipeline".
-    judged: instead simulate the best cuts over all workers and over fewer, and keep the best.
-    Raises InputError when there are more workers than layers.
+    judged: otherwise one stage per worker, the slowest stage and transfer made as fast as they can be, unsimulated;
+    that raises InputError when there are more workers than layers.
     """
-    if judged:
-        judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime)
-        return judged_stages(judge, replace(step, microbatches=1), replicas=False, pipelined=False)
-    stages = contiguous_stages(profile, cluster, microbatch_size=step.batch_size)
-    return Partition(placements=stages.placements(profile))
+    plain = []
+    if not judged or cluster.workers <= len(profile.layers):
+        stages = contiguous_stages(profile, cluster, microbatch_size=step.batch_size)
+        plain = [Partition(placements=stages.placements(profile))]
+    if not judged:
+        return plain[0]
+    judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
+    whole = replace(step, microbatches=None, schedule=None)
+    cuts = stage_cuts(profile, cluster, whole, replicated=False, pipelined=False)
+    best = judged_stages(judge, whole, "dataflow", cuts, plain)
+    return Partition(placements=best.placements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partitioners._contiguous import contiguous_stages
 from partitioners._judge import Judge
-from partitioners._stage_cuts import judged_stages
+from partitioners._judged_stages import judged_stages, stage_cuts
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.schedules import SCHEDULES
@@ -20,19 +20,19 @@ def partition(
     cluster: Cluster,
     step: StepSettings,
     *,
-    replicas: bool = False,
+    replicas: bool | None = None,
     chunks: int | None = None,
-    judged: bool = False,
+    judged: bool = True,
     seed: int = 0,
 ) -> Partition:
-    """The stages of the best pace over all workers, one worker each or, with `replicas`, as many as pay off.
+    """The fastest simulated step of stages on at most all workers that fits into memory, if any does.
 
-    Unless the step says how many micro-batches, the divisor of the batch up to 4 x workers that promises the shortest
-    step: many shrink the bubble, but small ones can run below a device's best rate, as the profile says.
-    chunks: stages per worker, in schedules that allow several; by default 2 in "interleaved", otherwise 1. judged:
-    instead simulate the most promising cuts over all workers and over fewer, with replicas and without, and keep the
-    best; with more workers, or faster links, that is not slower.
-    Raises InputError when there are more stages than layers or the batch does not divide.
+    replicas: whether stages have them, None for whatever is faster. Unless the step says how many micro-batches,
+    several divisors of the batch are tried: many shrink the bubble, but small ones can run below a device's best rate,
+    as the profile says. chunks: stages per worker, in schedules that allow several; by default 2 in "interleaved",
+    otherwise 1. judged: otherwise the stages of the best pace over all workers, unsimulated: one worker each or, with
+    `replicas`, as many as pay off, and the micro-batches up to 4 x workers that promise the shortest step.
+    Raises InputError when the batch does not divide, unjudged also when there are more stages than layers.
     """
     schedule = step.schedule or SCHEDULE
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
@@ -43,10 +43,19 @@ def partition(
             f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
             f"replicas; here it is {schedule!r}"
         )
-    if judged:
-        require(chunks == 1, "chunks", chunks, "stages that are simulated are one per worker; leave judged out")
-        judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime)
-        return judged_stages(judge, step, replicas=True if replicas else None, pipelined=True)
+    if not judged:
+        return _of_best_pace(profile, cluster, step, schedule, chunks, replicas=bool(replicas))
+    plain = []
+    if replicas or cluster.workers * chunks <= len(profile.layers):
+        plain = [_of_best_pace(profile, cluster, step, schedule, chunks, replicas=bool(replicas))]
+    cuts = stage_cuts(profile, cluster, step, replicated=chunks == 1 and replicas is not False, chunks=chunks)
+    judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
+    return judged_stages(judge, step, schedule, cuts, plain)
+
+
+def _of_best_pace(
+    profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, chunks: int, *, replicas: bool
+) -> Partition:
     batch_size = step.batch_size
     counts = [step.microbatches] if step.microbatches else _divisors(batch_size, 4 * cluster.workers)
     stages = {

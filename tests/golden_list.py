@@ -27,7 +27,9 @@ def synchronised(collective: str, **options: Any) -> dict[str, Any]:
 
 
 def pipeline(schedule: str, **options: Any) -> dict[str, Any]:
-    return {"strategy": "pipeline", "batch_size": 32, "microbatches": 8, "schedule": schedule, **options}
+    """Stages on all devices, so that the schedule shows."""
+    own = {"judged": False, **options}
+    return {"strategy": "pipeline", "batch_size": 32, "microbatches": 8, "schedule": schedule, **own}
 
 
 STRATEGIES = [
@@ -44,7 +46,10 @@ STRATEGIES = [
             **{"tensor": 2, "pipeline": 2, "recomputation": "selective"},
         },
     ),
-    case("model on vgg16", "vgg16", SWITCH, {"strategy": "model", "batch_size": 16}),
+    case("model on vgg16", "vgg16", SWITCH, {"strategy": "model", "batch_size": 16, "judged": False}),
+    case("model, judged", "vgg16", SWITCH, {"strategy": "model", "batch_size": 16}),
+    case("pipeline, judged", "vgg16", NODES, {"strategy": "pipeline", "batch_size": 64}),
+    case("pipeline into little memory", "vgg16", {**SWITCH, "memory_bytes": 2**30}, pipeline("1f1b", judged=True)),
     case("owt on alexnet", "alexnet", NODES, {"strategy": "owt", "batch_size": 128}),
     case("owt on vgg16 accumulating", "vgg16", SWITCH, {"strategy": "owt", "batch_size": 32, "microbatches": 4}),
     case("spatial on vgg16", "vgg16", SWITCH, {"strategy": "spatial", "batch_size": 8}),

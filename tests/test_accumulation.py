@@ -109,7 +109,7 @@ def test_stages_take_micro_batches_too() -> None:
     profile, cluster = chain([1.0] * 4), switched([1.0] * 2)
 
     def plan_of(count: int) -> Plan:
-        return planned("pipeline", profile, cluster, batch_size=16, microbatches=count)
+        return planned("pipeline", profile, cluster, judged=False, batch_size=16, microbatches=count)
 
     found = choices(profile, cluster, plan_of, 16)
     assert [one.microbatches for one in found] == [1, 2, 4, 8]

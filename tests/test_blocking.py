@@ -36,7 +36,7 @@ def test_nothing_overlaps_where_collectives_block() -> None:
 
 
 def test_without_collectives_nothing_changes() -> None:
-    plan = planned("pipeline", PROFILE, PAIR, batch_size=32, microbatches=4, schedule="gpipe")
+    plan = planned("pipeline", PROFILE, PAIR, judged=False, batch_size=32, microbatches=4, schedule="gpipe")
     graph = lower(ShardedModel(PROFILE, plan), PAIR)
     blocked = blocking(graph, PAIR, IDEAL)
     assert simulate(blocked, PAIR, IDEAL).step_s == pytest.approx(simulate(graph, PAIR, IDEAL).step_s)

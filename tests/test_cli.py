@@ -229,7 +229,8 @@ def test_compare_gives_micro_batches_to_pipelines_only(tiny: str, capsys: pytest
 def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
     tiny: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("compare", tiny, "--cluster", "cpu-1g", "--devices", 6, "--strategies", "data,model")
+    settings = ("--devices", 6, "--strategies", "data,model", "--set", "judged=false")
+    command = ("compare", tiny, "--cluster", "cpu-1g", *settings)
     rows = report(capsys, *command)["strategies"]
     assert [row["strategy"] for row in rows] == ["data", "model"]
     assert "4 layers" in rows[1]["error"]
@@ -240,7 +241,8 @@ def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
 
 
 def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shardscope("compare", tiny, "--cluster", "cpu-1g", "--devices", 6, "--strategies", "model") == 2
+    settings = ("--devices", 6, "--strategies", "model", "--set", "judged=false")
+    assert shardscope("compare", tiny, "--cluster", "cpu-1g", *settings) == 2
     assert "cannot be built" in capsys.readouterr().out
 
 
@@ -349,7 +351,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY --cluster cpu-1g --strategy data --latency inter=-3us", "time '-3us': write a number"),
         ("simulate TINY --cluster cpu-1g --strategy data --bucket big", "size 'big': write a number with a unit"),
         ("simulate TINY --cluster cpu-1g --strategy data --devices 9 --batch-size 8", "batch_size 8 in 1 micro-batch"),
-        ("simulate TINY --cluster cpu-1g --strategy pipeline --devices 5", "'tiny' has 4 layers"),
+        ("simulate TINY --cluster cpu-1g --strategy pipeline --devices 5 --set judged=false", "'tiny' has 4 layers"),
         ("simulate TINY --cluster cpu-1g --strategy pipeline --microbatches 3", "does not divide into 3 micro-batches"),
         (
             "simulate TINY --cluster cpu-1g --devices 1 --plan PLAN",

@@ -15,6 +15,7 @@ from simulator.network.catalogue import read_cluster
 
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
 STEP = ("vgg_digits", *CLUSTER)
+NETWORK = ("--model", "mine:net", "--input-shape", "1x8x8")
 
 
 def shardscope(*arguments: object) -> int:
@@ -130,6 +131,8 @@ def test_json_has_a_schema_and_the_keys_that_its_page_lists(
         "profiles": (),
         "clusters": (),
         "clusters NAME": ("cpu-1g",),
+        "export": (plan, "--to", "ddp", *NETWORK, "--output", tmp_path / "train.py"),
+        "report": (*STEP, "--strategies", "data", "--output", tmp_path / "report.html"),
     }
     page = (Path(__file__).parent.parent / "docs/json.md").read_text()
     for name, arguments in commands.items():
@@ -188,3 +191,14 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path, capsys: pytes
     for shell in ("zsh", "fish"):
         assert shardscope("completion", shell) == 0
         assert "simulate" in capsys.readouterr().out
+
+
+def test_capture_prints_what_it_measured_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    output = tmp_path / "p.json"
+    settings = ("--batch-size", 2, "--repeats", 1, "--warmup", 0, "--output", output)
+    value = printed(capsys, "capture", "vgg_digits", *settings)
+    page = (Path(__file__).parent.parent / "docs/json.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `capture` |"))
+    assert set(value) - {"schema"} == {word.strip("` ") for word in row.split("|")[2].split(",")}
+    assert (value["schema"], value["layers"]) == (1, len(files.read_profile(str(output)).layers))

@@ -96,7 +96,7 @@ def test_shipped_validations_open_by_themselves() -> None:
 def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     """A validation of one run in which the second layer's forward pass lasted `slow` seconds longer."""
     cluster = CASE.network.cluster([0, 1])
-    plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=2)
+    plan = planned("pipeline", profile, cluster, judged=False, batch_size=8, microbatches=2)
     predicted = run(profile, CASE.with_straggler(cluster), plan, runtime=CASE.with_habits(IDEAL))
     late = int(np.flatnonzero(predicted.graph.layer == 1)[0])
     end_s = predicted.timeline.end_s.copy()

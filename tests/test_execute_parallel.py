@@ -99,7 +99,7 @@ PLANS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "context 4": ("megatron", "transformer", {"context": 4}, {}),
     "full recomputation": ("megatron", "transformer", {"tensor": 2, "context": 2, "recomputation": "full"}, {}),
     "selective, tied": ("megatron", "tied", {"tensor": 2, "recomputation": "selective"}, {}),
-    "tied over stages": ("pipeline", "tied", {"microbatches": 4}, {}),
+    "tied over stages": ("pipeline", "tied", {"microbatches": 4, "judged": False}, {}),
     "fsdp": ("fsdp", "transformer", {"recomputation": "full", "microbatches": 2}, {}),
     "fsdp, hybrid": ("fsdp", "convolutions", {"group": 2}, {}),
     "zero 1, tied": ("data", "tied", {}, {"stage": 1}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 import sys
@@ -68,6 +69,10 @@ def test_only_traces_without_their_network_need_torch(
     output = ["--output", str(tmp_path / "p.json")]
     assert main(["import", str(shared_data / "pipedream" / "vgg16.txt"), "--batch-size", "128", *output]) == 0
     trace = shared_data / "kineto" / "resnet50-v100-step.json.gz"
+    capsys.readouterr()
+    assert main(["import", str(shared_data / "pipedream" / "vgg16.txt"), "--batch-size", "128", *output, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.keys() == {"schema", "written", "remarks"} and list(printed["written"]) == output[1:]
     assert main(["import", str(trace), "--model", "resnet50", *output]) == 2
     assert "pip install 'shardscope[capture]'" in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ F, B, A, G = Kind.FORWARD, Kind.BACKWARD, Kind.ACTIVATION, Kind.GRADIENT
 
 def two_stages() -> TaskGraph:
     profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0])
-    return lower(ShardedModel(profile, planned("model", profile, cluster, batch_size=8)), cluster)
+    return lower(ShardedModel(profile, planned("model", profile, cluster, judged=False, batch_size=8)), cluster)
 
 
 def both_ranks() -> list[list[ObservedTask]]:
@@ -100,7 +100,7 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
         plan = planned("data", profile, cluster, batch_size=8)
         run = run_ddp
     else:
-        plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=4, schedule=strategy)
+        plan = planned("pipeline", profile, cluster, judged=False, batch_size=8, microbatches=4, schedule=strategy)
         run = run_pipeline
     graph = lower(ShardedModel(profile, plan), cluster, runtime)
     return graph, run(profile, cluster, plan, steps=2, timeout_s=60).execution

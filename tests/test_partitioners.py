@@ -131,10 +131,10 @@ def test_what_the_step_asks_for_holds(name: str) -> None:
 
 
 def test_options_are_of_the_step_and_the_strategys_own() -> None:
-    assert partitioners.options("model") == {"optimizer_state": 1.0, "judged": False, "seed": 0}
+    assert partitioners.options("model") == {"optimizer_state": 1.0, "judged": True, "seed": 0}
     assert partitioners.options("shuffle") == {"optimizer_state": 1.0, "microbatches": 1, "seed": 0}
     chosen = {"optimizer_state": 1.0, "microbatches": None, "schedule": "1f1b"}
-    assert partitioners.options("pipeline") == {**chosen, "replicas": False, "chunks": None, "judged": False, "seed": 0}
+    assert partitioners.options("pipeline") == {**chosen, "replicas": None, "chunks": None, "judged": True, "seed": 0}
     wanted = {"microbatches": 4, "effort": 0.5, "imbalance": None, "seed": 7}
     assert partitioners.applicable("model", **wanted) == {"seed": 7}
     assert partitioners.applicable("data", **wanted) == {"microbatches": 4, "seed": 7}

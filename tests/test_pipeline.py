@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,11 @@ from traces.imports.pipedream import read_pipedream
 EXACT = 1e-9
 
 
+def unjudged(strategy: str, profile: Profile, cluster: Cluster, **asked: Any) -> Plan:
+    """The stages of the best pace on all devices."""
+    return planned(strategy, profile, cluster, judged=False, **asked)
+
+
 def drawn(plan: Plan) -> str:
     """One character per layer: the devices of a stage as one digit each, stages apart."""
     groups = [sharding.devices for sharding in plan.placements.values()]
@@ -37,21 +43,21 @@ def drawn(plan: Plan) -> str:
 def test_balances_measured_times() -> None:
     #               a    b    c    d    e    f         stages of 6, 6 and 6 seconds
     profile = chain([1.0, 5.0, 2.0, 4.0, 3.0, 3.0])
-    plan = planned("pipeline", profile, switched([1.0] * 3), batch_size=BATCH, microbatches=4)
+    plan = unjudged("pipeline", profile, switched([1.0] * 3), batch_size=BATCH, microbatches=4)
     assert drawn(plan) == "0 0 1 1 2 2"
     assert (plan.microbatches, plan.schedule) == (4, "1f1b")
 
 
 def test_sizes_stages_to_unequal_devices() -> None:
     profile = chain([1.0] * 7)
-    assert drawn(planned("pipeline", profile, switched([1.0, 4.0, 2.0]), batch_size=BATCH)) == "0 1 1 1 1 2 2"
+    assert drawn(unjudged("pipeline", profile, switched([1.0, 4.0, 2.0]), batch_size=BATCH)) == "0 1 1 1 1 2 2"
 
 
 def test_moves_a_cut_to_where_little_crosses() -> None:
     profile = chain([1.0] * 4, channels=[8, 8, 1, 8])  # the middle cut carries 8 x 64 bytes per sample, the next 64
     slow, fast = switched([1.0] * 2, bandwidth_bytes_per_s=1500), switched([1.0] * 2)
-    assert drawn(planned("pipeline", profile, fast, batch_size=BATCH, microbatches=1)) == "0 0 1 1"
-    assert drawn(planned("pipeline", profile, slow, batch_size=BATCH, microbatches=1)) == "0 0 0 1"
+    assert drawn(unjudged("pipeline", profile, fast, batch_size=BATCH, microbatches=1)) == "0 0 1 1"
+    assert drawn(unjudged("pipeline", profile, slow, batch_size=BATCH, microbatches=1)) == "0 0 0 1"
 
 
 @pytest.mark.parametrize(("channels", "starts"), [((4, 1, 4, 8), (0, 2, 3)), ((1, 4, 4, 8), (0, 1, 3))])
@@ -71,7 +77,7 @@ def test_crossing_bytes_count_a_tensor_once_and_until_its_last_reader() -> None:
 
 def test_model_is_one_microbatch_of_the_same_stages() -> None:
     profile = chain([1.0, 5.0, 2.0, 4.0, 3.0, 3.0])
-    plan = planned("model", profile, switched([1.0] * 3), batch_size=BATCH)
+    plan = unjudged("model", profile, switched([1.0] * 3), batch_size=BATCH)
     assert (drawn(plan), plan.microbatches) == ("0 0 1 1 2 2", 1)
     assert run(profile, switched([1.0] * 3, bandwidth_bytes_per_s=1e18), plan).report.step_s == pytest.approx(18.0)
 
@@ -79,7 +85,7 @@ def test_model_is_one_microbatch_of_the_same_stages() -> None:
 @pytest.mark.parametrize("microbatches", [1, 2, 4, 8])
 def test_equal_stages_take_the_promised_step(microbatches: int) -> None:
     profile, cluster = chain([2.0] * 8), switched([1.0] * 4, bandwidth_bytes_per_s=1e18)
-    plan = planned("pipeline", profile, cluster, batch_size=BATCH, microbatches=microbatches)
+    plan = unjudged("pipeline", profile, cluster, batch_size=BATCH, microbatches=microbatches)
     stages = contiguous_stages(profile, cluster, microbatch_size=BATCH // microbatches, microbatches=microbatches)
     assert stages.step_s(microbatches) == pytest.approx(16.0 / 4 * (microbatches + 3) / microbatches, rel=EXACT)
     assert run(profile, cluster, plan).report.step_s == pytest.approx(stages.step_s(microbatches), rel=EXACT)
@@ -87,15 +93,15 @@ def test_equal_stages_take_the_promised_step(microbatches: int) -> None:
 
 def test_chooses_microbatches_that_divide_the_batch() -> None:
     profile, cluster = chain([2.0] * 4), switched([1.0] * 2)
-    assert planned("pipeline", profile, cluster, batch_size=8).microbatches == 8
-    assert planned("pipeline", profile, cluster, batch_size=30).microbatches == 6  # at most 4 x 2
-    assert planned("pipeline", profile, switched([1.0]), batch_size=8).microbatches in (1, 2, 4)
+    assert unjudged("pipeline", profile, cluster, batch_size=8).microbatches == 8
+    assert unjudged("pipeline", profile, cluster, batch_size=30).microbatches == 6  # at most 4 x 2
+    assert unjudged("pipeline", profile, switched([1.0]), batch_size=8).microbatches in (1, 2, 4)
 
 
 def test_replicates_the_stage_that_computes_and_keeps_the_parameters_whole() -> None:
     layers = layer("conv", seconds=6.0), layer("fc", "conv", seconds=2.0, parameter_bytes=10**10)
     profile, cluster = network(*layers), switched([1.0] * 4, bandwidth_bytes_per_s=1e9)
-    plan = planned("pipeline", profile, cluster, batch_size=6, microbatches=2, replicas=True)
+    plan = unjudged("pipeline", profile, cluster, batch_size=6, microbatches=2, replicas=True)
     assert drawn(plan) == "012 3"
     assert plan.placements["conv"].degrees == (3, 1, 1, 1)
     # two micro-batches of 3 samples through two stages of 6 / 8 x 3 / 3 and 2 / 8 x 3 seconds
@@ -104,14 +110,14 @@ def test_replicates_the_stage_that_computes_and_keeps_the_parameters_whole() -> 
 
 def test_a_ring_that_hides_behind_compute_costs_nothing() -> None:
     layers = layer("a", seconds=6.0, parameter_bytes=100), layer("b", "a", seconds=6.0, parameter_bytes=100)
-    plan = planned("pipeline", network(*layers), switched([1.0] * 4), batch_size=BATCH, microbatches=2, replicas=True)
+    plan = unjudged("pipeline", network(*layers), switched([1.0] * 4), batch_size=BATCH, microbatches=2, replicas=True)
     assert drawn(plan) == "0123 0123"  # one stage: plain data parallelism, without a bubble
 
 
 def test_more_stages_than_layers() -> None:
     with pytest.raises(InputError, match=r"5 devices need 5 stages, but 'small' has 4 layers .* use at most 4 devices"):
-        planned("pipeline", chain([1.0] * 4), switched([1.0] * 5), batch_size=BATCH)
-    plan = planned("pipeline", chain([1.0] * 4), switched([1.0] * 5), batch_size=BATCH, microbatches=1, replicas=True)
+        unjudged("pipeline", chain([1.0] * 4), switched([1.0] * 5), batch_size=BATCH)
+    plan = unjudged("pipeline", chain([1.0] * 4), switched([1.0] * 5), batch_size=BATCH, microbatches=1, replicas=True)
     assert plan.devices == (0, 1, 2, 3, 4)
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import planned
+from random_inputs import clusters, profiles
 from test_closed_forms import chain, star
 
 from partitioners import make_plan
+from partitioners._contiguous import ROUNDING
 from partitioners._judge import Judge
+from partitioners._judged_stages import stage_cuts
+from partitioners._stage_bounds import step_bounds_s
 from partitioners._stage_cuts import device_counts, stage_plans
 from partitioners._strongest import STRATEGIES, strongest, with_microbatches
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering.schedules import SCHEDULES
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import StepSettings
-from simulator.run import step_seconds
+from simulator.run import run, step_seconds
 from simulator.runtime import Runtime
 from simulator.workload import Profile
 
@@ -40,8 +46,8 @@ def cluster_of(shape: str, devices: int, gigabits: float) -> Cluster:
     return made.with_speed(60.0)
 
 
-def judged_s(strategy: str, profile: Profile, cluster: Cluster) -> float:
-    plan = planned(strategy, profile, cluster, batch_size=BATCH, judged=True)
+def judged_s(strategy: str, profile: Profile, cluster: Cluster, **own: Any) -> float:
+    plan = planned(strategy, profile, cluster, batch_size=BATCH, **own)
     return step_seconds(profile, cluster, plan)
 
 
@@ -63,26 +69,65 @@ def test_more_devices_or_faster_links_are_never_slower(
     assert judged_s(strategy, profile, cluster_of(shape, many, 2 * gigabits)) <= with_many_s * TOLERANCE
 
 
+@settings(max_examples=25, deadline=None)
+@given(profiles(), clusters(), st.sampled_from(sorted(SCHEDULES)), st.integers(1, 2), st.data())
+def test_a_cut_never_beats_its_bound(
+    profile: Profile, cluster: Cluster, schedule: str, chunks: int, data: st.DataObject
+) -> None:
+    step, chunks = StepSettings(batch_size=8), chunks if SCHEDULES[schedule].several_stages else 1
+    if cuts := stage_cuts(profile, cluster, step, replicated=chunks == 1, chunks=chunks):
+        bounds_s, contended_s = step_bounds_s(profile, cluster, step, schedule, cuts)
+        assert (bounds_s <= contended_s * (1 + ROUNDING)).all()
+        number = data.draw(st.integers(0, len(cuts) - 1))
+        plan = step.plan(profile, cuts[number].partition(profile, schedule))
+        try:
+            step_s = step_seconds(profile, cluster, plan)
+        except InputError:  # of a schedule that takes other numbers of micro-batches
+            return
+        assert bounds_s[number] <= step_s * (1 + ROUNDING)
+
+
+def test_the_bound_of_a_chain_is_its_step() -> None:
+    """Equal stages without transfers: nothing but the fill, all micro-batches of one stage, the drain."""
+    profile, cluster, step = chain(6, batch=BATCH), star(4, bandwidth=1e18), StepSettings(batch_size=BATCH)
+    cuts = [cut for cut in stage_cuts(profile, cluster, step, replicated=False) if cut.workers in (1, 2, 3)]
+    bounds_s, _ = step_bounds_s(profile, cluster, step, "gpipe", cuts)
+    steps_s = [step_seconds(profile, cluster, step.plan(profile, cut.partition(profile, "gpipe"))) for cut in cuts]
+    assert len(cuts) >= 3 and bounds_s == pytest.approx(steps_s, rel=1e-6)
+
+
 def test_judged_stages_are_never_slower_than_the_promised_ones() -> None:
     profile, cluster = profile_called("vgg_small"), cluster_of("switch", 8, 10.0)
-    for own in ({}, {"replicas": True}):
-        plain = planned("pipeline", profile, cluster, batch_size=BATCH, **own)
-        assert judged_s("pipeline", profile, cluster) <= step_seconds(profile, cluster, plain) * TOLERANCE
+    for own in ({}, {"replicas": True}, {"replicas": False}, {"schedule": "interleaved", "microbatches": 8}):
+        plain = planned("pipeline", profile, cluster, batch_size=BATCH, judged=False, **own)
+        assert judged_s("pipeline", profile, cluster, **own) <= step_seconds(profile, cluster, plain) * TOLERANCE
+
+
+def test_memory_comes_before_time() -> None:
+    """Where one device is fastest but too small, stages are on as many as it takes."""
+    profile, fast = chain(6, batch=BATCH), star(4, bandwidth=1e3)
+    need = run(profile, fast, planned("model", profile, fast, batch_size=BATCH)).report.peak_memory_bytes
+    small = replace(fast, devices=tuple(replace(d, memory_bytes=int(need * 0.7)) for d in fast.devices))
+    report = run(profile, small, planned("model", profile, small, batch_size=BATCH)).report
+    assert report.fits and sum(device.compute_s > 0 for device in report.devices) == 2
 
 
 def test_a_slow_network_is_left_alone() -> None:
     """At 1 kB/s one device is faster than any cut."""
     profile, cluster = chain(6, batch=BATCH), star(4, bandwidth=1e3)
-    plan = planned("pipeline", profile, cluster, batch_size=BATCH, judged=True)
+    plan = planned("pipeline", profile, cluster, batch_size=BATCH)
     assert plan.devices == (0,)
 
 
 def test_what_the_step_says_holds() -> None:
     profile, cluster = chain(6, batch=BATCH), star(4)
-    plan = planned("pipeline", profile, cluster, batch_size=BATCH, microbatches=4, schedule="gpipe", judged=True)
+    plan = planned("pipeline", profile, cluster, batch_size=BATCH, microbatches=4, schedule="gpipe")
     assert (plan.microbatches, plan.schedule) == (4, "gpipe")
+    assert (
+        planned("pipeline", profile, cluster, batch_size=BATCH, replicas=False).distinct_placements[0].degrees[0] == 1
+    )
     with pytest.raises(InputError, match="chunks is 2"):
-        planned("pipeline", profile, cluster, batch_size=BATCH, schedule="interleaved", judged=True)
+        planned("pipeline", profile, cluster, batch_size=BATCH, chunks=2)
 
 
 def test_counts_of_devices_are_those_of_fewer_and_more() -> None:

@@ -92,9 +92,9 @@ GRID = {"tensor": 2, "pipeline": 2}
     ("strategy", "options", "devices", "replicas"),
     [
         ("data", {}, 8, 8),
-        ("pipeline", {"replicas": True}, 4, 4),
+        ("pipeline", {"replicas": True, "judged": False}, 4, 4),
         ("megatron", GRID, 16, 4),
-        ("model", {}, 4, 1),
+        ("model", {"judged": False}, 4, 1),
     ],
 )
 def test_how_many_replicas_one_stands_for(

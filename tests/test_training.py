@@ -37,7 +37,7 @@ BATCH, UPDATES, RATE, SEED = 32, 16, 0.02, 7
 PLANS: dict[str, dict[str, Any]] = {
     "data, ring": {},
     "data, server": {"synchronisation": Synchronisation(collective="ps")},
-    "pipeline": {"schedule": "1f1b", "microbatches": 4},
+    "pipeline": {"schedule": "1f1b", "microbatches": 4, "judged": False},
     "hypergraph": {"grid": (4, 2), "imbalance": 0.1, "others": False, "effort": 0.01},
 }
 NETWORK = load("vgg_digits")

@@ -42,7 +42,8 @@ def predicted_steps(overlap: bool = True) -> list[PredictedStep]:
 def pipelined_step() -> PredictedStep:
     """Four stages and one micro-batch of 4 sequences, which is what the figure fits: stages wait for each other."""
     profile, cluster = read_profile(PROFILE), read_cluster(CLUSTER, devices=GPUS)
-    plan = partitioners.make_plan("pipeline", profile, cluster, StepSettings(batch_size=4, microbatches=1))
+    step = StepSettings(batch_size=4, microbatches=1)
+    plan = partitioners.make_plan("pipeline", profile, cluster, step, judged=False)
     return PredictedStep(
         name=f"{GPUS} stages, 1 micro-batch of 4 sequences",
         predicted_s=step_seconds(profile, cluster, plan),

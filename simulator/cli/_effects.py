@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from simulator.cluster import Cluster
     from simulator.plan import Plan
     from simulator.report.metrics import Report
 
@@ -42,8 +43,6 @@ def check_step(args: argparse.Namespace) -> None:
     if args.sync:
         collectives.load(args.sync)
     if args.schedule and args.schedule not in SCHEDULES:
-        from simulator.errors import UnknownNameError
-
         raise UnknownNameError.of("schedule", args.schedule, SCHEDULES)
 
 
@@ -57,12 +56,22 @@ def check_plan_file(args: argparse.Namespace) -> None:
 
 
 def check_schedule(args: argparse.Namespace, plan: Plan) -> None:
-    """Raise InputError for a schedule asked of a plan without stages, which has but one order."""
+    """Raise InputError for a schedule asked of a plan without stages, which has but one order.
+
+    Not where a strategy asked for stages has found one device to be faster: `notes` says that.
+    """
     device_sets = {sharding.device_set for sharding in plan.placements.values()}
-    if args.schedule and args.schedule != "dataflow" and len(device_sets) == 1:
+    if args.schedule and args.schedule != "dataflow" and len(device_sets) == 1 and not _is_judged(plan.strategy):
         raise InputError(
             f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"
         )
+
+
+def _is_judged(strategy: str) -> bool:
+    """Whether a strategy may leave devices idle because its step is faster without them."""
+    import partitioners
+
+    return strategy in partitioners.strategies() and "judged" in partitioners.options(strategy)
 
 
 def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
@@ -70,6 +79,9 @@ def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
     import partitioners
 
     known = {name: partitioners.options(name) for name in names}
+    for option, _ in getattr(args, "set", ()):
+        if not any(option in options for options in known.values()):
+            raise UnknownNameError.of("option of these strategies", option, set().union(*known.values()))
     if args.effort is not None and not any("effort" in options for options in known.values()):
         raise InputError(f"effort is {args.effort}: none of {', '.join(names)} searches; leave --effort out")
     for option in ("microbatches", "schedule"):
@@ -84,9 +96,20 @@ def check_made_elsewhere(args: argparse.Namespace, kept: Iterable[str]) -> None:
         raise InputError(f"{spelled(unused)}: counts only together with --cluster; add it, or leave these out")
 
 
-def notes(args: argparse.Namespace, reports: Sequence[Report]) -> Iterator[str]:
+def notes(args: argparse.Namespace, reports: Sequence[Report], cluster: Cluster) -> Iterator[str]:
     """One line for options that did not count in any of these steps."""
     unused = [name for name in OF_GRADIENTS if name in typed(args)]
     if unused and reports and not any(report.communication_bytes.synchronisation for report in reports):
         which = "this plan" if len(reports) == 1 else "these plans"
         yield f"{spelled(unused)}: no effect, as no parameter of {which} is on two devices"
+    if getattr(args, "plan", None):
+        return
+    used = {report.strategy: len(_computing(report, cluster)) for report in reports if _is_judged(report.strategy)}
+    few = [f"{name} computes on {count}" for name, count in used.items() if count < cluster.workers]
+    if few:
+        yield f"{', '.join(few)} of {cluster.workers} devices, which is faster; --set judged=false takes all"
+
+
+def _computing(report: Report, cluster: Cluster) -> list[int]:
+    """The workers that compute layers."""
+    return [number for number in range(cluster.workers) if report.devices[number].compute_s > 0]

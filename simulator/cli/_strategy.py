@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read(args: argparse.Namespace, strategy: str, *, alone: bool = True) -> dict[str, object]:
     """The options given that `strategy` takes. Raises InputError for one that it does not.
 
-    alone: no other strategy is asked for the same options; otherwise --effort is for those that search.
+    alone: no other strategy is asked for the same options; otherwise each takes those that it has.
     """
     import partitioners
 
@@ -40,6 +40,8 @@ def read(args: argparse.Namespace, strategy: str, *, alone: bool = True) -> dict
         raise InputError(f"effort is {args.effort}: strategy {strategy} does not search; leave --effort out")
     for name, text in args.set:
         if name not in own:
+            if not alone:
+                continue
             near = nearest(name, own)
             hint = f", did you mean {near}?" if near else ";"
             raise InputError(

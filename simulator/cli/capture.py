@@ -1,6 +1,12 @@
-"""Measure a network layer by layer on this machine and write its profile (needs torch)."""
+"""Measure a network layer by layer on this machine and write its profile (needs torch).
+
+With --json it prints what was measured as JSON, and the summary on standard error.
+"""
 
 from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
 
 from simulator.errors import MissingExtraError
 
@@ -8,9 +14,34 @@ from simulator.errors import MissingExtraError
 def main(argv: list[str]) -> int:
     """Hand the arguments to the capture program, which also runs alone as `python -m traces.capture`."""
     try:
-        from traces.capture.command import main as capture
+        from traces.capture import command
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("capture needs torch; install it with: pip install 'shardscope[capture]'") from None
-    return capture(argv)
+    if "--json" not in argv:
+        return command.main(argv)
+    from simulator import files
+    from simulator.cli import _printing
+
+    arguments = [word for word in argv if word != "--json"]
+    output = command.parser().parse_args(arguments).output
+    with redirect_stdout(sys.stderr):
+        code = command.main(arguments)
+    if code == 0:
+        profile = files.read_profile(str(output))
+        _printing.print_json(
+            {
+                "output": str(output),
+                "model": profile.model,
+                "device": profile.device,
+                "batch_size": profile.batch_size,
+                "layers": len(profile.layers),
+                "parameter_bytes": profile.parameter_bytes,
+                "layers_s": profile.layers_s,
+                "step_s": profile.step_s,
+                "step_spread_s": profile.step_spread_s,
+                "layers_to_step": profile.layers_to_step,
+            }
+        )
+    return code

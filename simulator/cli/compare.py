@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     reports = [done[name].report for name in ranked]
-    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports)]
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}

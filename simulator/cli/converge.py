@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 
 from simulator.cli import _options
 from simulator.errors import MissingExtraError
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs", metavar="N", type=_options.count, default=100, help="epochs after which a trial ends (default 100)"
     )
     parser.add_argument("--output", metavar="FILE", required=True, help="the JSON file to write")
+    parser.add_argument("--json", action="store_true", help="print what was measured as JSON; progress on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         if error.name != "torch":
             raise
         raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from simulator.cli import _printing
     from simulator.convergence.curve_files import write_curves
 
     curves = converge(
@@ -59,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
         seeds=args.seeds,
         epochs=args.epochs,
         command="shardscope " + shlex.join(args.argv),
-        say=lambda line: print(line, flush=True),
+        say=lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True),
     )
     write_curves(curves, args.output)
-    print(f"wrote {args.output}: {len(curves.trials)} trials")
+    if args.json:
+        _printing.print_json({"output": args.output, "model": curves.model, "trials": len(curves.trials)})
+    else:
+        print(f"wrote {args.output}: {len(curves.trials)} trials")
     return 0
 
 

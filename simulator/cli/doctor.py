@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         alone = doctor.step_alone(profile, cluster, lab, args.timeout)
         data = partitioners.make_plan("data", profile, cluster, StepSettings(batch_size=batch_size))
         stages = StepSettings(batch_size=batch_size, microbatches=min(MICROBATCHES, batch_size), schedule="gpipe")
-        pipeline = partitioners.make_plan("pipeline", profile, cluster, stages)
+        pipeline = partitioners.make_plan("pipeline", profile, cluster, stages, judged=False)  # on all devices
         inputs = (profile, cluster, runtime)
         others = (
             doctor.data_parallel(*inputs, data, lab, args.timeout),

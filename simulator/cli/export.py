@@ -36,12 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, e.g. 3x224x224")
     parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
     parser.add_argument("--output", metavar="FILE", required=True, help="what to write; - is standard output")
+    parser.add_argument("--json", action="store_true", help="print what was written, and not as planned, as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
+    from simulator.cli import _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
+    if args.json and args.output == "-":
+        raise InputError("output is -: standard output cannot hold both the script and --json; name a file")
     plan = files.read_plan(args.plan)
     profile = files.read_profile(args.profile or _profile_of(plan))
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
@@ -71,6 +75,10 @@ def run(args: argparse.Namespace) -> int:
             body=runtime.BODY,
         )
     files.write_text_atomic(args.output, text)
+    if args.json:
+        written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}
+        _printing.print_json(written)
+        return 0
     for line in lines:
         print(f"not as planned: {line}", file=sys.stderr)
     return 0

@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
     )
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON instead")
     parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
     job = parser.add_argument_group("a recorded job (ByteDance)")
     job.add_argument("--plan-output", metavar="FILE", help="its plan (JSON)")
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from simulator import files
+    from simulator.cli import _printing
     from simulator.errors import InputError
     from simulator.network import catalogue
     from traces.imports._imported import ImportOptions
@@ -87,40 +89,46 @@ def run(args: argparse.Namespace) -> int:
         force=args.force,
         command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",
     )
-    imported = import_files(args.files, options)
+    imported, written = import_files(args.files, options), dict[str, str]()
     if args.output:
         if imported.profile is None:
             raise InputError(
                 f"{args.files[0]}: it holds no layers; write its curves with --cluster and --cluster-output"
             )
         files.write_profile(imported.profile, args.output)
-        print(f"{args.output}: {len(imported.profile.layers)} layers of {imported.profile.model}")
+        written[args.output] = f"{len(imported.profile.layers)} layers of {imported.profile.model}"
     if args.plan_output or args.execution_output:
-        _write_job(imported, args)
+        written |= _write_job(imported, args)
     if args.cluster_output:
         if not imported.collectives:
             raise InputError(f"{args.files[0]}: it holds no collective at two sizes, so no curve")
         cluster = catalogue.read_cluster(args.cluster)
         cluster = replace(cluster, collectives={**cluster.collectives, **imported.collectives})
         catalogue.write_cluster(cluster, args.cluster_output, catalogue.read_runtime(args.cluster))
-        print(f"{args.cluster_output}: curves of {', '.join(sorted(imported.collectives))}")
-    print("\n".join(imported.remarks))
+        written[args.cluster_output] = f"curves of {', '.join(sorted(imported.collectives))}"
+    if args.json:
+        _printing.print_json({"written": written, "remarks": imported.remarks})
+    else:
+        print("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks]))
     return 0
 
 
-def _write_job(imported: Imported, args: argparse.Namespace) -> None:
+def _write_job(imported: Imported, args: argparse.Namespace) -> dict[str, str]:
+    """Write plan and execution of a recorded job; what each file holds, by its path."""
     from simulator import files
     from simulator.errors import InputError
     from traces.results.executions import write_execution
 
     if imported.plan is None or imported.execution is None:
         raise InputError(f"{args.files[0]}: it is no recorded job; leave out --plan-output and --execution-output")
+    written = {}
     if args.plan_output:
         files.write_plan(imported.plan, args.plan_output)
-        print(f"{args.plan_output}: plan of {len(imported.plan.placements)} layers, {imported.plan.schedule}")
+        written[args.plan_output] = f"plan of {len(imported.plan.placements)} layers, {imported.plan.schedule}"
     if args.execution_output:
         write_execution(imported.execution, args.execution_output)
-        print(f"{args.execution_output}: {len(imported.execution.steps_s)} steps as they ran")
+        written[args.execution_output] = f"{len(imported.execution.steps_s)} steps as they ran"
+    return written
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
         files.write_text_atomic(args.hgr, to_hgr(build(profile, exact_grid(plan, profile))))
     if args.json:
         _printing.print_json(
-            {"report": done.report.to_dict(), "plan": args.output}, *_effects.notes(args, [done.report])
+            {"report": done.report.to_dict(), "plan": args.output}, *_effects.notes(args, [done.report], cluster)
         )
     else:
-        _explaining.print_partition(profile, done, args.output, _effects.notes(args, [done.report]))
+        _explaining.print_partition(profile, done, args.output, _effects.notes(args, [done.report], cluster))
     return 0

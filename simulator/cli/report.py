@@ -22,17 +22,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategies", metavar="NAMES", default="data,pipeline,hypergraph", help="names with commas")
     parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
     parser.add_argument("--output", metavar="FILE", default="report.html", help="default report.html")
+    parser.add_argument("--json", action="store_true", help="print what was written, and each step, as JSON")
     _strategy.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.figures.standalone import standalone
     from simulator import files
+    from simulator.cli import _printing
 
+    if args.json and args.output == "-":
+        raise InputError("output is -: standard output cannot hold both the report and --json; name a file")
     sections = _sections(args)
     _say_failures(sections)
     files.write_text_atomic(args.output, standalone(sections))
-    if args.output != "-":
+    if args.json:
+        steps = [{"strategy": x.title, "step_s": x.run.report.step_s} for x in sections if x.run is not None]
+        failed = [{"strategy": x.title, "error": x.reason} for x in sections if x.run is None]
+        _printing.print_json({"output": args.output, "strategies": steps + failed})
+    elif args.output != "-":
         print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
     return 0 if any(section.run is not None for section in sections) else 2
 

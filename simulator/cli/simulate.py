@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
-    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report])]
+    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
     interval = step_interval(report, profile, cluster)
     if args.json:
         _printing.print_json({**report.to_dict(), "interval": asdict(interval)}, *notes)

@@ -7,7 +7,8 @@ Results are stored as they come; the same command goes on where it was broken of
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", metavar="N", type=_options.count, default=3, help="how often to capture and to run (default 3)"
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
+    parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
 
@@ -47,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         if error.name != "torch":
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
+    from simulator.cli import _printing
     from traces.results.validations import summarised
 
     cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
@@ -54,20 +57,35 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
         )
-    if args.suite == "field":
+    if args.suite == "field" and not args.json:
         print(f"field suite of seed {args.seed}: {args.runs} runs")
     if args.list:
-        print("\n".join(case.name for case in cases))
+        names = [case.name for case in cases]
+        if args.json:
+            _printing.print_json({"runs": names})
+        else:
+            print("\n".join(names))
         return 0
     if args.predict_again:
         validate.predict_again(cases, args.output, make_plan)
     outcomes = validate.validate(
-        cases, args.output, make_plan, say=lambda line: print(line, flush=True), rounds=args.rounds
+        cases,
+        args.output,
+        make_plan,
+        say=lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True),
+        rounds=args.rounds,
     )
     if not outcomes:
         raise RunError("no run succeeded; the lines above say why")
-    _print(outcomes)
     summary = summarised(outcomes)
+    if args.json:
+        rows = [
+            {"name": x.case.name, "predicted_s": x.predicted_s, "actual_s": x.actual_s, "error_ratio": x.error}
+            for x in outcomes
+        ]
+        _printing.print_json({"runs": rows, "summary": asdict(summary)})
+        return 0
+    _print(outcomes)
     print(
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
@@ -101,6 +119,8 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
         collective=case.collective, bucket_bytes=case.bucket_bytes, first_bucket_bytes=case.first_bucket_bytes
     )
     step, own = split_settings({"batch_size": case.batch_size, "synchronisation": synchronisation, **options})
+    if "judged" in partitioners.options(case.strategy):
+        own["judged"] = False  # runs are compared on all ranks of their network
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
 
 

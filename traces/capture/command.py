@@ -55,7 +55,7 @@ FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code: 0, or 2 after one line about what is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    options = vars(_parser().parse_args(argv))
+    options = vars(parser().parse_args(argv))
     output = options.pop("output")
     try:
         check_writable(output)
@@ -137,7 +137,8 @@ def summary(profile: Profile) -> str:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command line."""
     parser = OneLineParser(prog="shardscope capture", description="Measure a network layer by layer.")
     parser.add_argument("model", help=f"package.module:callable, or one of {', '.join(ZOO)}")
     parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
