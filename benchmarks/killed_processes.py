@@ -86,9 +86,12 @@ class Room:
         return not ended_first
 
     def leftovers(self) -> list[str]:
-        """Temporary folders and half-written files."""
+        """Temporary folders and half-written files; torch keeps its cache, whoever ends."""
         half = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*.tmp")]
-        return [*half, *(f"temporary/{path.name}" for path in self.temporary.iterdir())]
+        return [
+            *half,
+            *(f"temporary/{name}" for name in os.listdir(self.temporary) if not name.startswith("torchinductor_")),
+        ]
 
 
 def wait_for(process: subprocess.Popen[str], seconds: float) -> None:

@@ -5,17 +5,22 @@ A piece of work that is cancelled, or over its time, takes its process with it; 
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
 from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
+from simulator.owned_files import temporary_folder
 from simulator.units import format_time
 
 BUDGET_S = 90.0
@@ -184,11 +189,20 @@ def _end(job: Simulation, why: str, *, final: bool) -> None:
     job.over.set()
 
 
+@cache
 def _context() -> Any:
-    """A context in which processes start quickly: forked from one that has everything loaded, where there is that."""
+    """A context in which processes start quickly: forked from one that has everything loaded, where there is that.
+
+    Its socket lies in a folder with an owner, so that what a killed server leaves is removed by the next.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
+    folder, usual = temporary_folder(), tempfile.tempdir
+    atexit.register(folder.cleanup)
+    tempfile.tempdir = folder.name
+    multiprocessing.util.get_temp_dir()
+    tempfile.tempdir = usual
     context.set_forkserver_preload(["dashboard.state.simulating", "simulator.engine", "partitioners.hypergraph"])
     return context
 
