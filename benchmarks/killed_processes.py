@@ -17,7 +17,7 @@ from traces.lab import namespaces
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "import sys; from simulator.cli import main; sys.argv[0] = 'shardscope'; sys.exit(main())"
-GONE_S, LONGEST_S = 10.0, 600.0
+GONE_S, LONGEST_S = 60.0, 600.0
 MARK = "SHARDSCOPE_KILLS"
 
 
@@ -72,7 +72,7 @@ class Room:
         ended_first = process.returncode == 0
         if number == signal.SIGTERM and process.returncode not in (0, 130, -signal.SIGTERM):  # the latter: at once
             killed.lost.append(f"SIGTERM ends it with {process.returncode}")
-        if "Traceback" in complaint or "Warning" in complaint:
+        if number == signal.SIGTERM and ("Traceback" in complaint or "Warning" in complaint):
             killed.left.append(f"words on stderr: {complaint[-300:]}")
         deadline = time.monotonic() + GONE_S
         while self.processes() and time.monotonic() < deadline:

@@ -185,3 +185,10 @@ def test_a_straggler_computes_late_and_sends_in_time() -> None:
 
 def test_a_rate_in_capital_bytes_is_of_bytes() -> None:
     assert parse_bandwidth("10GBps") == parse_bandwidth("10GB/s") == 8 * parse_bandwidth("10Gbps") == 1e10
+
+
+def test_a_layer_is_split_into_no_more_parts_than_it_has_channels() -> None:
+    profile, cluster = chain([3.0]), switched([1.0] * 9)
+    placements = {profile.layers[0].name: Sharding(degrees=(1, 9, 1, 1), devices=tuple(range(9)))}
+    with pytest.raises(InputError, match="split 9 ways by channel, but a micro-batch has only 8"):
+        run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements))
