@@ -62,6 +62,7 @@ class Room:
 
     def kill(self, process: subprocess.Popen[str], number: int, killed: Killed) -> bool:
         """Send a signal and await the end; whether the process still ran."""
+        running = process.poll() is None
         process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(GONE_S)
@@ -69,7 +70,6 @@ class Room:
             killed.left.append(f"a process that signal {number} does not end")
             process.kill()
         _, complaint = process.communicate()
-        ended_first = process.returncode == 0
         if number == signal.SIGTERM and process.returncode not in (0, 130, -signal.SIGTERM):  # the latter: at once
             killed.lost.append(f"SIGTERM ends it with {process.returncode}")
         if number == signal.SIGTERM and ("Traceback" in complaint or "Warning" in complaint):
@@ -82,8 +82,8 @@ class Room:
             os.kill(other, signal.SIGKILL)
         if number == signal.SIGTERM:
             killed.left += [f"{name} after SIGTERM" for name in (*self.leftovers(), *ownerless_namespaces())]
-        killed.kills[number] += not ended_first
-        return not ended_first
+        killed.kills[number] += running
+        return running and process.returncode != 0
 
     def leftovers(self) -> list[str]:
         """Temporary folders and half-written files; torch keeps its cache, whoever ends."""

@@ -5,10 +5,10 @@ A piece of work that is cancelled, or over its time, takes its process with it; 
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import multiprocessing.util
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
-from simulator.owned_files import temporary_folder
+from simulator.owned_files import folder_prefix
 from simulator.units import format_time
 
 BUDGET_S = 90.0
@@ -198,9 +198,9 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    folder, usual = temporary_folder(), tempfile.tempdir
-    atexit.register(folder.cleanup)
-    tempfile.tempdir = folder.name
+    folder, usual = tempfile.mkdtemp(prefix=folder_prefix()), tempfile.tempdir
+    multiprocessing.util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-101)  # after what is in it
+    tempfile.tempdir = folder
     multiprocessing.util.get_temp_dir()
     tempfile.tempdir = usual
     context.set_forkserver_preload(["dashboard.state.simulating", "simulator.engine", "partitioners.hypergraph"])
