@@ -190,7 +190,7 @@ def _yaml_loader() -> type[Any]:
 
     base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):
+    class Loader(base):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}
         nodes = depth = 0
 

@@ -23,12 +23,17 @@ _UNFINISHED = re.compile(r"\..+\.shardscope-(\w+-\d+-\d+)\.tmp")
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A new folder that goes with its `with` block; those of processes that have ended are removed first."""
+    return tempfile.TemporaryDirectory(prefix=folder_prefix())
+
+
+def folder_prefix() -> str:
+    """What the names of this process's temporary folders begin with; those of ended processes are removed."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()):
             match = _FOLDER.match(entry.name)
             if match and has_ended(match[1]):
                 shutil.rmtree(entry.path, ignore_errors=True)
-    return tempfile.TemporaryDirectory(prefix=f"shardscope-{owner()}-")
+    return f"shardscope-{owner()}-"
 
 
 def unfinished(target: Path) -> Path:

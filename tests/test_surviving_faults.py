@@ -9,15 +9,22 @@ import pytest
 from small_networks import BATCH, chain, layer, network, switched
 
 from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.engine import simulate
+from simulator.engine.noise import Noise
 from simulator.errors import InputError
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.weight_stashing import _versions
 from simulator.network.topologies import Wire, two_tier
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding, Synchronisation
+from simulator.report.critical_path import binding_chain
+from simulator.report.metrics import dollars_per_step, one_device_s
 from simulator.run import Run, run
 from simulator.runtime import Runtime
 from simulator.studies.asynchronous import run_asynchronously
 from simulator.taskgraph import Kind, Route
+from simulator.units import parse_bandwidth
 from simulator.workload import Profile
 
 BOTH = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
@@ -127,3 +134,61 @@ def test_a_first_bucket_of_its_own_size_is_the_first_alone() -> None:
     done = replicated(network(*layers), switched([1.0, 1.0]), bucket_bytes=3000, first_bucket_bytes=1000)
     sent = done.graph.bytes[done.graph.kind == Kind.SYNCHRONISATION]
     assert sent.tolist() == pytest.approx([1000.0, 3000.0])  # a ring of two sends 2 (2 - 1) / 2 of the sum
+
+
+def test_a_stage_holds_no_more_versions_than_there_are_mini_batches() -> None:
+    profile = chain([1.0, 1.0, 1.0])
+    placements = {each.name: Sharding(devices=(stage,)) for stage, each in enumerate(profile.layers)}
+    plan = Plan(model="small", batch_size=BATCH, placements=placements, microbatches=2, schedule="pipedream")
+    model = ShardedModel(profile, plan)
+    assert [_versions(model, stage) for stage in range(3)] == [2, 2, 1]
+
+
+def test_a_segment_is_recomputed_once_its_gradient_is_there() -> None:
+    profile = chain([3.0, 6.0])
+    placements = {each.name: Sharding(devices=(stage,)) for stage, each in enumerate(profile.layers)}
+    segment = (profile.layers[0].name,)
+    plan = Plan(model="small", batch_size=BATCH, placements=placements, recomputed=(segment,))
+    done = run(profile, switched([1.0, 1.0]), plan)
+    kind, device = done.graph.kind, done.graph.device
+    begins = done.timeline.start_s[kind == Kind.RECOMPUTE].min()
+    assert begins >= done.timeline.end_s[(kind == Kind.BACKWARD) & (device == 1)].max()
+
+
+def test_a_price_is_per_hour() -> None:
+    cluster = switched([1.0, 1.0])
+    priced = replace(cluster, devices=tuple(replace(each, dollars_per_hour=1.8) for each in cluster.devices))
+    assert dollars_per_step(priced, 10.0) == pytest.approx(2 * 1.8 / 360)
+
+
+def test_one_device_is_the_fastest() -> None:
+    profile = chain([3.0, 6.0])
+    slow, fast = (one_device_s(profile, switched(speeds), BATCH) for speeds in ([1.0, 1.0], [1.0, 2.0]))
+    assert slow == pytest.approx(2 * fast)
+
+
+def test_what_binds_a_step_goes_on_before_the_task_that_waited_for_its_device() -> None:
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 2, device=0, seconds=[2.0, 3.0])
+    graph = builder.build(np.zeros(1), ())
+    assert len(binding_chain(graph, simulate(graph, switched([1.0])))) == 2
+
+
+def test_a_straggler_computes_late_and_sends_in_time() -> None:
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 1, device=0, seconds=1.0)
+    route = builder.route(Route(((1, 0),)))
+    builder.add(Kind.ACTIVATION, 1, device=0, route=route, seconds=2.0)
+    slowed = Noise(stragglers={0: 3.0}).disturb(builder.build(np.zeros(2), ()))
+    assert slowed.seconds.tolist() == [3.0, 2.0]
+
+
+def test_a_rate_in_capital_bytes_is_of_bytes() -> None:
+    assert parse_bandwidth("10GBps") == parse_bandwidth("10GB/s") == 8 * parse_bandwidth("10Gbps") == 1e10
+
+
+def test_a_layer_is_split_into_no_more_parts_than_it_has_channels() -> None:
+    profile, cluster = chain([3.0]), switched([1.0] * 9)
+    placements = {profile.layers[0].name: Sharding(degrees=(1, 9, 1, 1), devices=tuple(range(9)))}
+    with pytest.raises(InputError, match="split 9 ways by channel, but a micro-batch has only 8"):
+        run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements))

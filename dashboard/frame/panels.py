@@ -54,7 +54,7 @@ def as_html(part: Any) -> str:
         return "".join(map(as_html, part))
     if not isinstance(part, Component):
         return escape(str(part))
-    values = part.to_plotly_json()
+    values = part.to_plotly_json()  # type: ignore[no-untyped-call]
     if values["namespace"] != "dash_html_components":
         raise TypeError(f"{values['type']} is no HTML element")
     tag = values["type"].lower()

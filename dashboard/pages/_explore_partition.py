@@ -29,7 +29,7 @@ class PartitionWords:
 
 def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance]) -> PartitionWords:
     """Head, nets and candidates of an outcome beside the strategies that are known by now."""
-    if outcome.run is None or outcome.cluster is None:
+    if outcome.run is None or outcome.cluster is None or outcome.flows is None:
         return PartitionWords(
             words={"partition-head": None, "nets": None}, figures={"candidates-graph": candidates((), {}, "")}
         )

@@ -43,7 +43,7 @@ def add(app: Dash, store: Store) -> None:
             "advice": trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome),
         }
         drawn = partition_words(store, outcome, known)
-        html_of = {name: as_html(part) for name, part in (words | drawn.words).items()}
+        html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
         return {"html": html_of, "figures": drawn.figures, "waiting": bool(waiting), "ready": ready}
 
     add_panel(app.server, "strategies", strategies)

@@ -6,16 +6,21 @@ A piece of work that is cancelled, or over its time, takes its process with it; 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
+from simulator.owned_files import folder_prefix
 from simulator.units import format_time
 from simulator.workload import Profile
 
@@ -231,11 +236,20 @@ def _end(job: Simulation, why: str, *, final: bool) -> None:
     job.over.set()
 
 
+@cache
 def _context() -> Any:
-    """A context in which processes start quickly: forked from one that has simulated before, where there is that."""
+    """A context in which processes start quickly: forked from one that has simulated before, where there is that.
+
+    Its socket lies in a folder with an owner, so that what a killed server leaves is removed by the next.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
+    folder, usual = tempfile.mkdtemp(prefix=folder_prefix()), tempfile.tempdir
+    multiprocessing.util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-101)  # after what is in it
+    tempfile.tempdir = folder
+    multiprocessing.util.get_temp_dir()
+    tempfile.tempdir = usual
     context.set_forkserver_preload(["dashboard.state.warm", "partitioners.hypergraph"])
     return context
 

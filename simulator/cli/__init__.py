@@ -31,6 +31,10 @@ WRITING_FOLDERS = ("sweep", "validate")
 """Commands whose output is a folder that they make."""
 
 
+_interrupts: list[int] = []
+"""The signals that asked this process to end."""
+
+
 class OutOfTimeError(BaseException):
     """A command took longer than --timeout. No error of the work itself, so nothing that handles those catches it."""
 
@@ -42,8 +46,11 @@ class OutOfTimeError(BaseException):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (default: the process's arguments) names; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _interrupts.clear()
     if argv is None:
         signal.signal(signal.SIGTERM, _interrupted)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell had it ignored
+            signal.signal(signal.SIGINT, _interrupted)
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -58,12 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"shardscope: --timeout: not done after {error.seconds:g} s; nothing is half-written", file=sys.stderr)
         return 2
     except (ShardscopeError, OSError) as error:
+        if _interrupts:
+            return 130
         print(f"shardscope: {one_line(error)}", file=sys.stderr)
         return 2
+    except Exception:
+        if _interrupts:  # an import that was broken off fails in a way of its own
+            return 130
+        raise
 
 
-def _interrupted(*_: object) -> NoReturn:
+def _interrupted(number: int, _: object) -> NoReturn:
     """End as Ctrl-C does, so that files are closed and child processes stopped."""
+    _interrupts.append(number)
     raise KeyboardInterrupt
 
 

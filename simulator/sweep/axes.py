@@ -9,7 +9,8 @@ from math import floor, isfinite, log, prod
 from typing import Any
 
 from simulator import units
-from simulator.errors import InputError
+from simulator.errors import InputError, require
+from simulator.network.catalogue import MOST_DEVICES
 from simulator.sweep.specification import Specification
 
 Value = str | int | float | bool | None
@@ -107,6 +108,8 @@ def _scalar(name: str, entry: Any) -> Value:
         raise InputError(f"{name} is {value!r}: it is a name")
     if name in WHOLE and (not isinstance(value, int) or isinstance(value, bool) or value < WHOLE[name]):
         raise InputError(f"{name} is {value!r}: it is a whole number of at least {WHOLE[name]}")
+    if name in ("devices", "servers") and isinstance(value, int):
+        require(value <= MOST_DEVICES, name, value, f"a cluster has at most {MOST_DEVICES:,} of them")
     if name.endswith((BANDWIDTH, LATENCY)) or name == "speed":
         value = _quantity(name, value)
     if not isinstance(value, (str, int, float, bool, type(None))):
