@@ -34,7 +34,7 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forked_python() -> Iterator[None]:
     """Commands of this interpreter are forked from one that has imported torch; SHARDSCOPE_NEW_PROCESSES=1: started."""
     with pytest.MonkeyPatch.context() as patch:
