@@ -86,9 +86,9 @@ def _kind(outcome: ValidatedRun) -> str:
 
 
 def _summary(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
-    found = summarised(outcomes)
-    errors = f"{found.mean_absolute_error:.1%}", f"{found.bias:+.1%}", f"{found.worst_error:+.1%}"
-    return [kind, found.runs, *errors]
+    summary = summarised(outcomes)
+    errors = f"{summary.mean_absolute_error:.1%}", f"{summary.bias:+.1%}", f"{summary.worst_error:+.1%}"
+    return [kind, summary.runs, *errors]
 
 
 if __name__ == "__main__":
