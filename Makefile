@@ -17,7 +17,8 @@ run: $(VENV)/installed
 	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"
 
 test: $(VENV)/installed-for-test
-	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone and not screens" --numprocesses 2 --dist loadfile --durations 12
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone and not screens" --numprocesses 2 --dist loadfile \
+		--no-loadscope-reorder --durations 12
 	$(BIN)/python -m pytest --hypothesis-profile=ci -m "alone and not screens" --durations 12
 
 # The dashboard in Chromium, about eight minutes.

@@ -40,12 +40,12 @@ def pipedream_costs(profile: Profile, bandwidth_bytes_per_s: float) -> Costs:
     layers, crossing = profile.layers, crossing_bytes(profile)
 
     def stage_s(device: int, replicas: int) -> Floats:
-        found = np.full((len(layers) + 1, len(layers) + 1), np.inf)
+        seconds = np.full((len(layers) + 1, len(layers) + 1), np.inf)
         for i, j in combinations(range(len(layers) + 1), 2):
             compute = sum(layer.forward_s + layer.backward_s for layer in layers[i:j])
             parameters = sum(layer.parameter_bytes for layer in layers[i:j])
-            found[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
-        return found
+            seconds[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
+        return seconds
 
     return Costs(stage_s, lambda device, q, r: 2 * crossing / bandwidth_bytes_per_s)
 

@@ -26,7 +26,7 @@ def samples(curves: Curves, target: float, path: Path) -> None:
     line = np.geomspace(sizes[0], sizes[-1], 100)
     scales = {"fitted": noise_scale(curves, target), "measured": over_training(curves.noise)}
     for (name, scale), colour in zip(scales.items(), COLOURS[1:], strict=False):
-        least = 1 / statistics.fmean((1 + size / scale) / found for size, found in zip(sizes, known, strict=True))
+        least = 1 / statistics.fmean((1 + size / scale) / samples for size, samples in zip(sizes, known, strict=True))
         label = f"noise scale {scale:.0f}, {name}"
         left.plot(line, least * (1 + line / scale), color=colour, linestyle="--", label=label)
     left.set(xscale="log", yscale="log", xlabel="batch size", ylabel=f"samples to {target:.0%}")
@@ -91,9 +91,9 @@ def _trials(
     axis: Any, curves: Curves, target: float, name: str, places: Sequence[int], regimes: Sequence[Regime], colour: str
 ) -> None:
     """A point per trial, and a line through the medians."""
-    for place, regime in zip(places, regimes, strict=True):
-        found = [trial.samples_to(target) for trial in curves.by_regime[regime]]
-        axis.plot([place] * len(found), [x if x < inf else np.nan for x in found], ".", color=colour, alpha=0.5)
+    for position, regime in zip(places, regimes, strict=True):
+        samples = [trial.samples_to(target) for trial in curves.by_regime[regime]]
+        axis.plot([position] * len(samples), [x if x < inf else np.nan for x in samples], ".", color=colour, alpha=0.5)
     medians = [curves.samples_to(target, regime).interval.median for regime in regimes]
     axis.plot(places, medians, "o-", color=colour, label=f"{name}, median")
 

@@ -44,8 +44,8 @@ class Origin:
     def commit(self) -> str:
         """The commit in the file beside the data; empty where it names none."""
         path = shared_data() / self.folder / self.commit_file
-        found = re.search(r"\b[0-9a-f]{7,40}\b", path.read_text(encoding="utf-8")) if path.is_file() else None
-        return found.group() if found else ""
+        match = re.search(r"\b[0-9a-f]{7,40}\b", path.read_text(encoding="utf-8")) if path.is_file() else None
+        return match.group() if match else ""
 
     def source(self) -> str:
         """One line: project, address, commit."""

@@ -45,16 +45,16 @@ def main() -> None:
 
 def page(folder: Path) -> str:
     """The whole page in Markdown. Raises InputError or OSError."""
-    found = [_measured(path, folder) for path in sorted((folder / "cards").glob("*.json"))]
+    measured = [_measured(path, folder) for path in sorted((folder / "cards").glob("*.json"))]
     copies = folder / "copies.json"
     parts = [
         INTRODUCTION,
-        machine(found),
-        "## In short\n\n" + promises(found),
-        "## Sum of layers against the step\n\n" + sums(found),
-        *(f"## {title}\n\n{details(found, kind)}" for kind, title in TITLES.items() if _all(found, kind)),
+        machine(measured),
+        "## In short\n\n" + promises(measured),
+        "## Sum of layers against the step\n\n" + sums(measured),
+        *(f"## {title}\n\n{details(measured, kind)}" for kind, title in TITLES.items() if _all(measured, kind)),
         *(["## Copies\n\n" + links(cards.read_copies(copies))] if copies.exists() else []),
-        *(["## Not measured\n\n" + gaps(found)] if gaps(found) else []),
+        *(["## Not measured\n\n" + gaps(measured)] if gaps(measured) else []),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -72,25 +72,25 @@ class MeasuredCard:
         return next((c for c in self.card.checks if c.kind == STEP and c.batch_size == self.card.batch_size), None)
 
 
-def machine(found: Sequence[MeasuredCard]) -> str:
+def machine(measured: Sequence[MeasuredCard]) -> str:
     """The devices and all the software that the profiles name, each once."""
     lines = []
-    for device in dict.fromkeys(each.profile.device for each in found):
-        mine = [each.profile for each in found if each.profile.device == device]
-        keys = dict.fromkeys(key for profile in mine for key in profile.software)
-        values = {key: dict.fromkeys(p.software[key] for p in mine if key in p.software) for key in keys}
+    for device in dict.fromkeys(each.profile.device for each in measured):
+        profiles = [each.profile for each in measured if each.profile.device == device]
+        keys = dict.fromkeys(key for profile in profiles for key in profile.software)
+        values = {key: dict.fromkeys(p.software[key] for p in profiles if key in p.software) for key in keys}
         listed = ", ".join(f"{key} {_span(list(values[key]))}" for key in keys)
-        dates = sorted({profile.date for profile in mine})
+        dates = sorted({profile.date for profile in profiles})
         lines.append(f"{device}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {listed}.")
     return "\n\n".join(lines)
 
 
-def promises(found: Sequence[MeasuredCard]) -> str:
+def promises(measured: Sequence[MeasuredCard]) -> str:
     """What the project wants to hold to, and what it did."""
-    steps = [(each, _sum_error(each)) for each in found]
+    steps = [(each, _sum_error(each)) for each in measured]
     cnn = [e for m, e in steps if m.profile.model in CNN and m.profile.batch_size >= 32 and e is not None]
     rest = [e for m, e in steps if not (m.profile.model in CNN and m.profile.batch_size >= 32) and e is not None]
-    unseen, accumulated, memory = (_errors(_all(found, kind)) for kind in (STEP, ACCUMULATION, MEMORY))
+    unseen, accumulated, memory = (_errors(_all(measured, kind)) for kind in (STEP, ACCUMULATION, MEMORY))
     rows = [
         _promise("sum of layers, CNNs at batch >= 32", cnn, 0.05, "each", _worst),
         _promise("sum of layers, all others", rest, 0.10, "each", _worst),
@@ -101,10 +101,10 @@ def promises(found: Sequence[MeasuredCard]) -> str:
     return table(["what", "number", "mean absolute error", "bias", "worst", "to hold", "held"], rows)
 
 
-def sums(found: Sequence[MeasuredCard]) -> str:
+def sums(measured: Sequence[MeasuredCard]) -> str:
     """Every profile's layers beside its whole step."""
     rows = []
-    for each in found:
+    for each in measured:
         profile, own = each.profile, each.own_step
         graph = own.graph if own else None
         as_graph = (
@@ -117,9 +117,9 @@ def sums(found: Sequence[MeasuredCard]) -> str:
     return table(head, rows)
 
 
-def details(found: Sequence[MeasuredCard], kind: str) -> str:
+def details(measured: Sequence[MeasuredCard], kind: str) -> str:
     """Every check of a kind, in order."""
-    rows = [[each.card.model, each.card.dtype, *_row(c)] for each in found for c in _of(each, kind) if not c.skipped]
+    rows = [[each.card.model, each.card.dtype, *_row(c)] for each in measured for c in _of(each, kind) if not c.skipped]
     head = ["network", "numbers", "what", "predicted", "measured", "spread", "error"]
     return table(head + (["as a graph", "error"] if kind == STEP else []), rows)
 
@@ -133,10 +133,10 @@ def links(copies: Copies) -> str:
     return f"{copies.device}, medians of {copies.repeats}.\n\n" + table(["size", *copies.curves], rows) + missing
 
 
-def gaps(found: Sequence[MeasuredCard]) -> str:
+def gaps(measured: Sequence[MeasuredCard]) -> str:
     """What has no measurement, by reason; empty when nothing lacks one."""
     reasons: dict[str, list[str]] = {}
-    for each in found:
+    for each in measured:
         for check in each.card.checks:
             if check.measured is None:
                 where = f"{each.card.model} {each.card.dtype} {check.kind} {_what(check)}"
@@ -156,8 +156,8 @@ def _of(each: MeasuredCard, kind: str) -> Iterable[Check]:
     return (c for c in each.card.checks if c.kind == kind and c.done and c is not each.own_step)
 
 
-def _all(found: Sequence[MeasuredCard], kind: str) -> list[Check]:
-    return [check for each in found for check in _of(each, kind) if not check.skipped]
+def _all(measured: Sequence[MeasuredCard], kind: str) -> list[Check]:
+    return [check for each in measured for check in _of(each, kind) if not check.skipped]
 
 
 def _errors(checks: Sequence[Check]) -> list[float]:
@@ -202,12 +202,12 @@ def _row(check: Check) -> list[str]:
 
 
 def _what(check: Check) -> str:
-    told = {
+    words = {
         ACCUMULATION: f"{check.microbatches} x {check.batch_size // check.microbatches}",
         CHANNELS: f"{check.fraction:g} of {check.layer}, batch {check.batch_size}",
         PIPELINE: f"{check.stages} stages, {check.microbatches} x {check.batch_size // check.microbatches}",
     }
-    return told.get(check.kind, f"batch {check.batch_size}")
+    return words.get(check.kind, f"batch {check.batch_size}")
 
 
 def _copy(size: int, seconds: float | None) -> str:

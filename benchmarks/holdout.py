@@ -54,8 +54,8 @@ def rows(synchronisation: Synchronisation = LATER) -> Iterator[Row]:
 
 def compute_s(model: str) -> float:
     """Seconds of a device's own batch."""
-    found = profile(model)
-    return found.layers_s * PER_DEVICE[model] / found.batch_size
+    of_model = profile(model)
+    return of_model.layers_s * PER_DEVICE[model] / of_model.batch_size
 
 
 def measured(model: str, devices: int, synchronisation: Synchronisation) -> MeasuredStep:
@@ -109,9 +109,9 @@ def _held_out(synchronisation: Synchronisation) -> str:
 
 
 def _curves() -> str:
-    found = []
+    rows = []
     for devices in NCCL_DEVICES:
         curve = read_nccl_log(shared_data() / "nccl" / f"nccl_{devices}.log").curve
         errors = [[abs(error) for error in of(curve)] for of in (left_out_errors, two_parameter_errors)]
-        found.append([devices, *(f"{value:.1%}" for kind in errors for value in (mean(kind), max(kind)))])
-    return table(["GPUs", "curve, mean", "curve, largest", "two parameters, mean", "two parameters, largest"], found)
+        rows.append([devices, *(f"{value:.1%}" for kind in errors for value in (mean(kind), max(kind)))])
+    return table(["GPUs", "curve, mean", "curve, largest", "two parameters, mean", "two parameters, largest"], rows)

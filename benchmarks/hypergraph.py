@@ -158,9 +158,9 @@ def _summary(cases: Sequence[JudgedCase]) -> str:
 def _report(name: str, devices: int, gigabits: float, strategy: str, objective: str) -> Report | str:
     """The report, or why there is none."""
     cluster = switch(devices, gigabits)
-    given = {"objective": objective} if "objective" in options(strategy) and strategy == "hypergraph" else {}
+    own = {"objective": objective} if "objective" in options(strategy) and strategy == "hypergraph" else {}
     try:
-        plan = make_plan(strategy, profile(name), cluster, StepSettings(batch_size=BATCH[name]), **given)
+        plan = make_plan(strategy, profile(name), cluster, StepSettings(batch_size=BATCH[name]), **own)
     except ShardscopeError as error:
         return str(error)
     return run(profile(name), cluster, plan).report

@@ -46,8 +46,8 @@ def one_device(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
 
 
 def data(profile: Profile, cluster: Cluster, batch_size: int, collective: str = "ring") -> Trained:
-    chosen = Synchronisation(collective=collective, bucket_bytes=1 << 18)
-    return _run(profile, cluster, _plan("data", profile, cluster, batch_size, synchronisation=chosen))
+    buckets = Synchronisation(collective=collective, bucket_bytes=1 << 18)
+    return _run(profile, cluster, _plan("data", profile, cluster, batch_size, synchronisation=buckets))
 
 
 def server(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
@@ -56,8 +56,8 @@ def server(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
 
 def asynchronous(profile: Profile, cluster: Cluster, batch_size: int) -> Trained:
     """Every worker has a batch of its own, and its gradients are as many updates old as there are other workers."""
-    chosen = Synchronisation(collective="ps", bucket_bytes=1 << 18)
-    plan = _plan("data", profile, cluster, batch_size * cluster.workers, synchronisation=chosen)
+    buckets = Synchronisation(collective="ps", bucket_bytes=1 << 18)
+    plan = _plan("data", profile, cluster, batch_size * cluster.workers, synchronisation=buckets)
     regime = Regime(batch_size=batch_size, method="asynchronous", staleness=cluster.workers - 1)
     return regime, run_asynchronously(profile, cluster, plan, staleness=None).samples_per_s
 
@@ -107,8 +107,8 @@ def compared(profile: Profile, curves: Curves, target: float, batches: Sequence[
         wire = Wire(bandwidth_bytes_per_s=bits / 8, latency_s=LATENCY_S)
         cluster = flat_switch(DEVICES, wire, servers=1, name=rate)
         for name, strategy in STRATEGIES.items():
-            found = [_reached(strategy, profile, cluster, curves, target, batch) for batch in batches]
-            best = min(found, key=lambda one: one[1][0])
+            reached = [_reached(strategy, profile, cluster, curves, target, batch) for batch in batches]
+            best = min(reached, key=lambda entry: entry[1][0])
             if best[1][0] < inf:
                 median, low, high = best[1]
                 yield Best(strategy=name, rate=rate, batch_size=best[0], median_s=median, low_s=low, high_s=high)

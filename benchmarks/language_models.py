@@ -116,11 +116,11 @@ def _left_out(rows: Sequence[Row], stack: TrainingStack, column: str, value: str
 def few_runs(rows: Sequence[Row], stack: TrainingStack) -> str:
     """What FEW runs of the 8B tell of all others, from the constants that a new stack starts with."""
     names = ("model", "dp", "tp", "pp", "zero", "mbs")
-    chosen = [row for row in rows if tuple(row[name] for name in names) in FEW]
-    fitted = calibrated(replace(stack, constants=StackConstants()), [measured_plan(row) for row in chosen])
-    lines = [summary(f"all others, calibrated on {len(chosen)} runs", [r for r in rows if r not in chosen], fitted)]
+    few = [row for row in rows if tuple(row[name] for name in names) in FEW]
+    fitted = calibrated(replace(stack, constants=StackConstants()), [measured_plan(row) for row in few])
+    lines = [summary(f"all others, calibrated on {len(few)} runs", [r for r in rows if r not in few], fitted)]
     lines += [
-        summary(f"{model}, so", [r for r in rows if r not in chosen and r["model"] == model], fitted)
+        summary(f"{model}, so", [r for r in rows if r not in few and r["model"] == model], fitted)
         for model in ("1B", "8B")
     ]
     return "\n".join([HEADINGS, *lines])
@@ -135,7 +135,7 @@ def answer(rows: Sequence[Row], stack: TrainingStack, model: str, nodes: str) ->
     fitted = calibrated(stack, seen)
     runs = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
     ranked = sorted((predicted(row, fitted), row["id"], row) for row in runs)
-    order = {row["id"]: place for place, row in enumerate(sorted(runs, key=lambda row: float(row["step_s"])), start=1)}
+    order = {row["id"]: rank for rank, row in enumerate(sorted(runs, key=lambda row: float(row["step_s"])), start=1)}
     lines = []
     for (step_s, peak_gib, _), _, row in ranked[:SHOWN]:
         low_s, high_s = grid_interval(card_of(row), grid_of(row), fitted)

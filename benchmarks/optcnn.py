@@ -75,8 +75,8 @@ def _search() -> str:
         tables = cost_tables(profile(name), _cluster(4), _step(4))
         made = time.perf_counter()
         least_sum(_nodes(tables), tables.transfer_s)
-        found = time.perf_counter()
-        rows.append([TITLES[name], f"{published} s", f"{found - made:.3f} s", f"{made - began:.2f} s"])
+        ended = time.perf_counter()
+        rows.append([TITLES[name], f"{published} s", f"{ended - made:.3f} s", f"{made - began:.2f} s"])
     return table(["network", "published", "ours", "our tables"], rows)
 
 
@@ -90,9 +90,9 @@ def _degrees() -> str:
     costs = zip(_nodes(tables), tables.configurations, _published_degrees(), strict=True)
     nodes = [np.where([wanted in (None, d) for d in options], cost, np.inf) for cost, options, wanted in costs]
     published_s, ours = least_sum(nodes, tables.transfer_s)[0], least_sum(_nodes(tables), tables.transfer_s)
-    chosen = [options[i] for options, i in zip(tables.configurations, ours[1], strict=True)]
+    degrees_of_layers = [options[i] for options, i in zip(tables.configurations, ours[1], strict=True)]
     runs = []
-    for degrees, positions in groupby(range(len(chosen)), key=lambda i: chosen[i]):
+    for degrees, positions in groupby(range(len(degrees_of_layers)), key=lambda i: degrees_of_layers[i]):
         members = [profile("vgg16").layers[i] for i in positions]
         runs.append(f"`{members[0].name}` ({members[0].kind}) to `{members[-1].name}` {_letters(degrees)}")
     return (
@@ -129,8 +129,8 @@ def _sent() -> str:
             plan = make_plan(registered, profile(name), _cluster(4), _step(4))
             served = replace(plan, synchronisation=Synchronisation(collective="ps"))
             ring, ps = (
-                communication_volume(ShardedModel(profile(name), one), cluster).total / GIB
-                for cluster, one in ((_cluster(4), plan), (_cluster(4, servers=1), served))
+                communication_volume(ShardedModel(profile(name), each), cluster).total / GIB
+                for cluster, each in ((_cluster(4), plan), (_cluster(4, servers=1), served))
             )
             rows.append([TITLES[name], strategy, f"{theirs:.3f}", f"{ps:.3f}", f"{ring:.3f}"])
     return table(["network", "strategy", "published", "ours, parameter server", "ours, ring"], rows)

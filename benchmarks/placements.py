@@ -36,29 +36,29 @@ class Instance:
 
 def read(path: Path) -> Instance:
     """An instance from the authors' JSON (accelerators are called FPGA there); a layer is a colour class."""
-    given = json.loads(path.read_text())
-    colours = {node["colorClass"]: i for i, node in enumerate(n for n in given["nodes"] if not n["isBackwardNode"])}
-    layer = {node["id"]: colours[node["colorClass"]] for node in given["nodes"]}
-    forward = {node["id"] for node in given["nodes"] if not node["isBackwardNode"]}
+    written = json.loads(path.read_text())
+    colours = {node["colorClass"]: i for i, node in enumerate(n for n in written["nodes"] if not n["isBackwardNode"])}
+    layer = {node["id"]: colours[node["colorClass"]] for node in written["nodes"]}
+    forward = {node["id"] for node in written["nodes"] if not node["isBackwardNode"]}
     columns = np.zeros((3, len(colours)))
-    for node in given["nodes"]:
+    for node in written["nodes"]:
         columns[:, layer[node["id"]]] += node["fpgaLatency"], node["cpuLatency"], node["size"]
     before: list[set[int]] = [set() for _ in colours]
     readers: dict[int, set[int]] = {}
-    for edge in given["edges"]:
+    for edge in written["edges"]:
         source, target = edge["sourceId"], edge["destId"]
         readers.setdefault(source, set()).add(layer[target])
         if source in forward and target in forward:
             before[layer[target]].add(layer[source])
-    cost = {edge["sourceId"]: edge["cost"] for edge in given["edges"]}
+    cost = {edge["sourceId"]: edge["cost"] for edge in written["edges"]}
     return Instance(
         accelerator_ms=columns[0],
         cpu_ms=columns[1],
         size_bytes=columns[2],
         before=tuple(map(frozenset, before)),
         tensors=tuple((layer[s], frozenset(r), cost[s]) for s, r in readers.items() if cost[s] > 0),
-        accelerators=given["maxFPGAs"],
-        capacity_bytes=given["maxSizePerFPGA"],
+        accelerators=written["maxFPGAs"],
+        capacity_bytes=written["maxSizePerFPGA"],
     )
 
 
@@ -69,8 +69,8 @@ def optimum_ms(instance: Instance) -> float:
     devices = instance.accelerators + 1
     free = np.zeros(len(ideals))
     paces = []
-    for place in range(devices):
-        loads = [cpu if device == place else accelerator for device in range(devices)]
+    for slow in range(devices):
+        loads = [cpu if device == slow else accelerator for device in range(devices)]
         costs = Costs(partial(_load, loads), lambda *_: free)
         paces.append(best_stages(costs, layers=len(ideals) - 1, devices=devices).pace_s)
     return min(paces)
@@ -82,8 +82,8 @@ def _load(loads: list[Floats], device: int, replicas: int) -> Floats:
 
 def _ideals(instance: Instance) -> list[frozenset[int]]:
     """All sets of layers that hold the predecessors of their members, smallest first."""
-    found = {frozenset[int]()}
-    edge = set(found)
+    ideals = {frozenset[int]()}
+    edge = set(ideals)
     while edge:
         grown = {
             ideal | {layer}
@@ -91,9 +91,9 @@ def _ideals(instance: Instance) -> list[frozenset[int]]:
             for layer, needs in enumerate(instance.before)
             if layer not in ideal and needs <= ideal
         }
-        edge = grown - found
-        found |= edge
-    return sorted(found, key=lambda ideal: (len(ideal), sorted(ideal)))
+        edge = grown - ideals
+        ideals |= edge
+    return sorted(ideals, key=lambda ideal: (len(ideal), sorted(ideal)))
 
 
 def _loads(instance: Instance, ideals: list[frozenset[int]]) -> tuple[Floats, Floats]:

@@ -52,8 +52,8 @@ def sample(profiles: Sequence[str], count: int) -> Points:
     )
     everything = expand(written, {name: tuple(partitioners.options(name)) for name in partitioners.strategies()})
     step = max(len(everything.points) / count, 1.0)
-    chosen = [everything.points[int(i * step)] for i in range(min(count, len(everything.points)))]
-    return replace(everything, points=tuple(replace(point, number=n) for n, point in enumerate(chosen)))
+    spread = [everything.points[int(i * step)] for i in range(min(count, len(everything.points)))]
+    return replace(everything, points=tuple(replace(point, number=n) for n, point in enumerate(spread)))
 
 
 def measure(points: Points, where: str, start: Callable[[SweepContext], Engine]) -> None:

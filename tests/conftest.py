@@ -23,6 +23,17 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("default")
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = ("execute", "partitioners", "execute_parallel", "converge", "capture_suite", "training", "golden", "kineto",
+           "sweep_runs", "strongest", "pasted", "export", "tutorial", "parallel_runtimes", "capture_recorded",
+           "digits")  # fmt: skip
+"""Files whose tests take ten seconds and more of a processor, the longest first."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files (`--no-loadscope-reorder`), so that no process is left with one at the end."""
+    order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +45,7 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forked_python() -> Iterator[None]:
     """Commands of this interpreter are forked from one that has imported torch; SHARDSCOPE_NEW_PROCESSES=1: started."""
     with pytest.MonkeyPatch.context() as patch:

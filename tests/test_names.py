@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
+NAMED = (*PACKAGES, "benchmarks")
 EMPTY_WORDS = {"found", "told", "mine", "given", "place", "one", "chosen"}
 """They say that somebody found or told something, not what it is."""
-FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
+FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in NAMED}
 
 
 @cache
@@ -49,7 +50,7 @@ def test_no_class_name_stands_in_two_files(package: str, other: str) -> None:
     assert not {name: files for name, files in doubles.items() if len(files) > 1}
 
 
-@pytest.mark.parametrize("path", [path for package in PACKAGES for path in FILES[package]], ids=str)
+@pytest.mark.parametrize("path", [path for package in NAMED for path in FILES[package]], ids=str)
 def test_values_are_named_after_what_they_hold(path: Path) -> None:
     assert not [f"{name} in line {line}" for name, line in assigned(tree_of(path)) if name in EMPTY_WORDS]
 

@@ -142,7 +142,9 @@ def test_a_plan_without_stages_is_refused() -> None:
 def test_the_reduced_suite_runs_and_is_predicted(tmp_path: Path) -> None:
     """Bytes within 3 %, times within a factor of two: one capture of a shared machine, whose speed differs by half from
     minute to minute, says no more; `shardscope validate` measures how wrong times are, in rounds."""
-    outcomes = validate.validate(validation_cases.reduced(), tmp_path, make_plan, rounds=1)
+    outcomes = validate.validate(
+        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"capture": 7, "overhead": 5}
+    )
     assert len(outcomes) == len(validation_cases.reduced())
     assert abs(summarised(outcomes).worst_bytes_error) < 0.03, outcomes
     assert all(0.5 < outcome.predicted_s / outcome.rounds[0].step_s < 2 for outcome in outcomes), outcomes

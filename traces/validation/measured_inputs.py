@@ -6,7 +6,7 @@ A file that exists is not made again. Captures are spread over the calibration, 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,23 @@ from traces.results.validations import Overhead
 from traces.zoo.networks import load
 
 BATCH_SIZE = 32
+REPEATS = {"capture": 25, "overhead": 15}
+"""How often a capture measures every layer, and steps are taken to see what a runtime adds to them."""
 CALIBRATED_BYTES: tuple[int, ...] = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
 
 
 def measure_inputs(
-    cases: Sequence[Case], folder: Path, cores: Sequence[int], say: Callable[[str], None], captures: int
+    cases: Sequence[Case],
+    folder: Path,
+    cores: Sequence[int],
+    say: Callable[[str], None],
+    captures: int,
+    repeats: Mapping[str, int],
 ) -> None:
-    """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them."""
+    """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them.
+
+    captures: of each network; repeats: as REPEATS.
+    """
     models = list(dict.fromkeys(case.model for case in cases))
     split = {
         case.model for case in cases if case.via == "execute"
@@ -45,7 +55,7 @@ def measure_inputs(
     networks = list(dict.fromkeys(case.network for case in cases))
     for number in range(captures):
         for model in models:
-            _captured(folder, model, number, cores, say, fractions=model in split)
+            _captured(folder, model, number, cores, say, repeats["capture"], fractions=model in split)
         for network in networks[number::captures]:
             _calibrated(folder, network, [case.model for case in cases if case.network == network], cores, say)
     for model in models:
@@ -54,25 +64,29 @@ def measure_inputs(
             paths = [folder / "captures" / f"{model}.{number}.json" for number in range(captures)]
             files.write_profile(median_profile([files.read_profile(each) for each in paths]), path)
     for model in dict.fromkeys(case.model for case in cases if case.needs_overhead):
-        _overhead(folder, model, cores, say)
+        _overhead(folder, model, cores, say, repeats["overhead"])
 
 
 def _captured(
-    folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None], *, fractions: bool
-) -> None:
+    folder: Path, model: str, number: int, cores: Sequence[int], say: Callable[[str], None], repeats: int, *,
+    fractions: bool,
+) -> None:  # fmt: skip
     """Capture the network on every core at once, as caches and memory are shared in the runs, unless it is stored."""
     path = folder / "captures" / f"{model}.{number}.json"
     if not path.exists():
         say(f"capture {number + 1} of {model}")
-        capture_on_all_cores(path, model, BATCH_SIZE, cores, command="shardscope validate", fractions=fractions)
+        command = "shardscope validate"
+        capture_on_all_cores(path, model, BATCH_SIZE, cores, command, fractions=fractions, repeats=repeats)
 
 
 def capture_on_all_cores(
-    path: Path, model: str, batch_size: int, cores: Sequence[int], command: str, *, fractions: bool = True
-) -> None:
+    path: Path, model: str, batch_size: int, cores: Sequence[int], command: str, *, fractions: bool = True,
+    repeats: int = REPEATS["capture"],
+) -> None:  # fmt: skip
     """Write the profile of a network captured on every core at once.
 
     command: what its file says it was made by. fractions: whether layers are measured with parts of their channels.
+    repeats: how often every layer is measured.
     """
     arguments = {
         "path": str(path),
@@ -80,6 +94,7 @@ def capture_on_all_cores(
         "batch_size": batch_size,
         "command": command,
         "fractions": fractions,
+        "repeats": repeats,
     }
     on_all_cores("traces.validation.measured_inputs:profile_rank", cores, arguments, timeout_s=900)
 
@@ -90,37 +105,40 @@ def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]
     return launch(target, len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=timeout_s)
 
 
-def profile_rank(rank: Rank, path: str, model: str, batch_size: int, command: str, fractions: bool) -> None:
+def profile_rank(
+    rank: Rank, path: str, model: str, batch_size: int, command: str, fractions: bool, repeats: int
+) -> None:
     """What each process of a capture on all cores does; rank 0 keeps the profile."""
     rank.doing(f"capture of {model}")
-    profile = capture(model, batch_size, repeats=25, fractions=FRACTIONS if fractions else (), command=command)
+    profile = capture(model, batch_size, repeats=repeats, fractions=FRACTIONS if fractions else (), command=command)
     if rank.number == 0:
         files.write_profile(profile, path)
 
 
-def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None]) -> None:
+def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None], repeats: int) -> None:
     """Measure on every core at once what runtimes add to the work of the network's layers, unless it is stored."""
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
         say(f"runtimes' overhead on {model}")
-        arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json")}
+        arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json"), "repeats": repeats}
         overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
         of_task_s, of_pass_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
         overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
         files.write_text_atomic(path, files.to_json(overhead))
 
 
-def overhead_rank(rank: Rank, path: str) -> tuple[float, float, float]:
+def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float, float]:
     """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines, per step
     of DistributedDataParallel."""
     profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
-    of_task_s = task_overhead_s(profile)
+    of_task_s = task_overhead_s(profile, repeats=repeats)
     rank.doing("a pipeline of one stage")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    of_pass_s = pass_overhead_s(profile)
+    of_pass_s = pass_overhead_s(profile, repeats=repeats)
     rank.doing("DistributedDataParallel on one rank")
-    ddp_s = wrapped_overhead_s(load(profile.model), profile.batch_size // 2, DistributedDataParallel)
+    network, half = load(profile.model), profile.batch_size // 2
+    ddp_s = wrapped_overhead_s(network, half, DistributedDataParallel, repeats=repeats)
     dist.destroy_process_group()
     return of_task_s, of_pass_s, ddp_s
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +50,7 @@ from traces.runs.executor.execute import WARMUP, execute
 from traces.runs.torch_runtimes.ddp import OPTIONS, run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
-from traces.validation.measured_inputs import measure_inputs, shaping_of
+from traces.validation.measured_inputs import REPEATS, measure_inputs, shaping_of
 
 STEPS = 16
 ROUNDS = 3
@@ -65,12 +65,13 @@ def validate(
     say: Callable[[str], None] = print,
     *,
     rounds: int = ROUNDS,
+    repeats: Mapping[str, int] = REPEATS,
 ) -> list[ValidatedRun]:
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
     make_plan: the case's plan from profile and calibrated cluster. say: called with each line about the progress.
-    rounds: how often every run is made, and every network captured before. A run that fails is reported to `say` and
-    left out. Raises RunError where this machine has no network lab.
+    rounds: how often every run is made, and every network captured before; repeats: see REPEATS. A run that fails is
+    reported to `say` and left out. Raises RunError where this machine has no network lab.
     """
     reason = namespaces.available()
     if reason:
@@ -79,7 +80,7 @@ def validate(
     for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
-    measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, captures=rounds)
+    measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, rounds, repeats)
     for number in range(rounds):
         missing = [case for case in cases if len(_rounds(folder, case)) <= number]
         for count, case in enumerate(missing, 1):
