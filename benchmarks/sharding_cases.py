@@ -11,7 +11,7 @@ from pathlib import Path
 
 CASES = Path(__file__).parents[1] / "tests" / "sharding_cases.json"
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "tensor": ("blocks, sequence parallelism, grouped keys and values", ("backward_regather_bytes",)),
+    "tensor": ("blocks, sequence parallelism, inputs received again, grouped keys and values", ()),
     "edge": ("one tensor between two layers, all axes", ()),
     "plans": ("whole plans, random ones among them", ()),
     "states": (
@@ -19,10 +19,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("in_turn_bytes",),
     ),
     "experts": ("dispatch and combine, by pair and once per device", ()),
-    "context": (
-        "gathered keys and values, Ulysses",
-        ("ring_forward_bytes", "ring_backward_bytes", "all_gather_backward_regather_bytes"),
-    ),
+    "context": ("keys and values gathered once and twice (the bytes of a ring), Ulysses", ()),
     "pipeline": ("stage boundaries of copies, whole and scattered, and of sequence parts", ()),
     "vocabulary": ("embedding, head, cross entropy", ()),
     "activations": ("bytes kept by a block, closed forms of transformers (not the tasks' memory events)", ()),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, nearest, require, require_bytes, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
-from simulator.plan_rules import BOX_AXES, require_cuttable, require_segments, require_step
+from simulator.plan_rules import BOX_AXES, require_cuttable, require_layers, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
 from simulator.runtime import IDEAL, Runtime
 from simulator.sample_work import drawn_work, require_work
@@ -226,9 +226,11 @@ class Plan:
     `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
     1 momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments,
     groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
-    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. work: how many times the
-    profile's seconds equal parts of the batch take, in their order, such as micro-batches or samples whose sequences
-    differ; empty: all take as long. `strategy` says who made the plan, `command` how.
+    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. received_again: layers
+    whose output, where other devices receive it, is dropped after the passes that read it and received again before
+    their backward passes. work: how many times the profile's seconds equal parts of the batch take, in their order,
+    such as micro-batches or samples whose sequences differ; empty: all take as long. `strategy` says who made the plan,
+    `command` how.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -243,6 +245,7 @@ class Plan:
     states: ParameterStates = REPLICATED
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
+    received_again: tuple[str, ...] = ()
     work: tuple[float, ...] = ()
     strategy: str = ""
     command: str = ""
@@ -280,6 +283,7 @@ class Plan:
                 hint = f"; the nearest layer is {near!r}" if near else ""
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
+        require_layers(profile, "layer received again", self.received_again)
         last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
         for layer in profile.layers:
             sharding = self.placements.get(layer.name)

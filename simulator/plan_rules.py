@@ -21,12 +21,17 @@ MOST_MICROBATCHES = 16_384
 def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
     """Raise InputError unless recomputed segments name layers of the profile, each once."""
     named = [name for segment in segments for name in segment]
-    for name in named:
-        if name not in profile.index:
-            raise UnknownNameError.of("recomputed layer", name, profile.index)
+    require_layers(profile, "recomputed layer", named)
     if len(named) > len(set(named)):
         twice = next(name for name in named if named.count(name) > 1)
         raise InputError(f"recomputed: layer {twice!r} is in two segments; a layer is recomputed once")
+
+
+def require_layers(profile: Profile, what: str, names: Sequence[str]) -> None:
+    """Raise UnknownNameError unless all these are layers of the profile."""
+    for name in names:
+        if name not in profile.index:
+            raise UnknownNameError.of(what, name, profile.index)
 
 
 def require_cuttable(profile: Profile, layer: Layer, sharding: Sharding, samples: int) -> None:

@@ -214,6 +214,7 @@ def test_zero_3_keeps_a_slice_between_steps() -> None:
         ("tied", {"schedule": "pipedream", "states": ParameterStates()}, "stashes weights, and layer 'head', tied to"),
         ("transformer", {"schedule": "pipedream", "states": ParameterStates(stage=1)}, "that are shared out"),
         ("transformer", {"work": (1.0, 2.0)}, "samples of unequal work"),
+        ("transformer", {"received_again": ("k", "v")}, r"outputs received again \(k, v\)"),
     ],
 )
 def test_what_the_executor_does_not_run(network: str, fields: dict[str, Any], message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from test_closed_forms import star
 from test_sharding_cases import Case, of_group, sharding
@@ -14,6 +15,7 @@ from simulator.plan import EXCHANGES, Plan, Synchronisation
 from simulator.report.traffic import Communication
 from simulator.report.volume import communication_volume
 from simulator.run import run
+from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Layer, Profile
 
 MIXING = Geometry(mixes_channels=True)
@@ -36,19 +38,22 @@ class Network:
         self.layers.append(layer)
         self.placements[name] = sharding(split, list(range(self.devices)))
 
-    def volumes(self, exchange: str) -> list[Communication]:
-        """Counted from the plan, and simulated."""
+    def model(self, exchange: str, *received_again: str) -> ShardedModel:
         profile = Profile(
             model="block", device="none", batch_size=self.b, dtype="bfloat16", layers=tuple(self.layers)
         )  # fmt: skip
         plan = Plan(
             model="block", batch_size=self.b, placements=self.placements, exchange=exchange,
-            synchronisation=Synchronisation(bucket_bytes=0),
+            synchronisation=Synchronisation(bucket_bytes=0), received_again=received_again,
         )  # fmt: skip
-        cluster = star(self.devices)
+        return ShardedModel(profile, plan)
+
+    def volumes(self, exchange: str, *received_again: str) -> list[Communication]:
+        """Counted from the plan, and simulated."""
+        model, cluster = self.model(exchange, *received_again), star(self.devices)
         return [
-            communication_volume(ShardedModel(profile, plan), cluster),
-            run(profile, cluster, plan).report.communication_bytes,
+            communication_volume(model, cluster),
+            run(model.profile, cluster, model.plan).report.communication_bytes,
         ]
 
 
@@ -88,6 +93,17 @@ def test_a_tensor_parallel_block(case: Case, exchange: str) -> None:
         assert moved == pytest.approx((expected["forward_bytes"], expected["backward_bytes"], norms), rel=1e-12)
 
 
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("case", [case for case in BLOCKS if "sequence" in case.values[0]["name"]])
+def test_inputs_kept_as_own_parts_are_received_again(case: Case, exchange: str) -> None:
+    """Both norms' outputs, of which column-parallel layers keep their own rows (Korthikanti et al., section 4.2.2)."""
+    parameters, expected = case["parameters"], case["expected"]
+    made = block(parameters, {"height": parameters["t"]})
+    for volume in made.volumes(exchange, "norm1", "norm2"):
+        again = volume.forward - expected["forward_bytes"]
+        assert (again, volume.backward) == (expected["backward_regather_bytes"], expected["backward_bytes"])
+
+
 @pytest.mark.parametrize("case", GROUPED)
 def test_fewer_heads_of_keys_and_values_than_devices(case: Case) -> None:
     """Key and value heads are copied; the gradients of copies come from different query heads."""
@@ -125,6 +141,37 @@ def test_context_parallel_attention_gathers_keys_and_values(case: Case, exchange
     for volume in attention(case["parameters"], {"height": c}).volumes(exchange):
         moved = volume.forward, volume.backward
         assert moved == (expected["all_gather_forward_bytes"], expected["all_gather_backward_bytes"])
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("case", of_group("context"))
+def test_keys_and_values_received_again_are_what_a_ring_carries(case: Case, exchange: str) -> None:
+    """A ring passes them round in the forward pass, and again, with their gradients, in the backward pass."""
+    p, expected = case["parameters"], case["expected"]
+    for volume in attention(p, {"height": p["c"]}).volumes(exchange, "keys", "values"):
+        again = volume.forward - expected["all_gather_forward_bytes"]
+        assert again == expected["all_gather_backward_regather_bytes"]
+        assert volume.forward - again == expected["ring_forward_bytes"]
+        assert volume.backward + again == expected["ring_backward_bytes"]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_what_is_received_again_is_there_between_the_passes_alone(exchange: str) -> None:
+    """It comes after the gradient of the attention's output and before its backward pass; meanwhile nobody holds it."""
+    made = attention({"b": 2, "s": 8, "a": 4, "g": 4, "d": 2, "c": 2, "element_bytes": 2}, {"height": 2})
+    once, twice = (made.model(exchange, *names) for names in ((), ("keys", "values")))
+    done, kept = (run(model.profile, star(2), model.plan) for model in (twice, once))
+    graph, timeline = done.graph, done.timeline
+    keys = (graph.kind == Kind.ACTIVATION) & (graph.layer == twice.profile.index["keys"])
+    attends = graph.layer == twice.profile.index["attention"]
+    forward_end_s = timeline.end_s[attends & (graph.kind == Kind.FORWARD)].min()
+    backward_start_s = timeline.start_s[attends & (graph.kind == Kind.BACKWARD)].max()
+    out = (graph.kind == Kind.BACKWARD) & (graph.layer == twice.profile.index["out"])
+    first, again = np.sort(timeline.start_s[keys]).reshape(2, -1)
+    assert first.max() < forward_end_s and timeline.end_s[out].min() <= again.min()
+    assert np.sort(timeline.end_s[keys])[len(first) :].max() <= backward_start_s
+    assert graph.allocated_bytes.sum() + graph.allocation_bytes.sum() == pytest.approx(graph.freed_bytes.sum())
+    assert done.report.peak_memory_bytes <= kept.report.peak_memory_bytes
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

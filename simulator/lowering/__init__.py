@@ -14,8 +14,8 @@ graph_builder      making a TaskGraph block by block: tasks are appended as arra
 parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use
                    them
 passes             the forward and backward passes of a plan's shards: what they take, hold and add up
-recomputation      recomputation (activation checkpointing): segments of layers are computed again before their backward
-                   passes
+recomputation      recomputation (activation checkpointing): segments of layers are computed, or outputs received, again
+                   before their backward passes
 rendezvous         rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do
                    under torch
 replicas           who uses which part of a parameter: every piece with the devices that hold it and sum its gradient

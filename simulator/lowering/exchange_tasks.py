@@ -93,13 +93,15 @@ def _add_exchanges(
 ) -> None:
     """Append what `ShardedModel.exchanges` says of a layer, forward and backward.
 
-    What a layer receives that is recomputed together with this one is dropped when its forward pass has ended.
+    What a layer receives that is recomputed together with this one, or receives it again, is dropped when its forward
+    pass has ended.
     """
     exchanges = model.exchanges(position)
     own = passes.forward(position)
     consumers = model.profile.consumers[position]
     readers = np.concatenate([passes.forward(consumer) for consumer in consumers])
-    dropped = [passes.forward(consumer) for consumer in model.recomputed_readers(position)]
+    dropping = (*model.recomputed_readers(position), *model.receiving_again(position))
+    dropped = [passes.forward(consumer) for consumer in dropping]
     frees = np.where(np.isin(readers, np.concatenate([own[:0], *dropped])), readers, passes.last[readers])
     tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
     tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=readers, frees=None if own_buffers else frees)
@@ -117,8 +119,8 @@ class ExchangeTasks:
         self._builder, self._cluster, self._devices = builder, cluster, devices
         self._position, self._element_bytes = position, element_bytes
 
-    def add(self, kind: Kind, exchange: Exchange, *, terms: Ints, targets: Ints, frees: Ints | None) -> None:
-        """Append one direction.
+    def add(self, kind: Kind, exchange: Exchange, *, terms: Ints, targets: Ints, frees: Ints | None) -> Ints:
+        """Append one direction. Returns the task of each transfer.
 
         terms, targets: the tasks that the exchange's numbers mean. frees: for each target, the task at whose end what
         it received is given back; None where buffers stay from step to step.
@@ -133,6 +135,7 @@ class ExchangeTasks:
             kept = np.array([received_bytes(transfer, self._element_bytes) for transfer in exchange.transfers])
             transfer, device, first = exchange.received.T
             builder.allocate(frees[first], self._devices[device], -kept[transfer])
+        return added
 
     def _transfers(self, kind: Kind, transfers: Sequence[Transfer], own_buffers: bool) -> Ints:
         """Append transfers with what they take on the devices that receive them. Returns their tasks."""

@@ -1,10 +1,13 @@
-"""Recomputation (activation checkpointing): segments of layers are computed again before their backward passes.
+"""Recomputation (activation checkpointing): segments of layers are computed, or outputs received, again before their
+backward passes.
 
     forward     A B C                          saved: what A reads; A, B and C drop theirs
     backward            A' B' C'  Cb Bb Ab     A' waits for the gradient of C
 
 What layers of a segment receive from each other on other devices is received again (Chen et al., arXiv 1604.06174;
-with tensor parallelism Korthikanti et al., MLSys 2023, section 5).
+with tensor parallelism Korthikanti et al., MLSys 2023, section 5). Without recomputation an output that its readers
+keep as their own part alone is received again: the inputs of column-parallel layers under sequence parallelism (section
+4.2.2 there), and the keys and values of context parallelism, whose ring passes them round once more.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
         _wait_for_gradients(builder, passes, segment, later, earlier)
         for position in segment:
             _exchange_again(builder, model, cluster, passes, position)
+    for position in range(len(model.profile.layers)):
+        if model.receiving_again(position):
+            _receive_again(builder, model, cluster, passes, position)
 
 
 def _wait_for_gradients(
@@ -64,3 +70,21 @@ def _exchange_again(
     tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
     own, again = passes.recompute[passes.forward(position)], passes.recompute[reading]
     tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=again, frees=passes.last[reading])
+
+
+def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int) -> None:
+    """Repeat what moves of a layer's output, once the gradient for the last of its readers is there.
+
+    Only for the last: the gradients for others may have come through it.
+    """
+    readers = model.receiving_again(position)
+    exchange, devices = model.exchanges(position, readers).forward, model.exchanges(position, readers).devices
+    reading = np.concatenate([passes.forward(reader) for reader in readers])
+    later, earlier = builder.edges()
+    tasks = ExchangeTasks(builder, cluster, devices, position, model.profile.element_bytes(position))
+    own, frees = passes.forward(position), passes.last[reading]
+    added = tasks.add(Kind.ACTIVATION, exchange, terms=own, targets=reading + passes.total, frees=frees)
+    last = passes.forward(max(readers))
+    for task, transfer in zip(added, exchange.transfers, strict=True):
+        here = last[np.isin(passes.device[last], devices[list(transfer.devices)])]
+        builder.depend(task, earlier[np.isin(later, (here if len(here) else last) + passes.total)])

@@ -160,7 +160,9 @@ class ShardedModel:
         ]
         readers, messages = self.profile.consumers, self.plan.exchange == "messages"
         return tuple(
-            messages and all(plain[other] for other in (i, *readers[i])) and not self.recomputed_readers(i)
+            messages
+            and all(plain[other] for other in (i, *readers[i]))
+            and not (self.recomputed_readers(i) or self.receiving_again(i))
             for i in range(len(plain))
         )
 
@@ -180,6 +182,13 @@ class ShardedModel:
         own = self.segment_of.get(position)
         readers = self.profile.consumers[position]
         return () if own is None else tuple(reader for reader in readers if self.segment_of.get(reader) == own)
+
+    def receiving_again(self, position: int) -> tuple[int, ...]:
+        """The layer's readers, not recomputed with it, that drop what they receive of it and receive it again."""
+        if self.layer(position).name not in self.plan.received_again:
+            return ()
+        recomputed = self.recomputed_readers(position)
+        return tuple(reader for reader in self.profile.consumers[position] if reader not in recomputed)
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
         """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""

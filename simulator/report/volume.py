@@ -28,10 +28,10 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
             exchanges = model.exchanges(position)
             _add(forward, exchanges.forward, exchanges.devices, cluster, each)
             _add(backward, exchanges.backward, exchanges.devices, cluster, each)
-            again = model.recomputed_readers(position)
-            if again:
-                exchanges = model.exchanges(position, again)
-                _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+            for again in (model.recomputed_readers(position), model.receiving_again(position)):
+                if again:
+                    exchanges = model.exchanges(position, again)
+                    _add(forward, exchanges.forward, exchanges.devices, cluster, each)
             continue
         crossing = model.crossings(position, model.reads(position))
         size = crossing.elements * each

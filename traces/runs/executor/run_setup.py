@@ -42,6 +42,8 @@ def _not_executed(profile: Profile, plan: Plan) -> Iterator[str]:
     """What of a plan is simulated only."""
     if plan.states.gradient_dtype not in ("", profile.dtype):
         yield f"gradients summed in {plan.states.gradient_dtype}"
+    if plan.received_again:
+        yield f"outputs received again ({', '.join(plan.received_again)})"
     if plan.work:
         yield "samples of unequal work, where it trains samples that are alike"
     stashes = f"schedule {plan.schedule!r}, which stashes weights" * schedules.load(plan.schedule).stashes_weights
