@@ -57,12 +57,13 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   about 0.2 ms for each different layer.
 - **The engine** takes well under a microsecond per task where transfers do not contend. Where they do, each start or
   end gives new rates to all activities that it is joined to through shared links. On one switch where everybody sends
-  to everybody that is all of them: 240 classes are served, filled and given a new end, twice per message, at some
-  50 ns for each. To leave out those whose rate stays would change when their progress is rounded, and rates that are
-  equal but for rounding are settled together across a whole component, so that no way to do with less has been made in
-  which every bit is that of the reference engine; that row is far from its goal.
+  to everybody that is all of them, twice per message: 240 classes are served and given a new end in loops over whole
+  arrays, and rates are filled in rounds, each of which goes through the links that are full or through the others,
+  whichever have fewer users. To leave out those whose rate stays would change when their progress is rounded, so that
+  work per message still grows with the number of classes; that row is far from its goal.
 - **The report** computes its numbers by column. Its rows of devices, links and layers are made when somebody reads
-  them, and the chain that bound the step is followed in C (in Python where there is no compiled engine).
+  them. The chain that bound the step is followed in C, which also adds up what each device does and holds (numpy and
+  Python do where there is no compiled engine, to the same bits).
 - **A ring or a tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in
   closed form: which member a chain of messages begins at, and which is the slowest that it passes, say when it ends.
   It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds

@@ -1,8 +1,9 @@
 """Where the time from a plan to its report goes, and how it grows. Usage: python -m benchmarks.speed [--write]
 
 Prints what each piece of work took when the goals were set, its goal and what it takes now; --write makes
-docs/performance.md of that and of series of 16 to 16,384 devices and 10 to 10,000 layers. Nothing is asserted: times
-depend on the machine, which the page names, and goals are for two cores.
+docs/performance.md of that and of series of 16 to 16,384 devices and 10 to 10,000 layers, row by row as they come: what
+is not measured yet stands as the page had it. Nothing is asserted: times depend on the machine, which the page names,
+and goals are for two cores.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -53,26 +54,64 @@ Graph = Callable[[int], tuple[TaskGraph, Cluster]]
 
 
 def main() -> None:
-    work = list(shown(("work", "when set", "goal", "now", "of the goal", "compiled / reference"), work_rows()))
-    if "--write" not in sys.argv[1:]:
-        return
-    columns = ("tasks", "lower", "simulate", "measure", "us per task")
-    counts = [4**k for k in range(2, 8)]
-    once = list(
-        shown(("devices", "tasks simulated", *columns[1:4]), (stages_once(n, data_parallel(n)) for n in counts))
-    )
-    devices = list(shown(("devices", *columns), (stages(n, data_parallel(n)) for n in counts)))
-    layers = list(shown(("layers", *columns), (stages(10**k, row_of_layers(10**k)) for k in range(1, 5))))
-    tables = {"work": work, "once": once, "devices": devices, "layers": layers}
-    text = TEXT.format(machine=machine(), **{name: table(rows) for name, rows in tables.items()})
-    PAGE.write_text(text, encoding="utf-8")
+    began_s, writes = time.perf_counter(), "--write" in sys.argv[1:]
+    tables = written_tables() if writes else {}
+    for name, title, rows in series() if writes else (("work", WORK, work_rows()),):
+        earlier, measured = tables.get(name, [])[1:], [title]
+        for row in shown(title, rows):
+            measured.append(row)
+            names = {done[0] for done in measured}
+            tables[name] = [*measured, *(old for old in earlier if old[0] not in names)]
+            if writes:
+                write(tables)
+        tables[name] = measured
+    if writes:
+        write(tables)
+    print(f"all of it in {format_time(time.perf_counter() - began_s)}")
+
+
+WORK = ("work", "when set", "goal", "now", "of the goal", "compiled / reference")
+
+
+def series() -> Iterator[tuple[str, Row, Iterator[Row]]]:
+    """The tables of the page, in its order: name, title and rows."""
+    stage, counts = ("lower", "simulate", "measure"), [4**k for k in range(2, 8)]
+    yield "work", WORK, work_rows()
+    yield "once", ("devices", "tasks simulated", *stage), (stages_once(n, data_parallel(n)) for n in counts)
+    yield "devices", ("devices", "tasks", *stage, "us per task"), (stages(n, data_parallel(n)) for n in counts)
+    layers = (stages(10**k, row_of_layers(10**k)) for k in range(1, 5))
+    yield "layers", ("layers", "tasks", *stage, "us per task"), layers
 
 
 def shown(title: Row, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows as they come, the title first, each printed."""
-    for row in chain([title], rows):
+    """The rows as they come, each printed after the title."""
+    for number, row in enumerate(chain([title], rows)):
         print("  ".join(f"{cell:<18}" for cell in row), flush=True)
-        yield row
+        if number:
+            yield row
+
+
+def written_tables() -> dict[str, list[Row]]:
+    """The tables of the page as it stands, by name; none where there is no page."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
+    blocks: list[list[Row]] = []
+    for before, line in pairwise(["", *lines]):
+        if not line.startswith("|"):
+            continue
+        if not before.startswith("|"):
+            blocks.append([])
+        if not line.startswith("|---"):
+            blocks[-1].append(tuple(cell.strip() for cell in line.strip("|").split("|")))
+    return dict(zip(TABLES, blocks, strict=False))
+
+
+def write(tables: Mapping[str, list[Row]]) -> None:
+    """The page with these tables, empty where there is none."""
+    texts = {name: table(tables[name]) if name in tables else "" for name in TABLES}
+    PAGE.write_text(TEXT.format(machine=machine(), **texts), encoding="utf-8")
+
+
+TABLES = ("work", "once", "devices", "layers")
 
 
 def table(rows: list[Row]) -> str:

@@ -8,7 +8,8 @@ reference          SimPy: devices and network; the order of events is defined he
   rendezvous_lines, overlap, core_work, busy_hosts      only where the runtime asks for them
 compiled           the same in C, used where a compiler or a wheel has made it
   compiled.c         the loop
-  compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_crowd.h, compiled_tasks.h      in that order
+  compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
+  compiled_filling.h, compiled_crowd.h      parts of sharing: rates by progressive filling, and of many classes at once
   compiled_chain.h, compiled_rows.h     chains of dependencies, and what devices do and hold, for reports
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take

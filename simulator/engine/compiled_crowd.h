@@ -57,8 +57,8 @@ static void refresh_crowd(Run *r, Share *s)
     for (i64 i = 0; i < r->resources; i++)
         if (r->resource[i].first_use >= 0) visit(r, s, i);
     serve_all(r);
-    double share = smallest_share(r, s);
-    for (i64 c = 0; c < r->next_class; c++) r->rate[c] = share;
+    for (i64 c = 0; c < r->next_class; c++)
+        if (r->class_[c].active) r->pending[s->pending++] = c;
     fill(r, s);
     set_ends_of_all(r);
     r->effort += r->next_class;

@@ -123,9 +123,10 @@ static double next_end_s(const Run *r)
     return r->due_count ? r->end_due_s[r->due[0]] : INFINITY;
 }
 
-/* What a refresh is about: classes in `affected`, those of them whose rate is not known in `pending` and those with a
- * cap in `capped`; resources in `visited`, of which `loaded` are in use. before: the last round of earlier ones. */
-typedef struct { i64 classes, pending, capped, resources, loaded, before; int loads_differ; double load; } Share;
+/* What a refresh is about: classes in `affected`, among them in `pending` those that are not held, of which there are
+ * `unheld`, and those with a cap in `capped`; resources in `visited`, of which `loaded` are in use. before: the last
+ * round of earlier ones. */
+typedef struct { i64 classes, pending, unheld, capped, resources, loaded, before; int loads_differ; double load; } Share;
 
 static void visit(Run *r, Share *s, i64 number)
 {
@@ -158,7 +159,7 @@ static void affect(Run *r, Share *s, i64 number)
 /* What has changed: resources, and classes without any. */
 static Share find_changed(Run *r)
 {
-    Share s = {0, 0, 0, 0, 0, r->round, 0, -1.0};
+    Share s = {0, 0, 0, 0, 0, 0, r->round, 0, -1.0};
     r->epoch++;
     for (i64 i = 0; i < r->changed_count; i++) {
         i64 item = r->changed[i];
@@ -182,91 +183,7 @@ static void find_affected(Run *r, Share *s)
             affect(r, s, r->use[use].class_number);
 }
 
-/* The smallest share that a resource or a cap allows those not settled yet; drops what no longer matters. */
-static double smallest_share(Run *r, Share *s)
-{
-    double share = INFINITY;
-    i64 loaded = 0, unsettled = 0;
-    for (i64 i = 0; i < s->resources; i++) {
-        Resource *resource = r->resource + r->visited[i];
-        if (!(resource->load > 0.0)) continue;
-        if (resource->ratio == STALE) resource->ratio = resource->left / resource->load;
-        share = least(share, resource->ratio);
-        r->visited[loaded++] = r->visited[i];
-    }
-    for (i64 i = 0; i < s->capped; i++) {
-        Class *c = r->class_ + r->capped[i];
-        if (c->held_in > s->before) continue;
-        share = least(share, c->cap);
-        r->capped[unsettled++] = r->capped[i];
-    }
-    s->resources = loaded;
-    s->capped = unsettled;
-    return share;
-}
-
-/* Whether a class is held in this round: at its cap, or on a resource that is full. Those that are not are pending. */
-static int is_held(Run *r, Share *s, i64 number, double limit)
-{
-    Class *c = r->class_ + number;
-    if (c->held_in > s->before || c->passed_in == r->round) return c->held_in == r->round;
-    int held = c->cap <= limit;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-        held |= !(r->resource[use->resource].load > 0.0);
-    if (held) c->held_in = r->round;
-    else { c->passed_in = r->round; r->pending[s->pending++] = number; }
-    return held;
-}
-
-/* Take from a resource that has something left what the classes use that are held in this round, by their first
- * activity: the order of subtraction counts where loads differ. */
-static void take_away(Run *r, Share *s, Resource *resource, double share, double limit)
-{
-    i64 held = 0;
-    for (i64 i = resource->first_use; i >= 0; i = r->use[i].next) {
-        const Class *c = r->class_ + r->use[i].class_number;
-        if (is_held(r, s, r->use[i].class_number, limit))
-            r->batch[held++] = (Entry){r->use[i].weight * (double)c->active, r->ending[c->first_ending].tie, 0};
-    }
-    if (s->loads_differ) qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
-    for (i64 i = 0; i < held; i++) {
-        resource->left = most(resource->left - r->batch[i].key * share, 0.0);
-        resource->load -= r->batch[i].key;
-        resource->ratio = STALE;
-    }
-}
-
-/* Max-min fair rates of the classes in `pending`, which share the resources in `visited` with no others. In each round
- * those are held that can go no faster than the smallest share. All on a full resource are, so that only those of the
- * others have to be looked at: they are few where a first round holds almost all. */
-static void fill(Run *r, Share *s)
-{
-    do {
-        double share = smallest_share(r, s), limit = share * (1 + ROUNDING);
-        i64 some = 0;
-        for (i64 i = 0; i < s->pending; i++) r->rate[r->pending[i]] = share;
-        r->effort += s->pending + s->resources;
-        r->round++;
-        s->pending = 0;
-        for (i64 i = 0; i < s->resources; i++) {
-            i64 number = r->visited[i];
-            if (r->resource[number].ratio <= limit) r->resource[number].load = 0.0;
-            else r->visited[some++] = number;
-        }
-        s->resources = some;
-        for (i64 i = 0; i < s->capped; i++) is_held(r, s, r->capped[i], limit);
-        for (i64 i = 0; i < some; i++) take_away(r, s, r->resource + r->visited[i], share, limit);
-    } while (s->pending);
-}
-
-/* The rate of a class that shares its resources with no others. */
-static void fill_one(Run *r, i64 number)
-{
-    Class *c = r->class_ + number;
-    r->rate[number] = c->cap;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-        r->rate[number] = least(r->rate[number], r->resource[use->resource].capacity / (use->weight * (double)c->active));
-}
+#include "compiled_filling.h"
 
 #include "compiled_crowd.h"
 

@@ -73,13 +73,13 @@ class GraphBuilder:
 
     def message_routes(self, sources: Ints, targets: Ints) -> Ints:
         """Route numbers of messages between pairs of devices."""
-        pairs, first, which = np.unique(
-            np.stack([sources, targets], axis=1), axis=0, return_index=True, return_inverse=True
-        )
-        numbers = np.zeros(len(pairs), dtype=np.int64)
+        devices = int(targets.max(initial=0)) + 1
+        pairs, first, which = np.unique(sources * devices + targets, return_index=True, return_inverse=True)
+        numbers: Ints = np.zeros(len(pairs), dtype=np.int64)
         for distinct in np.argsort(first).tolist():  # routes are numbered as they appear
-            numbers[distinct] = self.route(Route(((int(pairs[distinct, 0]), int(pairs[distinct, 1])),)))
-        return numbers[which.reshape(-1)]
+            numbers[distinct] = self.route(Route((divmod(int(pairs[distinct]), devices),)))
+        of_message: Ints = numbers[which.reshape(-1)]
+        return of_message
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column as it stands, as one array of shape (tasks,) that may be changed in place."""

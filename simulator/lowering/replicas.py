@@ -58,8 +58,11 @@ class Replicas:
         return self.models > 1 or len(self.devices) > 1
 
 
-def replicas_of(profile: Profile, placements: Mapping[str, Sharding]) -> list[Replicas]:
-    """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart."""
+def replicas_of(profile: Profile, placements: Mapping[str, Sharding], models: int = 1) -> list[Replicas]:
+    """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart.
+
+    models: how many replicas of the model there are, of which `placements` are those of the first.
+    """
     counts = [len(placements[layer.name].devices) for layer in profile.layers]
     first = np.cumsum([0, *counts]).tolist()
     tied: dict[str, list[int]] = {}
@@ -70,12 +73,12 @@ def replicas_of(profile: Profile, placements: Mapping[str, Sharding]) -> list[Re
     for position, layer in enumerate(profile.layers):
         if layer.parameter_bytes:
             users = (position, *tied.get(layer.name, ()))
-            pieces += (_tied if len(users) > 1 else _own)(profile, placements, users, first)
+            pieces += (_tied if len(users) > 1 else _own)(profile, placements, users, first, models)
     return pieces
 
 
 def _own(
-    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int]
+    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int], models: int
 ) -> Iterator[Replicas]:
     """The pieces of a layer that shares its parameters with no other."""
     position = users[0]
@@ -94,11 +97,12 @@ def _own(
                     holders=group.holders,
                     shards=tuple(first[position] + shard for shard in sorted(group.shards)),
                     at_home=tuple(first[position] + shard for shard in group.at_home),
+                    models=models,
                 )
 
 
 def _tied(
-    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int]
+    profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int], models: int
 ) -> Iterator[Replicas]:
     """The pieces of parameters that several layers use, the one that they are booked on first."""
     owner = profile.layers[users[0]]
@@ -130,6 +134,7 @@ def _tied(
                     holders=summed.holders,
                     shards=tuple(sorted(summed.shards)),
                     at_home=summed.at_home,
+                    models=models,
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -87,10 +87,7 @@ class ShardedModel:
     @cached_property
     def replicas(self) -> tuple[Replicas, ...]:
         """Every parameter piece with the devices that use it."""
-        pieces = replicas_of(self.profile, self.plan.placements)
-        if self.symmetry:
-            pieces = [replace(piece, models=self.symmetry.replicas) for piece in pieces]
-        return tuple(pieces)
+        return tuple(replicas_of(self.profile, self.plan.placements, self.replicas_alike))
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -116,14 +113,13 @@ class ShardedModel:
     def local_update_s(self) -> Mapping[int, float]:
         """By device, the seconds at speed 1 of its optimizer, for the parameters that no server updates."""
         on_server = collectives.load(self.plan.synchronisation.collective).updates_on_server
-        seconds = np.zeros(max(self.plan.devices, default=-1) + 1)
-        updates = np.zeros(len(seconds), dtype=np.bool_)
+        seconds: dict[int, float] = {}
         for piece in self.replicas:
             if not (on_server and piece.is_shared):
-                shares = self.plan.states.shares(piece.devices)
-                seconds[list(piece.devices)] += update_seconds(self.profile, piece) / shares
-                updates[list(piece.devices)] = True
-        return {device: float(seconds[device]) for device in np.flatnonzero(updates).tolist()}
+                of_each = update_seconds(self.profile, piece) / self.plan.states.shares(piece.devices)
+                for device in piece.devices:
+                    seconds[device] = seconds.get(device, 0.0) + of_each
+        return dict(sorted(seconds.items()))
 
     def layer(self, position: int) -> Layer:
         return self.profile.layers[position]
