@@ -37,9 +37,12 @@ def run(args: argparse.Namespace) -> int:
     _say_failures(sections)
     files.write_text_atomic(args.output, standalone(sections))
     if args.json:
-        steps = [{"strategy": x.title, "step_s": x.run.report.step_s} for x in sections if x.run is not None]
-        failed = [{"strategy": x.title, "error": x.reason} for x in sections if x.run is None]
-        _printing.print_json({"output": args.output, "strategies": steps + failed})
+        rows: list[dict[str, object]] = [
+            {"strategy": section.title}
+            | ({"error": section.reason} if section.run is None else {"step_s": section.run.report.step_s})
+            for section in sections
+        ]
+        _printing.print_json({"output": args.output, "strategies": rows})
     elif args.output != "-":
         print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
     return 0 if any(section.run is not None for section in sections) else 2
