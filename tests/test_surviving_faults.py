@@ -14,7 +14,7 @@ from simulator.engine.noise import Noise
 from simulator.errors import InputError
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.weight_stashing import _versions
+from simulator.lowering.weight_stashing import weight_versions
 from simulator.network.topologies import Wire, two_tier
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding, Synchronisation
@@ -141,7 +141,7 @@ def test_a_stage_holds_no_more_versions_than_there_are_mini_batches() -> None:
     placements = {each.name: Sharding(devices=(stage,)) for stage, each in enumerate(profile.layers)}
     plan = Plan(model="small", batch_size=BATCH, placements=placements, microbatches=2, schedule="pipedream")
     model = ShardedModel(profile, plan)
-    assert [_versions(model, stage) for stage in range(3)] == [2, 2, 1]
+    assert [weight_versions(model, stage) for stage in range(3)] == [2, 2, 1]
 
 
 def test_a_segment_is_recomputed_once_its_gradient_is_there() -> None:
