@@ -181,7 +181,7 @@ def measured_costs(
 
     @cache
     def shared_s(device: int, ways: int) -> Floats:
-        sizes, last, first = crossing / ways, device * group - 1, device * group
+        sizes, last, first = crossing / ways, (device * group - 1) % cluster.workers, device * group
         return _messages_s(cluster, last, first, sizes) + _messages_s(cluster, first, last, sizes)
 
     return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r) * group))

@@ -178,8 +178,8 @@ def test_the_command_line_opens_a_job_beside_its_simulation(tmp_path: Path, caps
     assert compared is not None and outcome.run is not None
     assert outcome.run.report.step_s == pytest.approx(0.103)
     assert dashboard._first_page(store, parser.parse_args([])) == "/"
-    with pytest.raises(InputError, match="named together"):
-        dashboard._first_page(store, parser.parse_args(["--plan", plan]))
+    assert main(["dashboard", profile, "--plan", plan]) == 2
+    assert "--plan: it opens beside its execution" in capsys.readouterr().err
 
 
 def test_only_a_job_has_a_plan(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

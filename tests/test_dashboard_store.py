@@ -84,8 +84,8 @@ def test_a_wish_of_the_user_reaches_the_plan(store: Store) -> None:
 
 
 def test_an_infeasible_configuration_is_an_answer(store: Store) -> None:
-    found = store.outcome(configured(store, devices=64))
-    assert found.run is None and "64" in found.reason and found.cluster is not None
+    outcome = store.outcome(configured(store, devices=64, batch_size=8, strategy="data"))
+    assert outcome.run is None and "64" in outcome.reason and outcome.cluster is not None
 
 
 def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
