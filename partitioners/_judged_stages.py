@@ -7,7 +7,7 @@ faster links the cuts of before are among them, so the answer is no slower. Lowe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -86,11 +86,24 @@ def _bounds_and_order(
 
 def stage_cuts(
     profile: Profile, cluster: Cluster, step: StepSettings, *, replicated: bool, chunks: int = 1, pipelined: bool = True
-) -> list[StageCut]:
+) -> Sequence[StageCut]:
     """The cuts worth considering, each with several numbers of micro-batches; with one where not pipelined.
 
-    replicated: stages may have replicas, where there are at least two of them. chunks: stages of a worker.
+    replicated: stages may have replicas, where there are at least two of them. chunks: stages of a worker. They are
+    kept with the profile, as a sweep of bandwidths asks for the same ones at every point.
     """
+    ways = tuple((link.source, link.target, link.tier, link.latency_s) for link in cluster.links)
+    devices = tuple((device.name, device.speed, device.role) for device in cluster.devices)
+    key = (stage_cuts, ways, devices, step.batch_size, step.microbatches, replicated, chunks, pipelined)
+    if key not in profile.derived:
+        profile.derived[key] = tuple(_cuts(profile, cluster, step, replicated, chunks, pipelined))
+    cuts: Sequence[StageCut] = profile.derived[key]
+    return cuts
+
+
+def _cuts(
+    profile: Profile, cluster: Cluster, step: StepSettings, replicated: bool, chunks: int, pipelined: bool
+) -> Iterable[StageCut]:
     assumed, positions = list(_with_assumed_links(cluster)), _positions(profile)
     cuts: dict[object, StageCut] = {}
     for replicas in _replicas(cluster.workers) if replicated else (1,):
@@ -103,7 +116,7 @@ def stage_cuts(
                 for microbatches in _microbatches(step, count, replicas) if pipelined else (1,):
                     cut = StageCut(stages=stages, microbatches=microbatches, groups=count)
                     cuts.setdefault((stages.starts, replicas, microbatches), cut)
-    return list(cuts.values())
+    return cuts.values()
 
 
 def _positions(profile: Profile) -> Ints:
