@@ -174,3 +174,12 @@ def test_profile_figures() -> None:
     assert scaling(profile, 0)["data"][1]["x"] == [profile.batch_size]
     for figure in (layer_times(profile), scaling(profile, 3), network(profile)):
         json.dumps(figure, allow_nan=False)
+
+
+def test_a_sweep_by_doublings_stands_evenly_on_its_axis() -> None:
+    """Numbers over a factor of ten by their logarithms, those nearer to each other as they are."""
+    for values, heights in (((1.0, 4.0, 16.0), [0.0, 0.5, 1.0]), ((1.0, 2.0, 5.0), [0.0, 0.25, 1.0])):
+        rows = [{"number": i, "inter": value, "step_s": 1.0, "status": "done"} for i, value in enumerate(values)]
+        strokes = [trace for trace in parallel(rows, ["inter"])["data"] if trace.get("customdata")]
+        first = {trace["customdata"][i]: trace["y"][i] for trace in strokes for i, x in enumerate(trace["x"]) if x == 0}
+        assert [first[i] for i in range(3)] == pytest.approx(heights)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import log
 from typing import Any
 
 from dashboard.figures.style import CUT, LINES, MAGNITUDE, OUTLINE, Figure, figure, message
@@ -125,12 +126,17 @@ def axis_title(column: str) -> str:
 
 
 def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str, str]]:
-    """Each row's height between 0 and 1 (None where it has no value), and what stands at both ends."""
+    """Each row's height between 0 and 1 (None where it has no value), and what stands at both ends.
+
+    Numbers that span a factor of ten stand by their logarithms, as a sweep by doublings would crowd at one end.
+    """
     values = [row.get(name) for row in rows]
     known = sorted({v for v in values if v is not None}, key=lambda v: (isinstance(v, str), v))
     low, high = known[0], known[-1]
     if _is_number(low) and _is_number(high):
-        heights = [None if v is None else (v - low) / (high - low) if high > low else 0.5 for v in values]
+        scaled: Callable[[float], float] = log if low > 0 and high / low >= 10 else float
+        width = scaled(high) - scaled(low)
+        heights = [None if v is None else (scaled(v) - scaled(low)) / width if width else 0.5 for v in values]
     else:
         heights = [None if v is None else known.index(v) / max(len(known) - 1, 1) for v in values]
     return heights, (value_text(name, low), value_text(name, high))
