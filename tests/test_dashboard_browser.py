@@ -342,7 +342,7 @@ def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> 
     page.mouse.move(plot["x"] + plot["width"] * 0.1, plot["y"] + plot["height"] - 2, steps=4)
     page.mouse.up()
     until(page, "() => { const n = document.querySelectorAll('#sweep-rows .ag-center-cols-container .ag-row').length;"
-          " return n > 0 && n < 14; }")  # fmt: skip
+          " return n === 14; }")  # two strategies of three, seven bandwidths  # fmt: skip
     page.fill("#sweep-x-values", "1Gbps..64Gbps by x1.05")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-progress >> text=/of 258 points/")
