@@ -50,7 +50,8 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   device at the end. Where equality is not certain everything is simulated: stragglers and unequal speeds, links that
   are not as fast or as much used for each replica, parameter servers, collectives that treat hosts apart, states that
   replicas share out (ZeRO), hosts that share cores, and messages that wait for their receivers. Timelines, traces and
-  the pages of the dashboard show every device, so they take the task-by-task way.
+  the pages of the dashboard show every device, so they take the task-by-task way. A straggler among 16,384 devices
+  takes twelve times as long as the same step task by task without one; why is not known yet.
 - **Ranks of tensor parallelism** are alike too, but are simulated each on its own.
 - **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What a shard of a layer
   costs, and who reads what of it, is kept with the profile for the next plan; the first plan of a profile works it out,
