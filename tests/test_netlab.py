@@ -26,7 +26,6 @@ from traces.lab.shaped_network import Lab
 ROOT = Path(__file__).resolve().parent.parent
 REASON = namespaces.available()
 pytestmark = pytest.mark.alone
-forked = pytest.mark.usefixtures("forked_python")
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s
@@ -60,7 +59,6 @@ def owner() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-@forked
 @needs_lab
 def test_a_message_takes_its_bytes_over_the_rate_and_is_counted(lab: Lab) -> None:
     size = 5_000_000
@@ -74,7 +72,6 @@ def test_a_message_takes_its_bytes_over_the_rate_and_is_counted(lab: Lab) -> Non
     assert carried["host1->switch"] < 0.05 * size
 
 
-@forked
 @needs_lab
 def test_the_trunk_of_two_tiers_is_shaped_and_counted() -> None:
     intra, inter = Wire(bandwidth_bytes_per_s=125e6, tier="intra"), Wire(bandwidth_bytes_per_s=RATE, tier="inter")
@@ -164,7 +161,6 @@ def test_a_hanging_rank_ends_the_run_in_time() -> None:
     assert not _ranks()
 
 
-@forked
 def test_a_rank_whose_peer_has_left_says_what_it_waited_for() -> None:
     with pytest.raises(RunError, match=r"rank 0 failed with exit code 1 \(last task: message to 0\)"):
         launch("rank_programs:unequal", 2, timeout_s=20)
