@@ -99,8 +99,11 @@ def field(stored: Validation) -> str:
 
 def _field_row(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
     summary = summarised(outcomes)
-    mean, bias, worst = summary.at_run_speed or (0.0, 0.0, 0.0)
-    return [*_summary(kind, outcomes), f"{summary.covered or 0:.0%}", f"{mean:.1%}", f"{bias:+.1%}", f"{worst:+.1%}"]
+    covered = "" if summary.covered is None else f"{summary.covered:.0%}"
+    if summary.at_run_speed is None:
+        return [*_summary(kind, outcomes), covered, "", "", ""]
+    mean, bias, worst = summary.at_run_speed
+    return [*_summary(kind, outcomes), covered, f"{mean:.1%}", f"{bias:+.1%}", f"{worst:+.1%}"]
 
 
 def _kind(outcome: ValidatedRun) -> str:

@@ -76,9 +76,9 @@ def test_twice_the_work_takes_twice_as_long(schedule: str, recomputed: bool) -> 
 
 
 def test_a_layer_takes_the_varying_share_of_it() -> None:
-    profile, one = staged_profile(1, varying_share=0.25), staged_profile(1)
+    profile, alike = staged_profile(1, varying_share=0.25), staged_profile(1)
     plan = replace(staged(profile, 1, 2, "gpipe"), work=(3.0, 1.0))
-    assert step_s(profile, plan, 1) == pytest.approx(step_s(one, plan, 1) * (1 + 0.25) / 2)
+    assert step_s(profile, plan, 1) == pytest.approx(step_s(alike, plan, 1) * (1 + 0.25) / 2)
     still = staged_profile(1, varying_share=0.0)
     assert step_s(still, plan, 1) == step_s(still, replace(plan, work=()), 1)
 

@@ -6,7 +6,7 @@ executions           an execution: a plan that ran for real. Its file is a numpy
                      it
 field_cases          the field suite: runs as strangers make them, drawn from a seed
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
-run_speed            a prediction with devices as fast as they were in the run: an error without the machine's drift
+run_speed            a prediction with devices as fast as they were in the run: an error without that of layers' times
 task_order           the order of a timeline's tasks
 timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was
                      wrong, and why
