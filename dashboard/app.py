@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 
 from dash import Dash
@@ -15,6 +16,7 @@ from dashboard.pages import compare, explore, profiles, scenario, sweep, validat
 from dashboard.state.alternatives import alternatives
 from dashboard.state.store import Store
 from dashboard.state.workers import Workers
+from simulator.errors import InputError
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -66,11 +68,24 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
     return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
 
 
+def require_address(host: str, port: int) -> None:
+    """Raise InputError unless a server can listen there: asked before any worker starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise InputError(
+            f"--host {host} --port {port}: {error.strerror}; take an address of this machine, such as 127.0.0.1, and a "
+            f"free port, which --port 0 takes"
+        ) from None
+
+
 def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     """Run until it is ended; `host` beyond this machine is answered under its name, all addresses under any.
 
     Beyond this machine a new token is asked for, which ends the address that is printed.
     """
+    require_address(host.strip("[]"), port)
     workers = Workers()
     store.employ(workers)
     first = store.default()

@@ -11,12 +11,13 @@ import pytest
 from flask.testing import FlaskClient
 from small_networks import branches
 
-from dashboard.app import create_app
+from dashboard.app import create_app, require_address
 from dashboard.frame.exports import command
 from dashboard.frame.security import LOCAL, access, content_policy
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.cli import main
+from simulator.errors import InputError
 from simulator.files import library, read_plan
 
 LOCALHOST = {"Host": "127.0.0.1:8050"}
@@ -180,3 +181,10 @@ def test_hostile_names_stay_text(store: Store) -> None:
     assert outcome.run is not None and outcome.cluster is not None
     page = standalone([Section(title=name, profile=profile, cluster=outcome.cluster, run=outcome.run)])
     assert "<script>alert(1)" not in page
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_of_another_machine_is_refused_before_anything_starts(host: str) -> None:
+    with pytest.raises(InputError, match=f"--host {host} --port 0: .*such as 127.0.0.1"):
+        require_address(host, 0)
+    require_address("127.0.0.1", 0)

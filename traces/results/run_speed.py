@@ -2,8 +2,8 @@
 
 A shared machine computes the same layers at half or twice its speed a minute later. Where a run was watched task by
 task, the layers' seconds say how fast each device was; the plan is simulated once more with devices of these speeds.
-What it is then off by is due to communication, to what runtimes add and to the simulator's rules. It uses the run, so it
-explains an error and predicts nothing.
+What it is then off by is due to communication, to what runtimes add and to the simulator's rules. It uses the run, so
+it explains an error and predicts nothing.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class ValidatedRun:
 
     Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute. interval_s:
     in which the step was predicted to be 9 times in 10. error_at_run_speed: the error where devices compute as fast as
-    in the run (`traces.results.run_speed`), which leaves out what layers' times get wrong. Both are None in older files.
+    in the run (`traces.results.run_speed`), without what layers' times get wrong. Both are None in older files.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
