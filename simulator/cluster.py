@@ -201,6 +201,17 @@ class Cluster:
     def speeds(self) -> tuple[float, ...]:
         return tuple(device.speed for device in self.devices)
 
+    def is_wired_like(self, other: Cluster) -> bool:
+        """Whether both have the same links, and in both the same ones are as fast as each other."""
+        return self._link_number == other._link_number and self._link_kinds == other._link_kinds
+
+    @cached_property
+    def _link_kinds(self) -> tuple[int, ...]:
+        """For each link its number among the different speeds, in order of appearance."""
+        numbers: dict[object, int] = {}
+        speeds = ((link.bandwidth_bytes_per_s, link.latency_s, link.curve) for link in self.links)
+        return tuple(numbers.setdefault(speed, len(numbers)) for speed in speeds)
+
     @cached_property
     def _link_number(self) -> dict[tuple[str, str], int]:
         return {(link.source, link.target): number for number, link in enumerate(self.links)}

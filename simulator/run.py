@@ -70,7 +70,7 @@ class LoweredPlan:
     def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
         """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.
 
-        Whether replicas are equal may depend on the links.
+        Only whether replicas are equal depends on which links are as fast as each other.
         """
         return (
             self.model.profile is profile
@@ -79,7 +79,7 @@ class LoweredPlan:
             and self.runtime == runtime
             and self.cluster.devices == cluster.devices
             and self.cluster.collectives == cluster.collectives
-            and (not once or self.cluster.links == cluster.links or not self._has_joint_transfers)
+            and (self.cluster.is_wired_like(cluster) or not self._has_joint_transfers)
         )
 
     @property

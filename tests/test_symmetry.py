@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -14,13 +15,13 @@ from random_inputs import plans, profiles
 from small_networks import branches, chain
 
 from partitioners import make_plan
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Link
 from simulator.lowering.step import lower_once
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.metrics import Report
-from simulator.run import run, step_report
+from simulator.run import lowered, run, step_report
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
@@ -131,6 +132,27 @@ def test_a_message_stands_for_those_of_all_replicas() -> None:
     assert report.tasks == 12
     assert report.communication_bytes.forward == 8 * 8 * 16 * 4
     assert assert_same_report(profile, cluster, plan) == 2
+
+
+def test_one_lowered_plan_serves_links_that_are_alike_in_the_same_way() -> None:
+    """Two pipelines over two nodes: other bandwidths change nothing that was lowered, one slower wire does."""
+    profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
+    halves = (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(degrees=(2, 1, 1, 1), devices=(2, 3)))
+    plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
+    known = lowered(profile, cluster, plan, once=True)
+    for bandwidth in (1e5, 1e9):
+        assert lowered(profile, cluster.with_tier("b", bandwidth_bytes_per_s=bandwidth), plan, once=True) is known
+    links = (replace(cluster.links[0], bandwidth_bytes_per_s=1e5), *cluster.links[1:])
+    slower = lowered(profile, replace(cluster, links=links), plan, once=True)
+    assert known.model.replicas_alike == 2 and slower.model.replicas_alike == 1
+    assert lowered(profile, replace(cluster, links=tuple(ring_of(cluster))), plan, once=True) is not known
+
+
+def ring_of(cluster: Cluster) -> list[Link]:
+    """Links of one speed round all devices, both ways."""
+    names = [device.name for device in cluster.devices]
+    ways = [*pairwise([*names, names[0]])]
+    return [Link(source=a, target=b, bandwidth_bytes_per_s=1e7) for way in ways for a, b in (way, way[::-1])]
 
 
 def test_rows_of_a_report_are_made_when_they_are_read() -> None:

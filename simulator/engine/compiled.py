@@ -132,9 +132,15 @@ def _run_type() -> type[ctypes.Structure]:
     return type("Run", (ctypes.Structure,), {"_fields_": fields})
 
 
+@cache
+def _record(struct: str) -> np.dtype[np.void]:
+    """A struct as numpy's."""
+    return np.dtype([(name, _C_TYPES[kind][1]) for name, kind in _fields(struct)])
+
+
 def _records(struct: str, count: int, **values: Any) -> Array:
     """`count` records of a struct: these values, 0 elsewhere. Memory that is never touched is never taken."""
-    made = np.zeros(count, dtype=[(name, _C_TYPES[kind][1]) for name, kind in _fields(struct)])
+    made = np.zeros(count, dtype=_record(struct))
     for name, value in values.items():
         made[name] = value
     return made
@@ -238,10 +244,10 @@ def _queues(columns: Columns) -> dict[str, Array]:
 
 def _aligned(struct: str, count: int) -> Array:
     """`count` records, uninitialised, of which each fills whole cache lines."""
-    size = _records(struct, 0).itemsize
-    memory = np.empty((count + 1) * size, dtype=np.uint8)
-    offset = -memory.ctypes.data % size
-    return memory[offset : offset + count * size].view(_records(struct, 0).dtype)
+    record = _record(struct)
+    memory = np.empty((count + 1) * record.itemsize, dtype=np.uint8)
+    offset = -memory.ctypes.data % record.itemsize
+    return memory[offset : offset + count * record.itemsize].view(record)
 
 
 def _extras(columns: Columns) -> dict[str, Array]:
