@@ -44,14 +44,15 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 ## Where it goes
 
 - **Equal replicas of a model** are lowered and simulated once (`simulator.lowering.symmetry`): of a plan whose layers
-  are all cut by sample into as many equal parts, on devices of one speed, the tasks of the first replica stand for all.
-  A message in it becomes one transfer over the links of all replicas; gradients are summed over everybody, as ever. The
-  report is that of all replicas bit for bit, which `tests/test_symmetry.py` asserts of random plans; it is laid out by
-  device at the end. Where equality is not certain everything is simulated: stragglers and unequal speeds, links that
-  are not as fast or as much used for each replica, parameter servers, collectives that treat hosts apart, states that
-  replicas share out (ZeRO), hosts that share cores, and messages that wait for their receivers. Timelines, traces and
-  the pages of the dashboard show every device, so they take the task-by-task way. A straggler among 16,384 devices
-  takes twelve times as long as the same step task by task without one; why is not known yet.
+  are all cut by sample into as many equal parts, the tasks of the first replica stand for all. With stragglers or
+  devices of unequal speed the first replica of each class does, within which replicas are equally fast, so that one
+  straggler among 16,384 devices costs a second replica. A message in a replica becomes one transfer over the links of
+  its class; gradients are summed over everybody, as ever. The report is that of all replicas bit for bit, which
+  `tests/test_symmetry.py` asserts of random plans; it is laid out by device at the end. Where equality is not certain
+  everything is simulated: jitter, links that are not as fast or as much used for each replica, parameter servers,
+  collectives that treat hosts apart, states that replicas share out (ZeRO), hosts that share cores, and messages that
+  wait for their receivers. Timelines, traces and the pages of the dashboard show every device, so they take the
+  task-by-task way.
 - **Ranks of tensor parallelism** are alike too, but are simulated each on its own.
 - **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What a shard of a layer
   costs, and who reads what of it, is kept with the profile for the next plan; the first plan of a profile works it out,

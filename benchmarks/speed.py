@@ -134,7 +134,7 @@ def work_rows() -> Iterator[Row]:
         yield time_row(f"ResNet-50, all-reduce per layer, {count:,} devices", before, goal, taken)
     late_device = Noise(stragglers={5: 1.5})
     taken = seconds(partial(report_once, data_parallel(16_384), late_device), repeats=1)
-    yield time_row("the same with a straggler, task by task", "not possible", 5.0, taken)
+    yield time_row("the same with a straggler", "not possible", 5.0, taken)
     yield from transformer_rows()
     yield from plan_rows()
     for names, goal in ((("data", "pipeline"), 500), (("data", "pipeline", "layerwise"), 100)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
@@ -48,9 +48,16 @@ def step_report(
     profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL, noise: Noise | None = None
 ) -> Report:
     """The report of `run`, bit for bit, without its tasks: equal replicas of the model are simulated once."""
-    if noise and noise.disturbs:
+    noise = noise or Noise()
+    if noise.jitter:
         return run(profile, cluster, plan, runtime=runtime, noise=noise).report
-    model, graph = lower_once(profile, plan, cluster, runtime)
+    model, graph = lower_once(profile, plan, cluster, runtime, noise.stragglers)
+    if noise.stragglers:
+        owner = dict(enumerate(model.represented(len(cluster.devices)).tolist()))
+        simulated = {
+            device: factor for device, factor in noise.stragglers.items() if owner.get(device, device) == device
+        }
+        graph = replace(noise, stragglers=simulated).disturb(graph)
     return measure(model, cluster, graph, simulate(graph, cluster, runtime), runtime)
 
 

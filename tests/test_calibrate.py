@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -22,13 +23,14 @@ from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import Synchronisation
-from traces.calibrate import links
+from traces.calibrate import contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
 from traces.calibrate.measured_points import band_of, bytes_per_s, curve_of, sizes_to
 from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
 from traces.lab import namespaces
-from traces.lab.shaped_network import Lab
+from traces.lab.launch import launch
+from traces.lab.shaped_network import Lab, Shaping
 
 REASON = namespaces.available()
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("forked_python")]
@@ -150,6 +152,24 @@ def test_a_cluster_whose_file_says_other_cores_is_corrected_and_says_so() -> Non
     assert (
         len(with_cores(replace(PAIR, devices=tuple(replace(d, host="h") for d in PAIR.devices)), apart).host_cores) == 2
     )
+
+
+def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested_s: list[float] = []
+    monkeypatch.setattr(contention, "compute", rested_s.append)
+    for transfer_s in (0.0, 0.01, 1.0):
+        link_probe._rest(transfer_s)
+    assert rested_s == pytest.approx([0.0, 0.03, 0.05])
+
+
+@needs_lab
+def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
+    size = 1 << 16
+    task = {"pair": [0, 1], "size": size, "repeats": 30}
+    with Lab(PAIR, Shaping(discipline="htb", burst_s=5e-3)) as lab:  # a bucket of 125,000 bytes
+        seconds = launch("traces.calibrate.link_probe:_ping_pong", 2, lab=lab, arguments=task)[0]
+    # there and back without rests each bucket refills half of the time, so that a message takes size / rate / 2
+    assert statistics.quantiles(seconds, n=4)[0] < 0.6 * size / RATE / 2
 
 
 @needs_lab

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from traces.capture import device_clocks  # noqa: E402
-from traces.capture.timed_passes import TimedPasses, Times, _Marks  # noqa: E402
+from traces.capture.layer_times import Marks, Times  # noqa: E402
+from traces.capture.timed_passes import TimedPasses  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
 CYCLES_PER_S = 1e9
@@ -104,7 +105,7 @@ def test_warm_up_does_not_count(gpu: Gpu) -> None:
 
 
 def test_a_joint_update_is_shared_out_by_elements() -> None:
-    marks = _Marks(device_clocks.HostClock(1))
+    marks = Marks(device_clocks.HostClock(1))
     marks.clock.mark = iter([3.0]).__next__  # type: ignore[method-assign]
     marks.share("update_s", {0: 30, 4: 10}, 1.0)
     assert marks.read() == Times(update_s={0: 1.5, 4: 0.5})
@@ -127,3 +128,34 @@ def test_joint_and_separate_updates_train_alike(monkeypatch: pytest.MonkeyPatch)
 
     for joint, separate in zip(trained(True), trained(False), strict=True):
         torch.testing.assert_close(joint, separate)
+
+
+@pytest.mark.parametrize(("times_calls", "left_s"), [(True, 0.0), (False, 40e-6)])
+def test_what_it_costs_to_ask_for_gradients_is_not_the_layers(
+    monkeypatch: pytest.MonkeyPatch, times_calls: bool, left_s: float
+) -> None:
+    from traces.capture.measurement_rounds import MeasurementRounds
+
+    now_s, differentiate = 0.0, torch.autograd.grad
+
+    def asked(*args: object, **options: object) -> object:
+        nonlocal now_s
+        now_s += 40e-6
+        return differentiate(*args, **options)  # type: ignore[arg-type]
+
+    network = Network(build=lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), input_shape=(4,))
+    rounds = MeasurementRounds(network, torch.device("cpu"), 2, torch.float32, [])
+    monkeypatch.setattr(torch.autograd, "grad", asked)
+    monkeypatch.setattr(device_clocks.HostClock, "times_calls", times_calls)
+    monkeypatch.setattr(rounds._clock, "mark", lambda: now_s)
+    times = rounds.passes.step(rounds.inputs)
+    assert list(times.backward_s.values()) == pytest.approx([left_s] * 3, abs=1e-15)  # linear, relu, loss
+
+
+def test_the_median_empty_call_is_taken_off_and_no_layer_takes_less_than_nothing() -> None:
+    marks = Marks(device_clocks.HostClock(1))
+    for layer, (backward_s, empty_s) in enumerate([(9.0, 1.0), (1.5, 7.0), (3.0, 2.0)]):
+        marks.add("backward_s", {layer: 1}, 0.0, backward_s)
+        marks.add("empty_call_s", {layer: 1}, 0.0, empty_s)
+    marks.add("backward_s", {3: 1}, 0.0, 5.0)
+    assert marks.read().backward_s == {0: 7.0, 1: 0.0, 2: 1.0, 3: 5.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
 from math import prod
@@ -16,6 +17,8 @@ from small_networks import branches, chain
 
 from partitioners import make_plan
 from simulator.cluster import Cluster, Link
+from simulator.engine.noise import Noise
+from simulator.errors import InputError
 from simulator.lowering.step import lower_once
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
@@ -28,22 +31,29 @@ from simulator.workload import Profile
 FAST, SLOW = (Wire(bandwidth_bytes_per_s=x, latency_s=y, tier=z) for x, y, z in ((1e7, 1e-5, "a"), (3e6, 2e-4, "b")))
 
 
-def assert_same_report(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> int:
-    """Compare every field of the two reports; how many replicas the lowered one stands for."""
+def assert_same_report(
+    profile: Profile,
+    cluster: Cluster,
+    plan: Plan,
+    runtime: Runtime = IDEAL,
+    stragglers: Mapping[int, float] | None = None,
+) -> list[int]:
+    """Compare every field of the two reports; how many replicas each that is simulated stands for."""
+    noise = Noise(stragglers=stragglers or {})
     whole, once = (
-        run(profile, cluster, plan, runtime=runtime).report,
-        step_report(profile, cluster, plan, runtime=runtime),
+        run(profile, cluster, plan, runtime=runtime, noise=noise).report,
+        step_report(profile, cluster, plan, runtime=runtime, noise=noise),
     )
     for field in fields(Report):
         assert getattr(whole, field.name) == getattr(once, field.name), field.name
     assert repr(whole.to_dict()) == repr(once.to_dict())
-    return lower_once(profile, plan, cluster, runtime).model.replicas_alike
+    return np.bincount(lower_once(profile, plan, cluster, runtime, stragglers).model.replica_classes).tolist()
 
 
 @st.composite
-def replicated(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
-    """A random plan on 1 to 3 devices, replicated 2 to 4 times, over nodes of one, two or so many devices."""
-    size, replicas = draw(st.integers(1, 3)), draw(st.integers(2, 4))
+def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Cluster, Plan]:
+    """A random plan on 1 to 3 devices, replicated `least` to 4 times, over nodes of one, two or so many devices."""
+    size, replicas = draw(st.integers(1, 3)), draw(st.integers(least, 4))
     cluster = two_tier(size * replicas, draw(st.sampled_from((1, 2, size, size * replicas))), FAST, SLOW)
     one = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
     stride = draw(st.sampled_from(((size, 1), (1, replicas))))  # of replicas and of devices in them
@@ -64,12 +74,46 @@ def replicated(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
     return cluster, plan
 
 
+RUNTIMES = st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5)))
+
+
 @settings(max_examples=20)
 @given(st.data(), profiles(max_layers=4))
 def test_a_report_of_one_replica_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
     cluster, plan = data.draw(replicated(profile))
-    runtime = data.draw(st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5))))
-    event(f"{assert_same_report(profile, cluster, plan, runtime)} replicas")
+    event(f"replicas: {assert_same_report(profile, cluster, plan, data.draw(RUNTIMES))}")
+
+
+@settings(max_examples=20)
+@given(st.data(), profiles(max_layers=4))
+def test_a_report_of_each_class_of_replicas_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
+    """Stragglers and slower devices, alike or not, in some of the replicas."""
+    cluster, plan = data.draw(replicated(profile, least=3))
+    devices = st.sampled_from(plan.devices)
+    stragglers = data.draw(st.dictionaries(devices, st.sampled_from((0.5, 1.5)), max_size=2))
+    slow = data.draw(st.sets(devices, min_size=not stragglers, max_size=1))
+    unequal = [replace(x, speed=0.5) if i in slow else x for i, x in enumerate(cluster.devices)]
+    cluster = replace(cluster, devices=tuple(unequal))
+    event(f"replicas: {assert_same_report(profile, cluster, plan, data.draw(RUNTIMES), stragglers)}")
+
+
+def test_stragglers_alike_are_simulated_once() -> None:
+    """The step is that of the slower of two; of 8 replicas one of each pair of stragglers and one other are lowered."""
+    profile, cluster = chain([3.0, 2.0]), two_tier(8, 4, FAST, SLOW)
+    plan = make_plan("data", profile, cluster, StepSettings(batch_size=16))
+    assert assert_same_report(profile, cluster, plan, stragglers={2: 1.5, 6: 1.5, 3: 1.25}) == [5, 2, 1]
+    alone = step_report(profile, cluster, plan, noise=Noise(stragglers={6: 1.5})).step_s
+    both = step_report(profile, cluster, plan, noise=Noise(stragglers={2: 1.5, 6: 1.5, 3: 1.25})).step_s
+    assert alone == both > step_report(profile, cluster, plan).step_s
+
+
+@pytest.mark.parametrize("device", [-1, 8, 99])
+def test_a_straggler_that_does_not_compute_is_an_error_once_too(device: int) -> None:
+    profile, cluster = chain([3.0, 2.0]), two_tier(12, 4, FAST, SLOW)
+    whole = Sharding(degrees=(8, 1, 1, 1), devices=tuple(range(8)))
+    plan = Plan(model="small", batch_size=8, placements={"a": whole, "b": whole})
+    with pytest.raises(InputError, match=f"straggler is {device}: it is a device that computes in this plan"):
+        step_report(profile, cluster, plan, noise=Noise(stragglers={3: 2.0, 4: 2.0, device: 2.0}))
 
 
 @settings(max_examples=8)
@@ -92,14 +136,14 @@ GRID = {"tensor": 2, "pipeline": 2}
 @pytest.mark.parametrize(
     ("strategy", "options", "devices", "replicas"),
     [
-        ("data", {}, 8, 8),
-        ("pipeline", {"replicas": True, "judged": False}, 4, 4),
-        ("megatron", GRID, 16, 4),
-        ("model", {"judged": False}, 4, 1),
+        ("data", {}, 8, [8]),
+        ("pipeline", {"replicas": True, "judged": False}, 4, [4]),
+        ("megatron", GRID, 16, [4]),
+        ("model", {"judged": False}, 4, [1]),
     ],
 )
 def test_how_many_replicas_one_stands_for(
-    strategy: str, options: dict[str, object], devices: int, replicas: int, engine: str
+    strategy: str, options: dict[str, object], devices: int, replicas: list[int], engine: str
 ) -> None:
     """A grid of tensor 2 x pipeline 2 on 16 devices has 4 replicas; a pipeline alone has none."""
     profile, cluster = chain([3.0, 2.0, 4.0, 1.0]), two_tier(devices, 4, FAST, SLOW)
@@ -114,7 +158,7 @@ def test_only_collectives_of_everybody_at_once_keep_the_symmetry(collective: str
     step = StepSettings(batch_size=16, synchronisation=Synchronisation(collective=collective))
     plan = make_plan("data", profile, cluster, step)
     replicas = assert_same_report(profile, cluster, plan)
-    assert replicas == (8 if collective in ("ring", "tree", "halving-doubling", "all-to-all") else 1)
+    assert replicas == ([8] if collective in ("ring", "tree", "halving-doubling", "all-to-all") else [1])
 
 
 def test_a_message_stands_for_those_of_all_replicas() -> None:
@@ -131,7 +175,7 @@ def test_a_message_stands_for_those_of_all_replicas() -> None:
     report = step_report(profile, cluster, plan)
     assert report.tasks == 12
     assert report.communication_bytes.forward == 8 * 8 * 16 * 4
-    assert assert_same_report(profile, cluster, plan) == 2
+    assert assert_same_report(profile, cluster, plan) == [2]
 
 
 def test_one_lowered_plan_serves_links_that_are_alike_in_the_same_way() -> None:

@@ -30,11 +30,6 @@ class Noise:
         for device, factor in self.stragglers.items():
             require(0 < factor <= 1e6, f"straggler {device}", factor, "it is positive, and at most 1e6")
 
-    @property
-    def disturbs(self) -> bool:
-        """Whether it changes anything."""
-        return bool(self.jitter or self.stragglers)
-
     def disturb(self, graph: TaskGraph) -> TaskGraph:
         """`graph` with the durations of its compute tasks changed. Raises InputError for a device without tasks."""
         compute = ~graph.is_transfer

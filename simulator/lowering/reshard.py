@@ -87,17 +87,23 @@ def groups_of(terms: Sequence[Term], targets: Sequence[Target]) -> list[SumGroup
         copy_of.setdefault(target.device, target.copy)
     moving = [term for term in terms if not needing.keys() <= set(term.devices)]
     staying = [term for term in terms if needing.keys() <= set(term.devices)]
+    copies = {term.layer: len(term.devices) for term in moving}
+    first_copy = _first_copies(moving)
     groups: dict[tuple[int, ...], SumGroup] = {}
+    group_of: dict[tuple[int, ...], SumGroup] = {}  # by the copy of each layer that is taken
     for device, tasks in needing.items():
-        taken = [_copy_taken(term, moving, device, copy_of[device]) for term in moving]
-        key = tuple(term.devices[k] for term, k in zip(moving, taken, strict=True)) or (device,)
-        if key not in groups:
-            holders: dict[int, list[int]] = {}
-            for term, k in zip(moving, taken, strict=True):
-                holders.setdefault(term.devices[k], []).append(term.tasks[k])
-            groups[key] = SumGroup(holders=holders, targets={}, at_home={})
-        groups[key].targets[device] = tasks
-        groups[key].at_home[device] = [term.tasks[term.devices.index(device)] for term in staying]
+        copy = {layer: first_copy[layer].get(device, copy_of[device] % count) for layer, count in copies.items()}
+        taken = tuple(copy.values()) or (device,)
+        if taken not in group_of:
+            devices = tuple(term.devices[copy[term.layer]] for term in moving) or taken
+            if devices not in groups:
+                holders: dict[int, list[int]] = {}
+                for term in moving:
+                    holders.setdefault(term.devices[copy[term.layer]], []).append(term.tasks[copy[term.layer]])
+                groups[devices] = SumGroup(holders=holders, targets={}, at_home={})
+            group_of[taken] = groups[devices]
+        group_of[taken].targets[device] = tasks
+        group_of[taken].at_home[device] = [term.tasks[term.devices.index(device)] for term in staying]
     return list(groups.values())
 
 
@@ -118,13 +124,14 @@ def scattered_groups(groups: Sequence[SumGroup]) -> list[SumGroup]:
     ]
 
 
-def _copy_taken(term: Term, moving: Sequence[Term], device: int, copy: int) -> int:
-    """Rule 2, for one of the `moving` terms."""
-    copies = len(term.devices)
-    if copies == 1:
-        return 0
-    same_layer = [other.devices for other in moving if other.layer == term.layer]
-    return next((k for k in range(copies) if any(devices[k] == device for devices in same_layer)), copy % copies)
+def _first_copies(terms: Sequence[Term]) -> dict[Hashable, dict[int, int]]:
+    """By layer and device, the first copy in which the device holds a term."""
+    first: dict[Hashable, dict[int, int]] = {}
+    for term in terms:
+        of_layer = first.setdefault(term.layer, {})
+        for copy, device in enumerate(term.devices):
+            of_layer[device] = min(copy, of_layer.get(device, copy))
+    return first
 
 
 def slices(elements: float, owners: Sequence[int]) -> list[tuple[int, float]]:

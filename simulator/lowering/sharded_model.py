@@ -47,7 +47,7 @@ class ShardedModel:
     """A profile cut into the shards of a plan. Layers are named by their position in the profile.
 
     What is derived is kept, so one instance serves lowering, volume, memory, hypergraph and executor. The plan need not
-    fit any cluster yet: `Plan.check` says whether it does. symmetry: where `plan` is that of one of several replicas.
+    fit any cluster yet: `Plan.check` says whether it does. symmetry: where `plan` is that of some of its replicas.
     """
 
     profile: Profile
@@ -63,6 +63,21 @@ class ShardedModel:
     def replicas_alike(self) -> int:
         """How many replicas of the model this one stands for."""
         return self.symmetry.replicas if self.symmetry else 1
+
+    @property
+    def replica_classes(self) -> Ints:
+        """By replica of the whole, the number of the replica in `plan` that stands for it, shape (replicas,)."""
+        return self.symmetry.speed_class if self.symmetry else np.zeros(1, dtype=np.int64)
+
+    def of_all(self, values: Floats) -> Floats:
+        """Values of the shards of a layer, (..., shards), as the shards of all replicas have them."""
+        classes, ahead = self.replica_classes, values.shape[:-1]
+        of_each = values.reshape(*ahead, classes.max() + 1, -1)
+        return of_each[..., classes, :].reshape(*ahead, -1)
+
+    def represented(self, devices: int) -> Ints:
+        """By device of a cluster, the one whose tasks stand for its own, shape (devices,)."""
+        return self.symmetry.represented(devices) if self.symmetry else np.arange(devices)
 
     @cached_property
     def placements(self) -> tuple[Sharding, ...]:

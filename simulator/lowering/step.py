@@ -77,15 +77,21 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     return builder.build(static, names)
 
 
-def lower_once(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime = IDEAL) -> LoweredModel:
+def lower_once(
+    profile: Profile,
+    plan: Plan,
+    cluster: Cluster,
+    runtime: Runtime = IDEAL,
+    stragglers: Mapping[int, float] | None = None,
+) -> LoweredModel:
     """As `lower`, but of equal replicas of the model the first alone, where they are sure to run alike; see `symmetry`.
 
-    Raises InputError as `lower` does.
+    stragglers: by device, how many times longer its tasks are going to take. Raises InputError as `lower` does.
     """
     plan.check(profile, cluster)
-    symmetry = Symmetry.of(profile, plan, cluster, runtime)
+    symmetry = Symmetry.of(profile, plan, cluster, runtime, stragglers or {})
     if symmetry:
-        model = ShardedModel(profile, symmetry.replica, symmetry)
+        model = ShardedModel(profile, symmetry.plan, symmetry)
         try:
             graph = symmetry.joint(_lowered(model, cluster, runtime))
         except (AsymmetryError, InputError):  # what is wrong with the plan is said of the whole of it
@@ -98,7 +104,7 @@ def lower_once(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime 
 
 
 class LoweredModel(NamedTuple):
-    """A model and its tasks; where it has a symmetry, of one replica for all."""
+    """A model and its tasks; where it has a symmetry, of the replicas that stand for all."""
 
     model: ShardedModel
     graph: TaskGraph

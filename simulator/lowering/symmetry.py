@@ -4,9 +4,12 @@
     stage 0         0             1                 of all replicas, all at one pace; gradients are summed over the
     stage 1         4             5                 devices of all replicas, as ever
 
-It is exact: task by task, all replicas run as replica 0 does. That holds where replicas meet only when they sum
-gradients, all of them at once; where their devices are equally fast; and where the links that a message takes are as
-fast, and as much used, as those of its images. What breaks it (`Symmetry.of`, `fits`) is lowered in full.
+Where devices are not all equally fast, as with a straggler, replicas fall into classes whose devices are, and the first
+replica of each class is lowered.
+
+It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
+they sum gradients, all of them at once; and where the links that a message takes are as fast, and as much used, as
+those of its images. What breaks it (`Symmetry.of`, `fits`) is lowered in full.
 """
 
 from __future__ import annotations
@@ -25,23 +28,31 @@ from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket
 from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
-from simulator.taskgraph import Ints, Route, TaskGraph
+from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 from simulator.workload import Profile
 
 
 @dataclass(frozen=True, eq=False)
 class Symmetry:
-    """A plan of equal replicas: images[k, i] does in replica k what device images[0, i] does in replica 0.
+    """A plan of replicas: images[k, i] does in replica k what device images[0, i] does in replica 0.
 
-    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second.
+    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second. speed_class:
+    by replica the number of its class, shape (replicas,): within one the images of a device are equally fast. Classes
+    are numbered in the order of their first replicas, which stand for them.
     """
 
     whole: Plan
     images: Ints
+    speed_class: Ints
 
     @classmethod
-    def of(cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> Symmetry | None:
-        """The replicas of a plan, as many as all layers' samples are cut into; None where it may have no equal ones."""
+    def of(
+        cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime, stragglers: Mapping[int, float]
+    ) -> Symmetry | None:
+        """The replicas of a plan, as many as all layers' samples are cut into; None where it may have no equal ones.
+
+        stragglers: see `lower_once`.
+        """
         if not _may_collapse(plan, cluster, runtime):
             return None
         placements = plan.distinct_placements
@@ -53,10 +64,14 @@ class Symmetry:
         if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
             return None
         images = _images(placements, replicas)
-        if images is None or (images.min(axis=0) != images[0]).any():
+        if images is None:
             return None
-        speeds = np.array(cluster.speeds)[images]
-        return cls(plan, images) if bool((speeds == speeds[0]).all()) else None
+        delays = np.array([stragglers.get(device, 1.0) for device in range(len(cluster.devices))])
+        symmetry = cls(plan, images, _speed_classes(np.array(cluster.speeds)[images], delays[images]))
+        first = images[symmetry.simulated]
+        if len(first) == replicas or (first[symmetry.speed_class] > images).any():
+            return None
+        return symmetry
 
     @property
     def replicas(self) -> int:
@@ -64,39 +79,52 @@ class Symmetry:
         return len(self.images)
 
     @cached_property
-    def replica(self) -> Plan:
-        """The plan of replica 0."""
+    def simulated(self) -> Ints:
+        """The replicas that are simulated, the first of each class, ascending; shape (classes,)."""
+        return np.unique(self.speed_class, return_index=True)[1]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the replicas that are simulated."""
         made: dict[int, Sharding] = {}
         for sharding in self.whole.distinct_placements:
-            own = _shards_of(sharding, self.replicas)[0]
-            degrees = (sharding.degrees[0] // self.replicas, *sharding.degrees[1:])
-            made[id(sharding)] = replace(sharding, degrees=degrees, devices=tuple(own.tolist()))
+            own = _shards_of(sharding, self.replicas)[self.simulated]  # (classes, shards of one)
+            degrees = (sharding.degrees[0] // self.replicas * len(own), *sharding.degrees[1:])
+            made[id(sharding)] = replace(sharding, degrees=degrees, devices=tuple(own.ravel().tolist()))
         placements = {name: made[id(sharding)] for name, sharding in self.whole.placements.items()}
-        return replace(self.whole, batch_size=self.whole.batch_size // self.replicas, placements=placements)
+        batch_size = self.whole.batch_size // self.replicas * len(self.simulated)
+        return replace(self.whole, batch_size=batch_size, placements=placements)
 
     def represented(self, devices: int) -> Ints:
-        """By device, the one of replica 0 that does the same; itself where none does. Shape (devices,)."""
+        """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
         owner = np.arange(devices)
-        owner[self.images] = self.images[0]
+        owner[self.images] = self.images[self.simulated[self.speed_class]]
         return owner
 
     @cached_property
-    def _column(self) -> Mapping[int, int]:
-        return {device: number for number, device in enumerate(self.images[0].tolist())}
+    def _position(self) -> Mapping[int, tuple[int, int]]:
+        """By device that is simulated, its class and its column in `images`."""
+        simulated = self.images[self.simulated].tolist()
+        return {device: (number, k) for number, row in enumerate(simulated) for k, device in enumerate(row)}
+
+    @cached_property
+    def _of_class(self) -> list[Ints]:
+        """By class its part of `images`."""
+        return [self.images[self.speed_class == number] for number in range(len(self.simulated))]
 
     @cached_property
     def _groups(self) -> dict[tuple[int, ...], tuple[int, ...]]:
         return {}
 
     def group(self, devices: tuple[int, ...]) -> tuple[int, ...]:
-        """Devices of replica 0 with their images, ascending; of the same devices the same tuple."""
+        """Simulated devices with their images in all replicas, ascending; of the same devices the same tuple."""
         if devices not in self._groups:
-            columns = [self._column[device] for device in devices]
+            columns = sorted({self._position[device][1] for device in devices})
             self._groups[devices] = tuple(np.sort(self.images[:, columns], axis=None).tolist())
         return self._groups[devices]
 
     def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
-        """The collective of a bucket over all replicas; of needs and delivers the devices in replica 0.
+        """The collective of a bucket over all replicas; of needs and delivers the devices that are simulated.
 
         Raises AsymmetryError where a step does not take place on all of them alike.
         """
@@ -109,18 +137,17 @@ class Symmetry:
         return [replace(step, needs=step.needs and own, delivers=step.delivers and own) for step in steps]
 
     def joint(self, graph: TaskGraph) -> TaskGraph:
-        """`graph` of replica 0 with its transfers standing for those of all replicas, and what all devices hold."""
+        """`graph` with its transfers standing for those of all replicas, and with what all devices hold."""
         static_bytes = graph.static_bytes[self.represented(len(graph.static_bytes))]
         return replace(graph, routes=tuple(map(self._joint, graph.routes)), static_bytes=static_bytes)
 
     def _joint(self, route: Route) -> Route:
-        if any(device not in self._column for pair in route.pairs for device in pair):  # of all replicas already
+        if any(device not in self._position for pair in route.pairs for device in pair):  # of all replicas already
             return route
-        columns = [[self._column[device] for device in pair] for pair in route.pairs]
-        images = self.images[:, columns]  # (replicas, pairs, 2)
-        return Route(
-            tuple((a, b) for a, b in images.reshape(-1, 2).tolist()), rounds=route.rounds, copies=self.replicas
-        )
+        images = self._of_class[self._position[route.pairs[0][0]][0]]
+        columns = [[self._position[device][1] for device in pair] for pair in route.pairs]
+        pairs = images[:, columns].reshape(-1, 2)  # (replicas of the class x pairs, 2)
+        return Route(tuple((a, b) for a, b in pairs.tolist()), rounds=route.rounds, copies=len(images))
 
 
 _UNITS_BYTES = (1.0, 2.0**-10)
@@ -147,8 +174,9 @@ def fits(graph: TaskGraph, cluster: Cluster) -> bool:
     joint = [route for route in graph.routes if route.copies > 1]
     if not joint:
         return True
-    copies = np.array([len(route.pairs) if route.copies > 1 else 0 for route in graph.routes] + [0])[graph.route]
-    size_bytes, total = graph.bytes[copies > 0], graph.bytes @ copies
+    inside = graph.is_transfer & (graph.kind != Kind.SYNCHRONISATION)  # a replica
+    pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[inside]]
+    size_bytes, total = graph.bytes[inside], graph.bytes[inside] @ pairs
     if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
         return False
     users: list[list[tuple[int, float]]] = [[] for _ in cluster.links]
@@ -194,6 +222,12 @@ def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
     """Whether the shards of one replica are all on different devices."""
     own = sharding.devices[: len(sharding.devices) // replicas]
     return len(set(own)) == len(own)
+
+
+def _speed_classes(*columns: Floats) -> Ints:
+    """See Symmetry.speed_class; columns: how fast the devices of each replica are, each (replicas, devices of one)."""
+    _, first, number = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number.reshape(-1)]
 
 
 def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:

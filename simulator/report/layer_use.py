@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.taskgraph import Floats, Kind, TaskGraph
+from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
 _PASSES = (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
 
@@ -32,7 +32,7 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
         owned = (graph.kind == kind) & (graph.layer >= 0)
         return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
 
-    compute = np.sum([_compute_s(graph, kind, count, model.replicas_alike) for kind in _PASSES], axis=0)
+    compute = np.sum([_compute_s(graph, kind, count, model.replica_classes) for kind in _PASSES], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
@@ -55,16 +55,17 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
     )
 
 
-def _compute_s(graph: TaskGraph, kind: Kind, layers: int, models: int) -> Floats:
+def _compute_s(graph: TaskGraph, kind: Kind, layers: int, classes: Ints) -> Floats:
     """Seconds of one kind of pass by layer, added up task by task as if those of all replicas of the model were there.
 
-    In a micro-batch the shards of a layer stand replica after replica.
+    In a micro-batch the shards of a layer stand replica after replica. classes: by replica, which one stands for it.
     """
     owned = np.flatnonzero((graph.kind == kind) & (graph.layer >= 0))
-    if models > 1 and len(owned):
+    if len(classes) > 1 and len(owned):
         first = np.flatnonzero(np.append(True, np.diff(graph.layer[owned]) | np.diff(graph.microbatch[owned])))
-        lengths = np.diff(np.append(first, len(owned)))
-        begin = np.repeat(first, lengths * models)
-        at = np.arange(len(begin)) - np.repeat(first * models, lengths * models)
-        owned = owned[begin + at % np.repeat(lengths, lengths * models)]
+        of_one = np.diff(np.append(first, len(owned))) // (classes.max() + 1)  # tasks of each replica
+        of_all = of_one * len(classes)
+        at = np.arange(of_all.sum()) - np.repeat(np.cumsum(of_all) - of_all, of_all)
+        begin, of_one = np.repeat(first, of_all), np.repeat(of_one, of_all)
+        owned = owned[begin + classes[at // of_one] * of_one + at % of_one]
     return np.bincount(graph.layer[owned], weights=graph.seconds[owned], minlength=layers).astype(np.float64)

@@ -140,7 +140,7 @@ def measure(
     """The Report of a timeline of `graph`, which `model` was lowered to for `runtime`."""
     profile, plan = model.profile, model.whole
     step_s = timeline.step_s
-    owner = model.symmetry.represented(len(cluster.devices)) if model.symmetry else np.arange(len(cluster.devices))
+    owner = model.represented(len(cluster.devices))
     compute = _compute_seconds(graph, cluster)[owner]
     peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
     fit, verdict = memory.verdict(graph, cluster, peaks, broken_rule(model, runtime))
@@ -182,7 +182,7 @@ def measure(
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=_tasks(graph, model.replicas_alike),
+        tasks=_tasks(graph, owner),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
@@ -214,10 +214,11 @@ def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
     return computed + ordered_sum(layer.update_s for layer in profile.layers)
 
 
-def _tasks(graph: TaskGraph, models: int) -> int:
-    """How many tasks there are in `models` equal replicas."""
-    copies = np.array([route.copies for route in graph.routes] + [models])
-    return int(copies[graph.route].sum())
+def _tasks(graph: TaskGraph, owner: Ints) -> int:
+    """How many tasks there are, with those that the graph's stand for; owner: see `_spent_s`."""
+    transfers = graph.is_transfer
+    copies = np.array([route.copies for route in graph.routes], dtype=np.int64)
+    return int(copies[graph.route[transfers]].sum() + np.bincount(owner)[graph.device[~transfers]].sum())
 
 
 def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:

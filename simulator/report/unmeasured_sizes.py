@@ -44,9 +44,7 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
         return UnmeasuredSizes(note=f"{sizes}: in proportion, as no curve is known for device {profile.device!r}")
     low_s = typical_s = high_s = 0.0
     for position in range(len(profile.layers)):
-        low, typical, high = (
-            np.tile(model.pass_seconds(position, bound), (1, model.replicas_alike)) for bound in BOUNDS
-        )  # each (2, shards)
+        low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)  # each (2, shards)
         # Beyond the measured size the larger cost gives the shorter time.
         low_s += float(np.minimum(low, high).sum())
         typical_s += float(typical.sum())

@@ -77,6 +77,11 @@ def round_waits(rank: Rank, repeats: Sequence[int]) -> list[float]:
     return waits
 
 
+def compute(seconds: float) -> None:
+    """Multiply matrices for so long."""
+    _products(lambda start_s: time.perf_counter() - start_s >= seconds)
+
+
 def _others_s() -> float:
     """Processor seconds of this process's other threads."""
     return time.process_time() - time.thread_time()

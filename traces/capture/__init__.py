@@ -12,6 +12,7 @@ fx_steps            a network as a list of steps that can be run, timed and diff
 layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
 layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,
                     saved storage
+layer_times         seconds of a network's layers in one pass, from instants marked on a clock while it ran
 machine_settings    the machine that a profile is captured on: its name, its software, and settings that are put
                     back afterwards
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make

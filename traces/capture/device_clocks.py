@@ -33,10 +33,13 @@ class Clock(Protocol):
 
     fill_steps: steps to run before one that is timed, so that the host is as far ahead as in a long training.
     joint_update: whether the optimizer updates all parameters at once, rather than one after another.
+    times_calls: whether what the host spends on calling is within the marks; a device that the host runs ahead of is
+    not kept waiting by it.
     """
 
     fill_steps: int
     joint_update: bool
+    times_calls: bool
 
     def mark(self) -> Any:
         """An instant: when everything asked for so far is done."""
@@ -64,7 +67,7 @@ class HostClock:
     machine, and leaves out the slices that other processes took on a shared one.
     """
 
-    fill_steps, joint_update = 0, False
+    fill_steps, joint_update, times_calls = 0, False, True
 
     def __init__(self, threads: int) -> None:
         self.mark = time.thread_time if threads == 1 else time.perf_counter
@@ -98,7 +101,7 @@ class CudaClock:
     says how many were. The time between two events with nothing between them is measured once and taken off.
     """
 
-    fill_steps, joint_update = 1, True
+    fill_steps, joint_update, times_calls = 1, True, False
 
     def __init__(self) -> None:
         self._empty_s = self._launch_s = self._begun_s = 0.0

@@ -21,10 +21,11 @@ from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of
 from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import survey
+from traces.capture.layer_times import Times
 from traces.capture.momentum_sgd import optimizer
 from traces.capture.network_inputs import draw
 from traces.capture.recorded_steps import RECORDED, StepSource
-from traces.capture.timed_passes import TimedPasses, Times
+from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
 
 

@@ -8,6 +8,10 @@ the state that they have in real training, and layer times add up to the step.
     backward   [sum of the consumers' gradients, gradients of the layer] ...           in reverse order
     update     [SGD with momentum of the layer's parameters] ...
 
+A layer's gradients are asked of autograd in a call of their own, where an ordinary step makes one call for all layers.
+On a CPU that costs 40 us or more, as much as a small layer takes; so an empty call is timed just before each layer's,
+and the median of a pass is taken off.
+
 The first layers need no gradient of the training data and compute none, as in an ordinary step. Where the optimizer
 updates all parameters in the same kernels, as it does on a GPU, the update is timed as one and each layer has the part
 of it that it has of the elements.
@@ -26,6 +30,7 @@ from traces.capture.channel_fractions import Narrowed
 from traces.capture.checkpointed_call import Recomputation, watched
 from traces.capture.device_clocks import Clock
 from traces.capture.fx_steps import Environment, Ready, TracedStep, aside, beginning, outputs, ready, release
+from traces.capture.layer_times import Marks, Times
 from traces.capture.momentum_sgd import descend
 from traces.capture.network_inputs import Data
 
@@ -48,7 +53,7 @@ class TimedPasses:
 
     def step(self, data: Data) -> Times:
         """A whole training step over `data`, every layer timed."""
-        marks = _Marks(self._clock)
+        marks = Marks(self._clock)
         self._update(self._forward_backward(data, _Timed(full=marks)), marks)
         return marks.read()
 
@@ -57,19 +62,19 @@ class TimedPasses:
 
         Each is timed right after its layer's backward pass: one gradient was just made, the other comes from memory.
         """
-        marks = _Marks(self._clock)
+        marks = Marks(self._clock)
         self._forward_backward(data, _Timed(sums=marks))
         return marks.read()
 
     def gradients(self, data: Data) -> tuple[Times, dict[nn.Parameter, Tensor]]:
         """Forward and backward over `data`, every layer timed; the times and the parameters' gradients."""
-        marks = _Marks(self._clock)
+        marks = Marks(self._clock)
         gradients = self._forward_backward(data, _Timed(full=marks))
         return marks.read(), {parameter: gradient for parameter, (_, gradient) in gradients.items()}
 
     def narrowed(self, data: Data, variants: Mapping[int, Narrowed]) -> Times:
         """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
-        marks = _Marks(self._clock)
+        marks = Marks(self._clock)
         self._forward_backward(data, _Timed(narrow=marks, variants=variants))
         return marks.read()
 
@@ -118,7 +123,7 @@ class TimedPasses:
             _deliver(run, differentiated, layer, received, parameter_gradients, timed.full)
         return parameter_gradients
 
-    def _update(self, gradients: Gradients, marks: _Marks) -> None:
+    def _update(self, gradients: Gradients, marks: Marks) -> None:
         self._clock.lead()
         by_layer: dict[int, list[nn.Parameter]] = {}
         for parameter in reversed(gradients):
@@ -132,7 +137,7 @@ class TimedPasses:
             marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
 
     def _accumulate(
-        self, run: _ForwardRecord, differentiated: Sequence[tuple[Tensor | None, bool]], layer: int, marks: _Marks
+        self, run: _ForwardRecord, differentiated: Sequence[tuple[Tensor | None, bool]], layer: int, marks: Marks
     ) -> None:
         """Time sums of the layer's gradients with as large tensors, the momenta, which a factor of 0 leaves alone."""
         pairs = zip(run.parameters, differentiated[len(run.origins) :], strict=True)
@@ -153,56 +158,10 @@ class TimedPasses:
             self._clock.lead()
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds of each timed layer, by position; a layer that was not timed is absent."""
-
-    forward_s: dict[int, float] = field(default_factory=dict)
-    backward_s: dict[int, float] = field(default_factory=dict)
-    update_s: dict[int, float] = field(default_factory=dict)
-    accumulate_s: dict[int, float] = field(default_factory=dict)
-    recompute_s: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def total_s(self) -> float:
-        """Seconds of all timed layers together."""
-        return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
-
-
 _OutputGradients = dict[int, list[tuple[Tensor, bool]]]
 """For each output of a layer, the gradients from its consumers, each with whether its memory is not shared."""
 
 _Received = dict[int, _OutputGradients]
-
-
-class _Marks:
-    """Instants marked during a pass, read together after it."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self._noted: list[tuple[str, dict[int, int], Any, Any]] = []
-
-    def note(self, phase: str, layer: int, start: Any) -> None:
-        """The time since `start` is this layer's."""
-        self.share(phase, {layer: 1}, start)
-
-    def share(self, phase: str, weights: dict[int, int], start: Any) -> None:
-        """The time since `start` is that of several layers, in proportion to their weights."""
-        self.add(phase, weights, start, self.clock.mark())
-
-    def add(self, phase: str, weights: dict[int, int], start: Any, end: Any) -> None:
-        """The time between two marks is that of several layers, in proportion to their weights."""
-        self._noted.append((phase, weights, start, end))
-
-    def read(self) -> Times:
-        self.clock.settle()
-        times = Times()
-        for phase, weights, start, end in self._noted:
-            seconds, total = self.clock.seconds(start, end), sum(weights.values())
-            noted = getattr(times, phase)
-            for layer, weight in weights.items():
-                noted[layer] = noted.get(layer, 0.0) + seconds * weight / total
-        return times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,14 +181,14 @@ _Runs = dict[int, _ForwardRecord]
 class _Timed:
     """What of a pass is timed: the layers, narrow variants of them, or the sums of gradients with earlier ones."""
 
-    full: _Marks | None = None
-    narrow: _Marks | None = None
-    sums: _Marks | None = None
+    full: Marks | None = None
+    narrow: Marks | None = None
+    sums: Marks | None = None
     variants: Mapping[int, Narrowed] = field(default_factory=dict)
 
 
 def _run(
-    step: TracedStep, arguments: Ready, layer: int, environment: Environment, marks: _Marks | None
+    step: TracedStep, arguments: Ready, layer: int, environment: Environment, marks: Marks | None
 ) -> tuple[_ForwardRecord, Any]:
     """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
     start = marks.clock.mark() if marks else None
@@ -245,13 +204,15 @@ def _run(
 
 
 def _differentiate(
-    run: _ForwardRecord, gradients: _OutputGradients, layer: int, marks: _Marks | None
+    run: _ForwardRecord, gradients: _OutputGradients, layer: int, marks: Marks | None
 ) -> list[tuple[Tensor | None, bool]]:
     """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
     targets = [*run.inputs, *run.parameters]
     if not targets or not gradients:
         return [(None, False)] * len(targets)
     shared = [_memory(gradient) for sent in gradients.values() for gradient, _ in sent]
+    if marks and marks.clock.times_calls:
+        _note_empty_call(layer, marks)
     start = marks.clock.mark() if marks else None
     edges = [edge for position, edge in run.outputs if position in gradients]
     output_gradients = [_sum(gradients.pop(position)) for position, _ in run.outputs if position in gradients]
@@ -265,13 +226,26 @@ def _differentiate(
     return [(gradient, gradient is not None and shared.count(_memory(gradient)) == 1) for gradient in results]
 
 
+def _note_empty_call(layer: int, marks: Marks) -> None:
+    """Time what asking autograd costs where there is nothing to compute: the second of two calls.
+
+    The first brings autograd's code into the caches, where the layer's call will find it, too.
+    """
+    value = torch.ones((), requires_grad=True)
+    views, gradient = [value.view_as(value) for _ in range(2)], value.detach()
+    torch.autograd.grad(views[:1], [value], [gradient], allow_unused=True)
+    start = marks.clock.mark()
+    torch.autograd.grad(views[1:], [value], [gradient], allow_unused=True)
+    marks.note("empty_call_s", layer, start)
+
+
 def _deliver(
     run: _ForwardRecord,
     differentiated: list[tuple[Tensor | None, bool]],
     layer: int,
     received: _Received,
     gradients: Gradients,
-    marks: _Marks | None,
+    marks: Marks | None,
 ) -> None:
     """Pass gradients of inputs to the layers that made them, and add those of a shared parameter, which takes time."""
     for (producer, position), (gradient, alone) in zip(run.origins, differentiated, strict=False):
