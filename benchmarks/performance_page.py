@@ -54,9 +54,9 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   wait for their receivers. Timelines, traces and the pages of the dashboard show every device, so they take the
   task-by-task way.
 - **Ranks of tensor parallelism** are alike too, but are simulated each on its own.
-- **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What a shard of a layer
-  costs, and who reads what of it, is kept with the profile for the next plan; the first plan of a profile works it out,
-  about 0.2 ms for each different layer.
+- **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What the shards of
+  a run of layers cut alike cost, and who reads what of a layer, is kept with the profile for the next plan; the first
+  plan of a profile works it out, about 0.2 ms for each different layer.
 - **The engine** takes well under a microsecond per task where transfers do not contend. Where they do, each start or
   end gives new rates to all activities that it is joined to through shared links. On one switch where everybody sends
   to everybody that is all of them, twice per message: 240 classes are served and given a new end in loops over whole
@@ -71,8 +71,11 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds
   waits for its slowest pair.
 - **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
-  differ, and gives such points to one worker together; points that differ in the devices' speed are lowered anew, since
-  seconds divided by another speed round differently.
+  differ, and gives such points to one worker together; plans of equal replicas stay lowered as long as the same links
+  are as fast as each other. Points that differ in the devices' speed are lowered anew, since seconds divided by another
+  speed round differently. A point of a judged pipeline still finds the stages of the best pace over its links, bounds
+  all cuts and simulates a few of them, each on its own: half of every simulation of some hundred tasks is making
+  columns in Python.
 - **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
   are near the best, then changes to runs of layers.
 - **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of

@@ -108,7 +108,17 @@ class Stages:
         return (microbatches + len(self.starts) - 1) * self.pace_s
 
     def placements(self, profile: Profile, workers: int | None = None) -> dict[str, Sharding]:
-        """The sharding of every layer of `profile`; stages go round `workers` where there are more of them."""
+        """The sharding of every layer of `profile`; stages go round `workers` where there are more of them.
+
+        It is kept with the profile: searches and sweeps come to the same stages over and over.
+        """
+        key = Stages.placements, self.starts, self.replicas, workers
+        if key not in profile.derived:
+            profile.derived[key] = self._placements(profile, workers)
+        placements: dict[str, Sharding] = profile.derived[key]
+        return placements
+
+    def _placements(self, profile: Profile, workers: int | None) -> dict[str, Sharding]:
         firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)
         stage_of = np.searchsorted(self.starts, np.arange(len(profile.layers)), side="right") - 1
         shardings = [
@@ -244,7 +254,7 @@ def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replica
     none = np.zeros(layers + 1, dtype=np.int64)
     table: Table = {(0, 0, 0): (start, none, none)}
     for p in range(1, stages + 1):
-        for used in range(p, devices + 1):
+        for used in range(p, min(devices, p * most_replicas) + 1):
             for r in range(1, min(most_replicas, used - p + 1) + 1):
                 before = [q for q in range(most_replicas + 1) if (p - 1, used - r, q) in table]
                 if before:
@@ -260,6 +270,9 @@ def _enter(costs: Costs, join: np.ufunc, table: Table, state: State, before: lis
     p, used, r = state
     if p == 1:
         return table[0, 0, 0][:2]
+    if len(before) == 1:
+        entry: Floats = join(table[p - 1, used - r, before[0]][0], costs.transfer_s(used - r, before[0], r))
+        return entry, np.full(len(entry), before[0])
     # (replicas before, L+1)
     values = np.stack([join(table[p - 1, used - r, q][0], costs.transfer_s(used - r, q, r)) for q in before])
     return values.min(axis=0), np.array(before)[values.argmin(axis=0)]

@@ -14,7 +14,7 @@ import numpy as np
 from partitioners._wiring import Traffic, Wave, Wiring, kinds
 from simulator.cluster import Cluster
 from simulator.ordered_sum import ordered_sum
-from simulator.taskgraph import Floats
+from simulator.taskgraph import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,19 @@ class Fabric:
     @staticmethod
     def of(cluster: Cluster, devices: int) -> Fabric:
         """The fabric among the first `devices` of `cluster`."""
-        pairs = list(np.ndindex(devices, devices))
-        routes = tuple(cluster.route(*pair) for pair in pairs)
-        curved = [any(cluster.links[link].curve for link in route) for route in routes]
-        delays_s = (0.0 if curve else cluster.latency_s(*pair) for pair, curve in zip(pairs, curved, strict=True))
+        routes, pair, crossed = _hops(cluster, devices)
+        of_link = np.array([link.latency_s for link in cluster.links])
+        delays_s = np.bincount(pair, weights=of_link[crossed], minlength=len(routes))  # as `Cluster.latency_s` adds up
+        measured = np.array([link.curve is not None for link in cluster.links], dtype=np.bool_)
+        curved = np.bincount(pair[measured[crossed]], minlength=len(routes)) > 0  # (pairs,)
         link_kinds, bandwidths = kinds(link.bandwidth_bytes_per_s for link in cluster.links)
-        pair_kinds, latencies_s = kinds(delays_s)
+        pair_kinds, latencies_s = kinds(np.where(curved, 0.0, delays_s).tolist())
         wiring = Wiring(
             routes=routes,
             link_kinds=link_kinds,
             pair_kinds=pair_kinds,
             measured=tuple(np.flatnonzero(curved).tolist()),
-            curves=cluster if any(curved) else None,
+            curves=cluster if curved.any() else None,
         )
         return Fabric(devices=devices, wiring=wiring, bandwidths_bytes_per_s=bandwidths, latencies_s=latencies_s)
 
@@ -67,3 +68,17 @@ class Fabric:
         links_s = max((size / rate for size, rate in zip(wave.busiest_bytes, bandwidths, strict=True)), default=0.0)
         waits_s = max((rounds * wait for rounds, wait in zip(wave.rounds, latencies_s, strict=True)), default=0.0)
         return max(links_s + waits_s, wave.alone_s)
+
+
+def _hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], Ints, Ints]:
+    """The route of every pair of the first devices, row by row; of every hop its pair's row and its link.
+
+    They are kept for all clusters that differ from this one in the speeds of links alone.
+    """
+    key = _hops, devices
+    if key not in cluster.known_ways:
+        routes = tuple(cluster.route(*pair) for pair in np.ndindex(devices, devices))
+        pair = np.repeat(np.arange(len(routes)), [len(route) for route in routes])
+        cluster.known_ways[key] = routes, pair, np.array([link for route in routes for link in route], dtype=np.int64)
+    hops: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
+    return hops

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from partitioners._contiguous import Stages, pass_seconds, ring_s
 from simulator import collectives
@@ -31,7 +32,7 @@ from simulator.taskgraph import Floats, Ints, Kind
 from simulator.workload import Profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageCut:
     """Stages of equally many replicas, of a number of micro-batches; stage i is on group i modulo `groups`."""
 
@@ -64,24 +65,20 @@ def step_bounds_s(
     """
     replicas = np.array([cut.replicas for cut in cuts])  # (K,)
     microbatches = np.array([cut.microbatches for cut in cuts])
-    layers = np.arange(len(profile.layers))
-    stage = np.array([np.searchsorted(cut.stages.starts, layers, side="right") - 1 for cut in cuts])  # (K, L)
-    device = stage % np.array([[cut.groups] for cut in cuts]) * replicas[:, None]  # the first of the stage's group
+    layout = _layout(profile, cluster, step.batch_size, cuts)
+    stage, device = layout.stage, layout.device
     samples = step.batch_size // microbatches // replicas
     forward_s, backward_s = _pass_seconds(profile, samples)  # (K, L) each, at speed 1
     slowest, fastest = _group_speeds(cluster, device, replicas)
     busy_s = microbatches[:, None] * _by_device(device, (forward_s + backward_s) / slowest)  # (K, D)
-    links_s = _links_seconds(profile, cluster, step, cuts, device)
+    s_per_byte = np.array([0.0 if link.curve else 1 / link.bandwidth_bytes_per_s for link in cluster.links])
+    links_s = (layout.carried_bytes * s_per_byte).max(axis=1, initial=0.0)[layout.carried_row]
     known = schedules.load(schedule)
     if known.stashes_weights or known.splits_backward:  # passes that nobody waits for fill the ends
         return np.maximum(busy_s.max(axis=1), links_s), busy_s.max(axis=1) + links_s
     sizes_bytes = np.array([[layer.output_bytes / profile.batch_size] for layer in profile.layers]) * samples  # (L, K)
-    pairs = _Pairs(cluster, replicas)
-    messages_s = {
-        (source, reader): pairs.seconds(device[:, source], device[:, reader], sizes_bytes[source])
-        for source, readers in enumerate(profile.consumers)
-        for reader in readers
-    }
+    there_s, back_s = _messages_seconds(cluster, layout, sizes_bytes)
+    messages_s = {edge: (there_s[:, e], back_s[:, e]) for e, edge in enumerate(layout.edges)}
     paths = _paths(stage.shape, forward_s / fastest, backward_s / fastest, messages_s)
     begins_s, drains_s = (_by_device(device, seconds, np.minimum, np.inf) for seconds in paths[:2])
     begins_s, drains_s = (np.where(np.isfinite(seconds), seconds, 0.0) for seconds in (begins_s, drains_s))
@@ -138,37 +135,84 @@ def _by_device(device: Ints, values: Floats, join: np.ufunc = np.add, start: flo
     return joined
 
 
-class _Pairs:
-    """Seconds of a message between corresponding devices of two groups, the quicker of the outer pairs."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layout:
+    """Where K cuts of L layers lie on a cluster, however fast its links are.
 
-    def __init__(self, cluster: Cluster, replicas: Ints) -> None:
-        self._cluster, self._last = cluster, replicas - 1
-        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+    stage, device: of each layer its stage and the first device of its group, shape (K, L). edges: (layer, reader), E of
+    them; apart: which are between two groups, shape (K, E). pairs: devices between which anything moves; ways: their
+    numbers for the N messages that are apart, of the first and of the last devices of the groups, there and then back,
+    shape (2, 2, N). carried_bytes: of activations and gradients by link, a row for cuts that carry the same;
+    carried_row: shape (K,).
+    """
 
-    def seconds(self, source: Ints, target: Ints, size_bytes: Floats) -> tuple[Floats, Floats]:
-        """There and back, shape (K,) each; none inside a group."""
-        there_s, back_s = np.zeros(len(source)), np.zeros(len(source))
-        apart = np.flatnonzero(source != target)
-        if apart.size:
-            first, other, sent_bytes = source[apart], target[apart], size_bytes[apart]
-            outer = np.zeros_like(first), self._last[apart]
-            there_s[apart] = np.minimum(*(self._way_s(first + k, other + k, sent_bytes) for k in outer))
-            back_s[apart] = np.minimum(*(self._way_s(other + k, first + k, sent_bytes) for k in outer))
-        return there_s, back_s
+    stage: Ints
+    device: Ints
+    edges: tuple[tuple[int, int], ...]
+    apart: npt.NDArray[np.bool_]
+    pairs: tuple[tuple[int, int], ...]
+    ways: Ints
+    carried_bytes: Floats
+    carried_row: Ints
 
-    def _way_s(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
-        ways = [self._way(pair) for pair in zip(source.tolist(), target.tolist(), strict=True)]
-        latency_s, s_per_byte = np.array(ways).T
-        return np.asarray(latency_s + size_bytes * s_per_byte)
 
-    def _way(self, pair: tuple[int, int]) -> tuple[float, float]:
-        """(latency_s, seconds per byte); nothing of links with measured curves, which the bound leaves out."""
-        if pair not in self._known:
-            route = self._cluster.route(*pair)
-            curved = any(self._cluster.links[link].curve for link in route)
-            way = (self._cluster.latency_s(*pair), 1 / self._cluster.bandwidth_bytes_per_s(*pair))
-            self._known[pair] = (0.0, 0.0) if curved else way
-        return self._known[pair]
+def _layout(profile: Profile, cluster: Cluster, batch_size: int, cuts: Sequence[StageCut]) -> _Layout:
+    """The layout of the cuts, kept with the profile: a sweep of bandwidths asks for the same at every point."""
+    ends = tuple((link.source, link.target) for link in cluster.links)
+    key = _layout, ends, tuple(device.name for device in cluster.devices), batch_size, tuple(cuts)
+    if key not in profile.derived:
+        profile.derived[key] = _laid_out(profile, cluster, batch_size, cuts)
+    layout: _Layout = profile.derived[key]
+    return layout
+
+
+def _laid_out(profile: Profile, cluster: Cluster, batch_size: int, cuts: Sequence[StageCut]) -> _Layout:
+    layers, last = np.arange(len(profile.layers)), np.array([[cut.replicas - 1] for cut in cuts])
+    stage = np.array([np.searchsorted(cut.stages.starts, layers, side="right") - 1 for cut in cuts])  # (K, L)
+    device = stage % np.array([[cut.groups] for cut in cuts]) * (last + 1)
+    edges = tuple((source, reader) for source, readers in enumerate(profile.consumers) for reader in readers)
+    ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    source, target = device[:, ends[:, 0]], device[:, ends[:, 1]]  # (K, E)
+    apart = source != target
+    outer = np.stack([np.zeros_like(source), np.broadcast_to(last, source.shape)])[:, apart]  # (2, N)
+    there = np.stack([source[apart] + outer, target[apart] + outer])  # (from and to, first and last, N)
+    devices = len(cluster.devices)
+    numbers = np.stack([there[0] * devices + there[1], there[1] * devices + there[0]])  # (there and back, ., N)
+    pairs, ways = np.unique(numbers, return_inverse=True)
+    rows: dict[tuple[tuple[int, ...], int], int] = {}
+    carried_row = [rows.setdefault((cut.stages.starts, cut.replicas), len(rows)) for cut in cuts]
+    first = np.unique(carried_row, return_index=True)[1].tolist()
+    carried = [_carried_bytes(profile, cluster, batch_size, device[cut], cuts[cut].replicas) for cut in first]
+    return _Layout(
+        stage=stage,
+        device=device,
+        edges=edges,
+        apart=apart,
+        pairs=tuple(divmod(pair, devices) for pair in pairs.tolist()),
+        ways=ways.reshape(numbers.shape),
+        carried_bytes=np.array(carried),
+        carried_row=np.array(carried_row),
+    )
+
+
+def _messages_seconds(cluster: Cluster, layout: _Layout, sizes_bytes: Floats) -> tuple[Floats, Floats]:
+    """Of each layer's output to each reader, there and back, shape (K, E) each: the quicker of the outer pairs.
+
+    None inside a group. sizes_bytes: of each layer, shape (L, K).
+    """
+    sent_bytes = sizes_bytes[[source for source, _ in layout.edges]].T[layout.apart]  # (N,)
+    known = np.array([_way(cluster, pair) for pair in layout.pairs]).reshape(-1, 2)
+    latency_s, s_per_byte = known[layout.ways].transpose(3, 0, 1, 2)  # (there and back, first and last, N)
+    seconds = np.zeros((2, *layout.apart.shape))
+    seconds[:, layout.apart] = (latency_s + sent_bytes * s_per_byte).min(axis=1)
+    return seconds[0], seconds[1]
+
+
+def _way(cluster: Cluster, pair: tuple[int, int]) -> tuple[float, float]:
+    """(latency_s, seconds per byte); nothing of links with measured curves, which the bound leaves out."""
+    if any(cluster.links[link].curve for link in cluster.route(*pair)):
+        return 0.0, 0.0
+    return cluster.latency_s(*pair), 1 / cluster.bandwidth_bytes_per_s(*pair)
 
 
 @lru_cache(maxsize=4096)
@@ -190,24 +234,14 @@ def _rounds(schedule: str, cuts: Sequence[StageCut], devices: int) -> Floats:
     return rounds
 
 
-def _links_seconds(
-    profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut], device: Ints
-) -> Floats:
-    """The time of the busiest link of each cut, shape (K,), by activations and gradients alone."""
-    s_per_byte = np.array([0.0 if link.curve else 1 / link.bandwidth_bytes_per_s for link in cluster.links])
-    known: dict[object, float] = {}
-    seconds = []
-    for number, cut in enumerate(cuts):
-        key = cut.stages.starts, cut.replicas
-        if key not in known:
-            carried = np.zeros(len(cluster.links))
-            for (source, reader), size_bytes in _crossing_bytes(profile, step.batch_size, device[number]).items():
-                for k in range(cut.replicas):
-                    carried[[*cluster.route(source + k, reader + k)]] += size_bytes / cut.replicas
-                    carried[[*cluster.route(reader + k, source + k)]] += size_bytes / cut.replicas
-            known[key] = float((carried * s_per_byte).max(initial=0.0))
-        seconds.append(known[key])
-    return np.array(seconds)
+def _carried_bytes(profile: Profile, cluster: Cluster, batch_size: int, device: Ints, replicas: int) -> Floats:
+    """Activations and gradients of a step over each link, by the first device of each layer's group."""
+    carried = np.zeros(len(cluster.links))
+    for (source, reader), size_bytes in _crossing_bytes(profile, batch_size, device).items():
+        for k in range(replicas):
+            carried[[*cluster.route(source + k, reader + k)]] += size_bytes / replicas
+            carried[[*cluster.route(reader + k, source + k)]] += size_bytes / replicas
+    return carried
 
 
 def _crossing_bytes(profile: Profile, batch_size: int, device: Ints) -> dict[tuple[int, int], float]:
@@ -243,8 +277,11 @@ def _ends_seconds(
     parameters = np.array([float(layer.parameter_bytes) for layer in profile.layers])
     held_bytes = _by_device(device, np.broadcast_to(parameters, device.shape))
     synchronised_s = np.zeros(backward_s.shape)
-    for number, cut in enumerate(cuts):
-        for first in range(0, cut.workers, cut.replicas) if cut.replicas > 1 else ():
-            sent = np.array([step.synchronisation.sent_bytes(held_bytes[number, first], profile.dtype)])
-            synchronised_s[number, first] = ring_s(cluster, range(first, first + cut.replicas), sent)[0]
+    replicas, workers = np.array([(cut.replicas, cut.workers) for cut in cuts]).T
+    for size in np.unique(replicas[replicas > 1]).tolist():
+        for first in range(0, int(workers[replicas == size].max()), size):
+            alike = np.flatnonzero((replicas == size) & (workers > first))  # all sum over the same devices
+            held = held_bytes[alike, first].tolist()
+            sent_bytes = np.array([step.synchronisation.sent_bytes(size_bytes, profile.dtype) for size_bytes in held])
+            synchronised_s[alike, first] = ring_s(cluster, range(first, first + size), sent_bytes)
     return np.asarray(np.maximum(synchronised_s - backward_s, update_s))

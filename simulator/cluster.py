@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import exp, inf, log
-from typing import Literal
+from typing import Any, Literal
 
 from simulator.errors import (
     MOST_BYTES,
@@ -252,6 +252,11 @@ class Cluster:
             self._known_weights[pairs] = {link: float(times) for link, times in sorted(crossed.items())}
         return self._known_weights[pairs]
 
+    @cached_property
+    def known_ways(self) -> dict[Any, Any]:
+        """What others have worked out of which links lead where, by a key of theirs, for all clusters `with_tier`."""
+        return {}
+
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
         return ordered_sum(self.links[i].latency_s for i in self.route(source, target))
@@ -307,7 +312,7 @@ class Cluster:
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         alike = replace(self, links=links, collectives={})
-        for name in ("_link_number", "_routes", "_known_routes", "_known_weights"):  # the same links, so the same ways
+        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "known_ways"):  # the same links
             alike.__dict__[name] = getattr(self, name)
         return alike
 

@@ -191,7 +191,10 @@ class StepSettings:
 
     def plan(self, profile: Profile, partition: Partition, strategy: str = "") -> Plan:
         """The plan of this step with what the strategy of that name has decided. Raises InputError."""
-        device_sets = {name: sharding.device_set for name, sharding in partition.placements.items()}
+        recomputed = partition.recomputed
+        if self.recompute and not recomputed:
+            device_sets = {name: sharding.device_set for name, sharding in partition.placements.items()}
+            recomputed = recompute_segments(profile, device_sets, self.recompute)
         return Plan(
             model=profile.model,
             batch_size=self.batch_size,
@@ -201,7 +204,7 @@ class StepSettings:
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
             states=partition.states if self.states == REPLICATED else self.states,
-            recomputed=partition.recomputed or recompute_segments(profile, device_sets, self.recompute),
+            recomputed=recomputed,
             exchange=partition.exchange,
             work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -67,7 +67,7 @@ def _devices(route: Route) -> tuple[int, ...]:
     return tuple(sorted({*chain.from_iterable(route.pairs)}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskGraph:
     """Columns of equal length, one entry per task; task i is entry i.
 
@@ -108,9 +108,28 @@ class TaskGraph:
     def __len__(self) -> int:
         return len(self.kind)
 
-    @property
+    @cached_property
     def is_transfer(self) -> npt.NDArray[np.bool_]:
         return self.route >= 0
+
+    @cached_property
+    def pairs(self) -> Ints:
+        """The (source, target) devices of all routes, one route after the other, shape (pairs, 2)."""
+        pairs = list(chain.from_iterable(route.pairs for route in self.routes))
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def pair_counts(self) -> Ints:
+        """How many pairs each route has, shape (routes,)."""
+        return np.array([len(route.pairs) for route in self.routes], dtype=np.int64)
+
+    @cached_property
+    def route_bytes(self) -> Floats:
+        """Bytes of the transfers of each kind over each pair of each route, shape (kinds, routes)."""
+        transfers, shape = np.flatnonzero(self.is_transfer), (len(Kind), len(self.routes))
+        number = self.kind[transfers].astype(np.int64) * shape[1] + self.route[transfers]
+        size_bytes = np.bincount(number, weights=self.bytes[transfers], minlength=shape[0] * shape[1])
+        return size_bytes.astype(np.float64).reshape(shape)
 
     def predecessors(self, task: int) -> Ints:
         """Tasks that must end before `task` starts."""

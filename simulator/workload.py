@@ -250,9 +250,17 @@ class Profile:
         """What others have worked out of these layers and keep for as long as the profile, by a key of theirs."""
         return {}
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.model, self.device, self.batch_size, self.layers))
+
+    def __hash__(self) -> int:
+        """Found once: tables that searches keep by profile ask for it over and over."""
+        return self._hash
+
     def __getstate__(self) -> dict[str, Any]:
-        """Other processes work it out for themselves."""
-        return {name: value for name, value in self.__dict__.items() if name != "derived"}
+        """Other processes work it out for themselves; texts have another hash there."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("derived", "_hash")}
 
     def element_bytes(self, position: int) -> float:
         """Bytes of one output element of the layer at `position`."""

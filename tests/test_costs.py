@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -93,3 +94,11 @@ def test_a_left_out_tensor_parallel_degree_of_a_real_gpu(axis: str) -> None:
                     )
                     errors.append(abs(sum(predicted) / (point.forward_s + point.backward_s) - 1))
     assert len(errors) >= 3 * 48 and sum(errors) / len(errors) <= 0.05
+
+
+def test_equal_profiles_have_one_hash_that_stays_in_its_process() -> None:
+    """It is kept with the profile; texts have another one in other processes, where it is found anew."""
+    one, other = chain(2), chain(2)
+    assert one is not other and one == other and hash(one) == hash(other)
+    assert hash(replace(one, batch_size=one.batch_size + 1)) != hash(one)
+    assert not {"_hash", "derived"} & pickle.loads(pickle.dumps(one)).__dict__.keys()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 from simulator.cluster import Cluster, Curve, Device, Link
 from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
+from simulator.network.topologies import Wire, two_tier
+from simulator.network.transfers import paths
 from simulator.taskgraph import Kind, Route
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -123,3 +127,29 @@ def test_a_measured_curve_is_met_exactly_when_alone_and_shared_otherwise() -> No
     alone = curve.seconds(100.0)
     assert run_flows(cluster, [(0, 1, 0.0, 100.0)]) == [pytest.approx(alone, rel=1e-12)]
     assert run_flows(cluster, [(0, 1, 0.0, 100.0)] * 2) == pytest.approx([2 * alone] * 2, rel=1e-12)
+
+
+def test_routes_wait_for_their_slowest_pair_and_go_as_fast_as_their_fullest_link() -> None:
+    """Latency and bandwidth of routes, on a cluster and on those that differ from it in their links' speed."""
+    cluster = two_tier(
+        4,
+        2,
+        Wire(bandwidth_bytes_per_s=1e7, latency_s=1e-5, tier="a"),
+        Wire(bandwidth_bytes_per_s=1e6, latency_s=3e-4, tier="b"),
+    )
+    ring, twice = ((0, 1), (1, 2), (2, 3), (3, 0)), ((0, 2), (1, 3))
+    routes = (Route(((0, 1),)), Route(ring, rounds=6), Route(twice, copies=2), Route(twice), Route(((1, 1),)))
+    faster = cluster.with_tier("b", bandwidth_bytes_per_s=5e7, latency_s=1e-6)
+    curve = Curve(points=((1.0, 1.0), (2.0, 2.0)))
+    measured = replace(cluster, links=tuple(replace(x, curve=curve) if x.tier == "b" else x for x in cluster.links))
+    for on in (cluster, faster, cluster.with_tier("a", bandwidth_bytes_per_s=1e3), measured):
+        over = paths(routes, on)
+        for number, route in enumerate(routes):
+            crossed = [link for pair in route.single for link in on.route(*pair)]
+            rates = [on.links[link].bandwidth_bytes_per_s / crossed.count(link) for link in crossed]
+            assert over.delay_s[number] == route.rounds * max(on.latency_s(*pair) for pair in route.single)
+            assert over.rate_bytes_per_s[number] == min(rates, default=np.inf)
+            assert over.measured[number] == any(on.links[link].curve for link in crossed)
+            row = slice(over.start[number], over.start[number + 1])
+            weights = Counter(link for pair in route.pairs for link in on.route(*pair))
+            assert dict(zip(over.link[row].tolist(), over.weight[row].tolist(), strict=True)) == dict(weights)

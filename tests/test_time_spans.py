@@ -44,4 +44,4 @@ def test_owners_cover_what_each_would_alone(spans: list[list[float]], data: st.D
     array = np.array(spans).reshape(-1, 2)  # (n, 2)
     owner = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(spans), max_size=len(spans))), dtype=np.int64)
     expected = [length(union(array[owner == number])) for number in range(5)]
-    assert covered_s(array, owner, 5).tolist() == expected
+    assert covered_s(array[:, 0], array[:, 1], owner, 5).tolist() == expected

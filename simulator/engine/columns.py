@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import require
+from simulator.errors import InputError, require
 from simulator.network.transfers import Demand, Paths, alone_s, demand, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
@@ -189,15 +189,14 @@ def _neighbours(cluster: Cluster) -> Ragged:
 
 def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -> tuple[Ints, Ints, Floats]:
     """By route (start, device, seconds): core seconds that a byte of its transfers costs each device."""
-    costs = [_core_costs(route, cluster, runtime) for route in routes]
+    asked = cluster.host_cores and (runtime.send_cpu_s_per_byte or runtime.receive_cpu_s_per_byte)
+    costs = [_core_costs(route, cluster, runtime) if asked else {} for route in routes]
     by_route = Ragged.of([list(row) for row in costs])
     return by_route.start, by_route.values, np.array([cost for row in costs for cost in row.values()], dtype=np.float64)
 
 
 def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, float]:
     costs: dict[int, float] = {}
-    if not runtime.send_cpu_s_per_byte and not runtime.receive_cpu_s_per_byte:
-        return costs
     for pair in route.pairs:
         for device, cost in zip(pair, (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte), strict=True):
             if cost and cluster.devices[device].host in cluster.host_cores:
@@ -211,8 +210,7 @@ def _check(graph: TaskGraph, cluster: Cluster) -> None:
     check_dependencies(graph)
     within("device", graph.device, -1, devices - 1)
     within("route", graph.route, -1, len(graph.routes) - 1)
-    within("devices of routes", np.array([pair for route in graph.routes for pair in route.pairs]), 0, devices - 1)
-    require(bool(((graph.route >= 0) == transfers).all()), "route", "-1", "transfers have one, and only they")
+    within("devices of routes", graph.pairs, 0, devices - 1)
     require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
     within("seconds", graph.seconds, 0.0, _LARGEST)
     within("bytes", graph.bytes, 0.0, _LARGEST)
@@ -232,4 +230,5 @@ def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None
     """Raise InputError unless all `values` lie in [low, high]; NaN does not."""
     if len(values):
         least, most = values.min(), values.max()
-        require(bool(low <= least and most <= high), name, f"{least} to {most}", f"it is from {low} to {high}")
+        if not (low <= least and most <= high):
+            raise InputError(f"{name} is {least} to {most}: it is from {low} to {high}")

@@ -21,11 +21,9 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> 
     sizes = [len(devices) for devices in model.devices]
     first = np.concatenate([[0], np.cumsum(sizes)])  # (layers + 1,)
     layer = np.repeat(np.arange(len(sizes)), sizes)  # (shards of all layers,)
-    shard = np.concatenate([np.arange(size) for size in sizes])  # (shards of all layers,)
-    # (forward and backward, shards of all layers)
-    seconds = np.concatenate([model.pass_seconds(position) for position in range(len(sizes))], axis=1)
-    seconds = seconds / np.array(cluster.speeds)[device]
-    saved, output = _pass_bytes(model)
+    shard = np.arange(len(layer)) - first[layer]  # (shards of all layers,)
+    forward_s, backward_s, saved, output = model.pass_columns()  # (shards of all layers,) each
+    seconds = np.stack([forward_s, backward_s]) / np.array(cluster.speeds)[device]
     columns = {"device": device, "layer": layer, "shard": shard}
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
@@ -130,16 +128,6 @@ def _weight_fractions(model: ShardedModel) -> Floats:
         fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
         fractions[model.stages[0]] = 1.0
     return fractions
-
-
-def _pass_bytes(model: ShardedModel) -> tuple[Floats, Floats]:
-    """(saved, output) bytes of every shard of one micro-batch, all layers in a row."""
-    saved, output = [], []
-    for position in range(len(model.profile.layers)):
-        of_layer = model.pass_bytes(position)
-        saved.append(of_layer[0])
-        output.append(of_layer[1])
-    return np.concatenate(saved), np.concatenate(output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

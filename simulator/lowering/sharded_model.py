@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -87,7 +88,8 @@ class ShardedModel:
     @cached_property
     def devices(self) -> tuple[Ints, ...]:
         """For each layer the device of every shard, shape (shards,)."""
-        return tuple(np.array(sharding.devices, dtype=np.int64) for sharding in self.placements)
+        made = {id(each): np.array(each.devices, dtype=np.int64) for each in self.plan.distinct_placements}
+        return tuple(made[id(sharding)] for sharding in self.placements)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -170,10 +172,11 @@ class ShardedModel:
             for sharding, layer in zip(self.placements, self.profile.layers, strict=True)
         ]
         readers, messages = self.profile.consumers, self.plan.exchange == "messages"
+        once = not (self.plan.recomputed or self.plan.received_again)
         return tuple(
             messages
             and all(plain[other] for other in (i, *readers[i]))
-            and not (self.recomputed_readers(i) or self.receiving_again(i))
+            and (once or not (self.recomputed_readers(i) or self.receiving_again(i)))
             for i in range(len(plain))
         )
 
@@ -252,17 +255,33 @@ class ShardedModel:
         key = ("pass_seconds", self.profile.alike[position], *cut, bound)
         return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(sharding.shape))
 
-    def pass_bytes(self, position: int) -> Floats:
+    def pass_columns(self) -> Floats:
+        """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
+        (saved, output) bytes, shape (4, shards of all layers).
+
+        A run of layers that are cut alike shares the answer, in all plans of a profile.
+        """
+        cut_of = {id(each): (each.shape, each.samples) for each in self.plan.distinct_placements}
+        cuts, runs = [cut_of[id(sharding)] for sharding in self.placements], []
+        for (shape, samples), run in groupby(range(len(cuts)), key=cuts.__getitem__):
+            positions = tuple(run)
+            key = ("pass_columns", positions[0], positions[-1], self.plan.microbatch_size, shape, samples)
+            runs.append(self._kept(key, partial(self._pass_columns, positions), math.prod(shape) * len(positions)))
+        return np.concatenate(runs, axis=1)
+
+    def _pass_columns(self, positions: Sequence[int]) -> Floats:
+        columns = [np.concatenate([self.pass_seconds(i), self._pass_bytes(i)]) for i in positions]
+        return np.concatenate(columns, axis=1)
+
+    def _pass_bytes(self, position: int) -> Floats:
         """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
-        layer, sharding = self.layer(position), self.placements[position]
-
-        def both() -> Floats:
-            elements, each = self.shard_elements(position), self.profile.element_bytes(position)
-            saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
-            return np.stack([elements * saved, elements * each])
-
-        cut = self.plan.microbatch_size, sharding.shape, sharding.samples
-        return self._kept(("pass_bytes", self.profile.alike[position], *cut), both, math.prod(sharding.shape))
+        layer, elements, each = (
+            self.layer(position),
+            self.shard_elements(position),
+            self.profile.element_bytes(position),
+        )
+        saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
+        return np.stack([elements * saved, elements * each])
 
     def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
         """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""

@@ -41,6 +41,8 @@ class Demand:
     contends: npt.NDArray[np.bool_]  # [tasks]
 
 
+_MOST_KEPT = 256
+"""Sets of routes whose ways are kept with a cluster."""
 _latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
 
 
@@ -57,16 +59,67 @@ def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
     return over
 
 
-def _paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ways:
+    """Routes laid over links, however fast these are. Of what is crossed: by which route or pair, over which link.
+
+    start, link, weight: as in Paths. alone, alone_link, alone_weight: the route, link and weight of one copy. hop,
+    hop_link: of every pair of one copy, numbered through all routes; pair: the route of each. rounds: of every route.
+    """
+
+    start: Ints
+    link: Ints
+    weight: Floats
+    alone: Ints
+    alone_link: Ints
+    alone_weight: Floats
+    hop: Ints
+    hop_link: Ints
+    pair: Ints
+    rounds: Ints
+
+
+def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     crossed = [link_weights(route, cluster) for route in routes]
     alone = [cluster.link_weights(route.single) for route in routes]
-    return Paths(
+    hops = [cluster.route(*pair) for route in routes for pair in route.single]
+    return _Ways(
         start=np.cumsum([0, *map(len, crossed)]),
         link=np.array([link for weights in crossed for link in weights], dtype=np.int64),
         weight=np.array([weight for weights in crossed for weight in weights.values()], dtype=np.float64),
-        delay_s=np.array([_latency_s(route, cluster) for route in routes], dtype=np.float64),
-        rate_bytes_per_s=np.array([_alone(weights, cluster) for weights in alone], dtype=np.float64),
-        measured=np.array([any(cluster.links[i].curve for i in weights) for weights in crossed], dtype=np.bool_),
+        alone=np.repeat(np.arange(len(routes)), [len(weights) for weights in alone]),
+        alone_link=np.array([link for weights in alone for link in weights], dtype=np.int64),
+        alone_weight=np.array([weight for weights in alone for weight in weights.values()], dtype=np.float64),
+        hop=np.repeat(np.arange(len(hops)), [len(links) for links in hops]),
+        hop_link=np.array([link for links in hops for link in links], dtype=np.int64),
+        pair=np.repeat(np.arange(len(routes)), [len(route.single) for route in routes]),
+        rounds=np.array([route.rounds for route in routes], dtype=np.int64),
+    )
+
+
+def _paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
+    key = _ways, tuple(routes)
+    if key not in cluster.known_ways:
+        if len(cluster.known_ways) >= _MOST_KEPT:
+            cluster.known_ways.clear()
+        cluster.known_ways[key] = _ways(routes, cluster)
+    ways: _Ways = cluster.known_ways[key]
+    latency_s = np.array([link.latency_s for link in cluster.links], dtype=np.float64)
+    bandwidth = np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64)
+    curved = np.array([link.curve is not None for link in cluster.links], dtype=np.bool_)
+    # added up hop by hop, as `Cluster.latency_s` does
+    of_pair = np.bincount(ways.hop, weights=latency_s[ways.hop_link], minlength=len(ways.pair))
+    longest, narrowest = np.zeros(len(routes)), np.full(len(routes), inf)
+    np.maximum.at(longest, ways.pair, of_pair)
+    np.minimum.at(narrowest, ways.alone, bandwidth[ways.alone_link] / ways.alone_weight)
+    crossing = np.repeat(np.arange(len(routes)), np.diff(ways.start))
+    return Paths(
+        start=ways.start,
+        link=ways.link,
+        weight=ways.weight,
+        delay_s=ways.rounds * longest,
+        rate_bytes_per_s=narrowest,
+        measured=np.bincount(crossing[curved[ways.link]], minlength=len(routes)) > 0,
     )
 
 
@@ -112,14 +165,6 @@ def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
     sizes = np.repeat(per_route, np.diff(over.start)) * over.weight  # [links of all routes]
     return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)
-
-
-def _latency_s(route: Route, cluster: Cluster) -> float:
-    return route.rounds * max((cluster.latency_s(*pair) for pair in route.single), default=0.0)
-
-
-def _alone(weights: Mapping[int, float], cluster: Cluster) -> float:
-    return min((cluster.links[link].bandwidth_bytes_per_s / weight for link, weight in weights.items()), default=inf)
 
 
 def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:

@@ -21,7 +21,7 @@ from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.time_spans import covered_s
-from simulator.report.traffic import Communication, route_bytes, touches, traffic_pairs
+from simulator.report.traffic import Communication, touches, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
@@ -228,13 +228,8 @@ def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
 
 
 def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
-    pairs, devices = [len(route.pairs) for route in graph.routes], len(cluster.devices)
-    totals = {
-        phase: float(
-            ordered_sum(size * count for size, count in zip(route_bytes(graph, kind).tolist(), pairs, strict=True))
-        )
-        for phase, kind in PHASES.items()
-    }
+    devices, crossing_bytes = len(cluster.devices), graph.route_bytes * graph.pair_counts  # (kinds, routes)
+    totals = {phase: float(ordered_sum(crossing_bytes[kind].tolist())) for phase, kind in PHASES.items()}
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
     return Communication(
         total=ordered_sum(totals.values()),
@@ -252,12 +247,13 @@ def _spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints)
     owner: by device, the one whose tasks stand for its own, shape (devices,).
     """
     step_s, count = timeline.step_s, len(owner)
-    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
-    computes = np.flatnonzero(graph.route < 0)
+    computes = np.flatnonzero(~graph.is_transfer)
     transfers, ends = touches(graph, owner == np.arange(count))
-    busy_s = covered_s(spans[computes], graph.device[computes], count)[owner]
-    active = np.append(graph.device[computes], ends)
-    active_s = covered_s(spans[np.append(computes, transfers)], active, count)[owner]
+    tasks, devices = np.append(computes, transfers), np.append(graph.device[computes], ends)
+    spans = timeline.start_s[tasks], timeline.end_s[tasks]
+    active_s = covered_s(*spans, devices, count)[owner]
+    own = slice(len(computes))
+    busy_s = covered_s(spans[0][own], spans[1][own], devices[own], count)[owner]
     exposed_s = active_s - busy_s
     waiting_s = step_s - busy_s - exposed_s
     return {

@@ -46,12 +46,12 @@ def length(spans: Floats) -> float:
     return float((spans[:, 1] - spans[:, 0]).sum())
 
 
-def covered_s(spans: Floats, owner: Ints, owners: int) -> Floats:
-    """Seconds that the spans of each of `owners` cover, `length` of their `union`; owner: of each span."""
+def covered_s(start: Floats, end: Floats, owner: Ints, owners: int) -> Floats:
+    """Seconds that the spans of each of `owners` cover, `length` of their `union`; start, end, owner: of each span."""
     if engine_name() == "compiled":
-        return compiled_covered_s(spans[:, 0], spans[:, 1], owner, owners)
-    lasting = spans[:, 1] > spans[:, 0]
-    start, end, owner = spans[lasting, 0], spans[lasting, 1], owner[lasting]
+        return compiled_covered_s(start, end, owner, owners)
+    lasting = end > start
+    start, end, owner = start[lasting], end[lasting], owner[lasting]
     order = in_rows(owner, start, owners)
     start, end = start[order], end[order]
     covered = np.zeros(owners)

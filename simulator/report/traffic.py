@@ -86,9 +86,8 @@ def joined_pairs(parts: Iterable[Pairs]) -> Pairs:
 
 def traffic_pairs(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Pairs:
     """What transfers of these kinds carry in a step, by pair of devices."""
-    lengths = np.array([len(route.pairs) for route in graph.routes], dtype=np.int64)
-    ends = np.array([pair for route in graph.routes for pair in route.pairs], dtype=np.int64).reshape(-1, 2)
-    parts = [(ends[:, 0], ends[:, 1], np.repeat(route_bytes(graph, kind), lengths)) for kind in kinds]
+    source, target = graph.pairs.T
+    parts = [(source, target, np.repeat(graph.route_bytes[kind], graph.pair_counts)) for kind in kinds]
     source, target, size_bytes = joined_pairs(parts)
     sent = size_bytes > 0
     return summed_pairs((source[sent], target[sent], size_bytes[sent]), devices)
@@ -104,22 +103,16 @@ def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Flo
 
 def touches(graph: TaskGraph, counts: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Every (transfer, device at one of its ends) of the devices that count, shape (devices,)."""
-    ends = [np.unique(np.array(route.pairs, dtype=np.int64)) for route in graph.routes]
-    touched = [devices[counts[devices]] for devices in ends]
-    lengths = np.array([len(devices) for devices in touched], dtype=np.int64)
-    devices = np.concatenate([np.zeros(0, dtype=np.int64), *touched])
+    number = np.repeat(np.arange(len(graph.routes)), 2 * graph.pair_counts) * len(counts) + graph.pairs.ravel()
+    route, devices = np.divmod(np.unique(number), len(counts))
+    counting = counts[devices]
+    lengths, devices = np.bincount(route[counting], minlength=len(graph.routes)), devices[counting]
     transfers = np.flatnonzero(graph.route >= 0)
     routes = graph.route[transfers]
     times = lengths[routes]
     within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     first = np.cumsum(lengths) - lengths
     return np.repeat(transfers, times), devices[np.repeat(first[routes], times) + within]
-
-
-def route_bytes(graph: TaskGraph, kind: Kind) -> Floats:
-    """Bytes of the transfers of one kind by route, shape (routes,)."""
-    sent = graph.kind == kind
-    return _sums(graph.route[sent], graph.bytes[sent], len(graph.routes))
 
 
 def _sums(groups: Ints, amounts: Floats, count: int) -> Floats:
