@@ -19,6 +19,7 @@ from benchmarks.published import table
 from dashboard.state.validations import FIELD, SHIPPED, at_hand
 from simulator import collectives
 from simulator.cli.validate import row
+from traces.results.field_cases import seed_of
 from traces.results.validations import ValidatedRun, Validation, summarised
 
 
@@ -87,13 +88,16 @@ def runs(stored: Validation) -> str:
 
 
 def field(stored: Validation) -> str:
-    """The field suite by kind of run, as predicted beforehand and with devices as fast as in the runs."""
+    """The field suite by pass and kind of run, as predicted beforehand and with devices as fast as in the runs."""
     kinds: dict[str, list[ValidatedRun]] = {}
+    passes: dict[str, list[ValidatedRun]] = {}
     for outcome in stored.outcomes:
         kinds.setdefault(_kind(outcome), []).append(outcome)
+        passes.setdefault(f"all of seed {seed_of(outcome.case)}", []).append(outcome)
     head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
     head += ["at the run's speed: mean", "bias", "worst"]
-    rows = [_field_row(kind, kinds[kind]) for kind in sorted(kinds)]
+    groups = {**dict(sorted(kinds.items())), **(dict(sorted(passes.items())) if len(passes) > 1 else {})}
+    rows = [_field_row(name, outcomes) for name, outcomes in groups.items()]
     return "\n\n".join([machine(stored), table(head, [*rows, _field_row("**all**", list(stored.outcomes))])])
 
 
