@@ -66,13 +66,12 @@ static void run_network(Run *r)
 /* Turn the dependencies round, by counting: the successors of a task stand in ascending order. */
 static void find_successors(Run *r)
 {
-    i32 sum = 0;
-    for (i64 i = 0; i <= r->tasks; i++) r->task[i].first_successor = 0;
-    for (i64 i = 0; i < r->dependency_start[r->tasks]; i++) r->task[r->dependencies[i]].first_successor++;
-    for (i64 i = 0; i <= r->tasks; i++) sum = r->task[i].first_successor += sum;
+    i32 sum = 0, *first = r->first_successor;
+    for (i64 i = 0; i < r->dependency_start[r->tasks]; i++) first[r->dependencies[i]]++;
+    for (i64 i = 0; i <= r->tasks; i++) sum = first[i] += sum;
     for (i64 i = r->tasks - 1; i >= 0; i--)
         for (i64 k = r->dependency_start[i + 1] - 1; k >= r->dependency_start[i]; k--)
-            r->successor[--r->task[r->dependencies[k]].first_successor] = (i32)i;
+            r->successor[--first[r->dependencies[k]]] = (i32)i;
 }
 
 /* Make ready what waits for nothing. */
@@ -89,6 +88,8 @@ void begin(Run *r)
         task->route = (i32)r->route[i];
         task->activity_class = (i32)r->activity_class[i];
         task->waits = (i32)(r->dependency_start[i + 1] - r->dependency_start[i]);
+        task->first_successor = r->first_successor[i];
+        task->end_successor = r->first_successor[i + 1];
         if (!task->waits) make_ready(r, i);
     }
     for (i64 device = 0; device < r->devices; device++) become_idle(r, device);

@@ -39,7 +39,7 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     loaded.begin(run)
     while loaded.advance(run, _SLICE):
         pass
-    tasks = arrays["task"][: len(columns)]
+    tasks = arrays["task"]
     return np.ascontiguousarray(tasks["start_s"]), np.ascontiguousarray(tasks["end_s"])
 
 
@@ -231,7 +231,8 @@ def _queues(columns: Columns) -> dict[str, Array]:
     tasks, devices = len(columns), columns.devices
     first_ready = _first(columns.device[columns.route < 0], devices)[:-1]
     return {
-        "task": _aligned("Task", tasks + 1),
+        "task": _aligned("Task", tasks),
+        "first_successor": np.zeros(tasks + 1, dtype=np.int32),
         "successor": np.empty(len(columns.dependencies), dtype=np.int32),
         "device": _records("Device", devices, first_ready=first_ready),
         "woken": np.zeros(devices, dtype=np.int64),
@@ -256,6 +257,7 @@ def _extras(columns: Columns) -> dict[str, Array]:
     turns = tasks if len(columns.turn_s) else 0
     return {
         "line": _records("Line", int(columns.line.max(initial=-1)) + 1, first=_NONE, last=_NONE),
+        "next_in_line": np.zeros(tasks if len(columns.line) else 0, dtype=np.int32),
         "turn_next": np.full(turns, _NOT_WAITING),
         "turn_previous": np.zeros(turns, dtype=np.int64),
         "parts": np.zeros(tasks if len(columns.core_device) else 0, dtype=np.int64),

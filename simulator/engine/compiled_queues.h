@@ -3,7 +3,10 @@
 static double least(double a, double b) { return b < a ? b : a; }
 static double most(double a, double b) { return b > a ? b : a; }
 
-static int before(const Entry *a, const Entry *b) { return a->key < b->key || (a->key == b->key && a->tie < b->tie); }
+static int before(const Entry *a, const Entry *b) /* without branches, which would be guessed wrongly */
+{
+    return (a->key < b->key) | ((a->key == b->key) & (a->tie < b->tie));
+}
 
 static void push(Entry *heap, i64 *count, Entry entry)
 {
@@ -17,7 +20,7 @@ static Entry pop(Entry *heap, i64 *count)
     Entry top = heap[0], last = heap[--*count];
     i64 i = 0;
     for (i64 child; (child = 2 * i + 1) < *count; i = child) {
-        if (child + 1 < *count && before(&heap[child + 1], &heap[child])) child++;
+        child += child + 1 < *count && before(&heap[child + 1], &heap[child]);
         if (!before(&heap[child], &last)) break;
         heap[i] = heap[child];
     }

@@ -18,10 +18,10 @@ enum { COMPUTE_ENDED, COMPUTE_STARTS, TURN_OVER, LATENCY_OVER, STAGES }; /* an e
  * class (level at which an activity ends, activity). */
 typedef struct { double key; i64 tie, event; } Entry;
 
-/* One cache line. Its successors lie from first_successor to that of the next task. */
+/* One cache line. */
 typedef struct {
     double delay_s, work, start_s, end_s, priority;
-    i32 device, route, activity_class, waits, first_successor, next_in_line;
+    i32 device, route, activity_class, waits, first_successor, end_successor;
 } Task;
 
 typedef struct { i64 first_ready, ready_count, is_idle, is_woken, in_flight; } Device;
@@ -60,7 +60,7 @@ typedef struct {
     Entry *ready;
     i64 ready_transfers, woken_count;
     i64 *ready_transfer, *woken;
-    i32 *successor;
+    i32 *first_successor, *successor;
 
     /* By class: its rate, what each activity has been served, until when, the level and the time of the next end. */
     double *rate, *served, *since_s, *level, *end_due_s;
@@ -79,6 +79,7 @@ typedef struct {
 
     /* Only where the runtime asks for it. */
     Line *line;
+    i32 *next_in_line;
     i64 turn_first, turn_last, core_works, free_classes, next_class;
     i64 *turn_next, *turn_previous, *parts, *core_task, *free_class;
 } Run;

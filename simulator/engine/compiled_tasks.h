@@ -46,14 +46,14 @@ static void make_ready(Run *r, i64 number)
 static void begin_task(Run *r, Task *task)
 {
     task->start_s = r->now_s;
-    for (i64 i = task[0].first_successor; i < task[1].first_successor; i++) /* they are needed soon */
+    for (i64 i = task->first_successor; i < task->end_successor; i++) /* they are needed soon */
         __builtin_prefetch(r->task + r->successor[i]);
 }
 
 static void complete(Run *r, Task *task)
 {
     task->end_s = r->now_s;
-    for (i64 i = task[0].first_successor; i < task[1].first_successor; i++)
+    for (i64 i = task->first_successor; i < task->end_successor; i++)
         if (!--r->task[r->successor[i]].waits) make_ready(r, r->successor[i]);
 }
 
@@ -83,8 +83,8 @@ static int enter_line(Run *r, i64 number)
 {
     Line *line = line_of(r, r->task + number);
     if (!line) return 1;
-    r->task[number].next_in_line = NONE;
-    if (line->first >= 0) r->task[line->last].next_in_line = (i32)number;
+    r->next_in_line[number] = NONE;
+    if (line->first >= 0) r->next_in_line[line->last] = (i32)number;
     else line->first = number;
     line->last = number;
     return line->first == number;
@@ -188,7 +188,7 @@ static void end_part(Run *r, i64 number)
     complete(r, task);
     Line *line = line_of(r, task);
     if (!line) return;
-    line->first = task->next_in_line;
+    line->first = r->next_in_line[number];
     if (line->first >= 0) { begin_transfer(r, line->first); request_wake(r); }
 }
 
