@@ -152,7 +152,8 @@ def _clicks_beside_a_search(store: Store, site: str) -> float:
     def click(user: int, number: int) -> float:
         now = replace(base, inter_bandwidth=1 + 0.01 * (1 + USERS * number + user))
         started = time.perf_counter()
-        _post(site, _asking(now, f"user {user}"))
+        while not _post(site, _asking(now, f"user {user}")):
+            pass
         return 1e3 * (time.perf_counter() - started)
 
     def use(user: int) -> list[float]:
@@ -163,6 +164,7 @@ def _clicks_beside_a_search(store: Store, site: str) -> float:
             time.sleep(max(0.0, THINKING_S - waits[-1] / 1e3))
         return waits
 
+    click(0, -1)  # somebody has opened the page before: its processes have started
     searching = replace(store.default(), devices=16, effort=1.0)
     _post(site, _asking(searching, "the one who searches"))
     with ThreadPoolExecutor(USERS) as users:
@@ -177,8 +179,10 @@ def _asking(now: Configuration, tab: str) -> bytes:
     return json.dumps({"values": values, "base": None, "tab": tab, "profile": now.profile}).encode()
 
 
-def _post(site: str, body: bytes) -> None:
-    urlopen(Request(f"{site}/panel/step", body, {"Content-Type": "application/json"})).read()
+def _post(site: str, body: bytes) -> bool:
+    """Whether the answer holds numbers, and is not that it takes longer."""
+    answer = urlopen(Request(f"{site}/panel/step", body, {"Content-Type": "application/json"})).read()
+    return not json.loads(answer)["pending"]
 
 
 def _size(answer: Any) -> int:

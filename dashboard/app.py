@@ -18,10 +18,16 @@ from dashboard.state.store import Store
 from dashboard.state.workers import Workers
 from simulator.errors import InputError
 
-INDEX = """<!DOCTYPE html>
+ICON = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQAgMAAABinRfyAAAADFBMVEUAAAAAcrLmnwAAnnPZ8zC+AAAAAXRSTlMAQO"
+    "bYZgAAABpJREFUeNpjYAAB0RCtFfgIsBIwYf8HNwECAJUcEg2H0XLuAAAAAElFTkSuQmCC"
+)
+"""A network in three parts. In the page itself: browsers ask for a file anew whenever the address changes."""
+INDEX = f"""<!DOCTYPE html>
 <html lang="en">
-<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
-<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+<head>{{%metas%}}<title>{{%title%}}</title><link rel="icon" href="{ICON}">{{%css%}}</head>
+<body>{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body>
 </html>"""
 
 

@@ -138,7 +138,7 @@ def test_exports_hold_the_run(client: FlaskClient, store: Store, tmp_path: Path)
     assert len(json.loads(exported("trace.json"))["traceEvents"]) >= len(run.graph)
     compile(exported("repeat.py"), "repeat.py", "exec")
     page = exported("report.html")
-    assert "Plotly.newPlot" in page and run.report.model in page
+    assert "Plotly.newPlot" in page and run.report.model in page and 'class="drawn' in page and ".drawn text {" in page
 
 
 def test_spans_come_as_bytes(client: FlaskClient, store: Store) -> None:

@@ -9,10 +9,14 @@ from dataclasses import replace
 import pytest
 from small_networks import branches
 
+from dashboard.frame.controls import remarks
+from dashboard.frame.panels import as_html
+from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
+from dashboard.state import simulating
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Outcome, compute, stopped
 from dashboard.state.store import Store
 from dashboard.state.workers import RUNNING, Simulation, Workers
 from simulator.files import library, read_profile
@@ -122,3 +126,27 @@ def test_a_search_over_its_time_is_given_up_and_stays_so(store: Store) -> None:
         assert hurried.desk.ask(slow(hurried, 6), "a", 0.0) is outcome
     finally:
         workers.close()
+
+
+def test_a_search_that_has_had_its_time_gives_its_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store({"vgg16_v100": read_profile("vgg16_v100")})
+    now = replace(store.default(), strategy="hypergraph", devices=4)
+    whole = compute(store._request(store.resolved(now)))
+    monkeypatch.setattr(simulating, "SEARCH_S", 0.0)
+    hurried = compute(store._request(store.resolved(now)))
+    assert whole.run is not None and hurried.run is not None and not whole.note
+    assert len(hurried.candidates) == 1 and "best of 1 plans" in hurried.note
+    assert hurried.run.report.step_s == pytest.approx(hurried.candidates[0].step_s)
+    assert hurried.run.report.step_s >= whole.run.report.step_s
+    assert hurried.run.plan.strategy.startswith("hypergraph") and "best of 1" in as_html(chips(hurried, None))
+
+
+def test_a_search_without_an_answer_leaves_the_links_in_place() -> None:
+    store = Store({"vgg16_v100": read_profile("vgg16_v100")})
+    request = store._request(store.resolved(replace(store.default(), inter_bandwidth=2.0)))
+    ended = stopped(request, "given up", 90.0)
+    assert ended.usual is not None and ended.cluster is not None
+    link = next(link for link in ended.cluster.links if link.tier == "inter")
+    usual = next(link for link in ended.usual.links if link.tier == "inter")
+    assert link.bandwidth_bytes_per_s == 2 * usual.bandwidth_bytes_per_s
+    assert not remarks(ended)["inter_bandwidth"].disabled

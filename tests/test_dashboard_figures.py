@@ -18,7 +18,6 @@ from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
 from dashboard.figures.style import CONFIG, Figure, device_colours, short_names
-from dashboard.figures.swimlanes import cut_tensors, swimlanes
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
 from dashboard.state.store import Outcome, Store
@@ -46,7 +45,7 @@ def parts(outcome: Outcome) -> tuple[Any, Any, Any]:
 
 
 def test_every_figure_of_every_strategy_is_json(outcome: Outcome) -> None:
-    run, profile, cluster = parts(outcome)
+    run, _, cluster = parts(outcome)
     shares = measures.shares(run, cluster)
     figures = [
         load_balance(run, cluster, run, 1),
@@ -55,7 +54,6 @@ def test_every_figure_of_every_strategy_is_json(outcome: Outcome) -> None:
         traffic_matrix(run, cluster, "forward", logarithmic=True),
         breakdown([("now", shares.total), *zip(short_names(cluster), shares.devices, strict=False)]),
         memory(run, cluster, run),
-        swimlanes(run, profile, cluster, 3, 1),
         topology(run, cluster),
         link_use(run, cluster),
     ]
@@ -105,19 +103,6 @@ def test_phases_of_the_matrix_add_up_to_the_report(outcome: Outcome) -> None:
     whole = measures.traffic(run, cluster)
     assert whole == pytest.approx(np.array(run.report.communication_bytes.matrix))
     assert sum(measures.traffic(run, cluster, phase) for phase in measures.PHASES) == pytest.approx(whole)
-
-
-def test_a_sharded_layer_stands_in_every_lane_that_holds_a_shard(outcome: Outcome) -> None:
-    run, profile, cluster = parts(outcome)
-    drawn = swimlanes(run, profile, cluster)["data"][-1]
-    seen = set(zip(drawn["x"], drawn["y"], strict=True))
-    held = {(i, d) for i, x in enumerate(profile.layers) for d in run.plan.placements[x.name].devices}
-    assert seen == held
-
-
-def test_cuts_carry_the_forward_volume(outcome: Outcome) -> None:
-    run, profile, _ = parts(outcome)
-    assert sum(cut.bytes for cut in cut_tensors(run, profile)) == pytest.approx(run.report.communication_bytes.forward)
 
 
 def test_links_over_time_carry_what_the_report_says(outcome: Outcome) -> None:

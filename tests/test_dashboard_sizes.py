@@ -8,16 +8,14 @@ from small_networks import branches
 
 from dashboard.frame.controls import remarks
 from dashboard.state.store import Store
-from simulator.units import format_time
 
 
-def test_the_profile_s_remark_has_the_band() -> None:
+def test_the_profile_s_remark_has_the_sizes_and_the_interval_their_band() -> None:
     store = Store({"small": replace(branches(), device="Tesla V100")})
     alone = replace(store.default(), strategy="data", devices=1, microbatches=1, batch_size=8)
     assert remarks(store.outcome(alone))["profile"].text == "measured on Tesla V100"
     split = store.outcome(replace(alone, devices=4))
     assert split.run is not None and split.run.report.step_band_s is not None
-    low, high = map(format_time, split.run.report.step_band_s)
     text = remarks(split)["profile"].text
     assert text.startswith("measured on Tesla V100; times at 2 of 8 samples: typical curve of GPUs, ")
-    assert text.endswith(f"; step {low} to {high}")
+    assert split.interval is not None and {"sizes", "model"} <= set(split.interval.parts)

@@ -160,8 +160,8 @@ def test_fits_leaves_out_what_does_not(profile: Path, tmp_path: Path) -> None:
         sweep(sweep_strategies.points(profile, where, profile=profiles), folder)
         assert column(folder, "status") == statuses
     assert column(tmp_path / "out1", "error")[1:] == [
-        "does not fit: device 0 needs 18.0 GiB of 16.0 GiB for parameters, gradients and optimizer state alone",
-        "does not fit: device 0 needs 20.0 GiB of 16.0 GiB, mostly saved activations",
+        "does not fit: node0/gpu0 needs 18.0 GiB of 16.0 GiB for parameters, gradients and optimizer state alone",
+        "does not fit: node0/gpu0 needs 20.0 GiB of 16.0 GiB, mostly saved activations",
     ]
     assert column(tmp_path / "out0", "fits") == [1, 0, 0]
 

@@ -11,7 +11,8 @@
 
   const set = (id, values) => window.dash_clientside.set_props(id, values);
   const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-  const painted = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+  // A click comes before what follows, but no frame is waited for: figures that are drawn together are painted once.
+  const yielded = () => window.scheduler?.yield?.() ?? rest(0);
 
   async function post(name, sent, signal) {
     const head = { "Content-Type": "application/json" };
@@ -55,7 +56,7 @@
       for (const [id, figure] of Object.entries(answer.figures || {})) {
         if (control.signal.aborted) break;
         await draw(id, figure, control.signal);
-        await painted(); // a click comes before the next figure
+        await yielded();
       }
       return answer;
     };
@@ -112,25 +113,31 @@
     const shown = answer.ran ? answer.query : null;
     Object.assign(ns, { query: answer.query, shown, message: answer.ran ? "" : "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
-    const timeline = ns.loadTimeline("timeline", ns.timelineQuery(), ns.message);
+    const spans = ns.fetchSpans(ns.timelineQuery(), signal);
+    const requests = [
+      ["balance", () => panel("above", views)],
+      ["partition", () => ns.drawPartition(shown, shown ? ns.selection || {} : {})],
+      ["memory", () => panel("below")],
+    ].sort(([one], [other]) => inView(other) - inView(one));
+    const seen = requests.map(([id]) => inView(id));
+    // One after the other, each while what came before it is drawn: asked together, all would come late.
+    let before = spans;
+    const parts = requests.map(([, request]) => {
+      const part = before.then(() => (signal.aborted ? null : request()));
+      part.catch(() => {}); // its error is met where it is awaited
+      before = part.catch(() => {});
+      return part;
+    });
     setControls(answer);
-    remember(answer.query, answer.words);
-    set("configuration", { data: answer.query });
-    set("address", { data: answer.address });
-    rebase(answer.query, asked.base);
-    await timeline;
-    await painted();
-    const parts = [
-      ["balance", panel("above", views)],
-      ["partition", shown ? ns.drawPartition(shown, ns.selection || {}) : ns.drawPartition(null, {})],
-      ["memory", panel("below")],
-    ];
-    for (const [, part] of parts) Promise.resolve(part).catch(() => {}); // its error is met where it is awaited
-    for (const [, part] of parts.sort(([one], [other]) => inView(other) - inView(one))) {
+    await ns.showSpans("timeline", spans, ns.message);
+    let told = false;
+    for (const [i, part] of parts.entries()) {
       if (signal.aborted) return;
+      if (!told && !seen[i]) told = tell(answer);
       const show = await part;
       if (typeof show === "function") await show();
     }
+    if (!told) tell(answer);
     window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
@@ -142,6 +149,15 @@
       if (signal.aborted) return;
       if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);
     }
+  }
+
+  /* What other pages and callbacks read: told once what can be seen is drawn, as every page of Dash wakes up for it. */
+  function tell(answer) {
+    remember(answer.query, answer.words);
+    set("configuration", { data: answer.query });
+    set("address", { data: answer.address });
+    rebase(answer.query, asked.base);
+    return true;
   }
 
   function inView(id) {
@@ -238,7 +254,7 @@
       const group = ns.selection.group ?? null;
       if (ns.group !== group && ns.query) {
         ns.group = group;
-        ns.loadTimeline("timeline", ns.timelineQuery(), ns.message);
+        ns.showSpans("timeline", ns.fetchSpans(ns.timelineQuery()), ns.message);
         redraw("below");
       }
       const timeline = ns.timeline("timeline");

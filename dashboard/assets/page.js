@@ -36,7 +36,7 @@
   };
 
   async function exportCard(id, format) {
-    if (id === "partition") return ns.exportPartition(format);
+    if (document.querySelector(`#${id} .drawn`)) return ns.exportDrawing(id, format);
     const canvas = document.querySelector(`#${id} canvas`);
     if (canvas && format === "png" && !document.querySelector(`#${id} .js-plotly-plot`)) {
       canvas.toBlob((blob) => ns.download(`${id}.png`, blob, "image/png"));
@@ -130,7 +130,10 @@ ns.address(state);
         return window.dash_clientside.no_update;
       },
       pair(shown) {
-        if (shown) shown.forEach((one, i) => ns.loadTimeline(`timeline-${i}`, one.query, one.message));
+        shown?.forEach((one, i) => {
+          ns.showSpans(`timeline-${i}`, ns.fetchSpans(one.query), one.message);
+          ns.draw(`partition-${i}-drawing`, one.query && `partition.svg?${one.query}`);
+        });
         return window.dash_clientside.no_update;
       },
       /* An upload's own input has no label for a screen reader. */

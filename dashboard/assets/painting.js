@@ -12,6 +12,7 @@
       const style = getComputedStyle(this.root);
       this.ink = style.getPropertyValue("--timeline-ink") || "#333";
       this.grid = style.getPropertyValue("--timeline-grid") || "#ddd";
+      this.letters = style.fontFamily;
       this.paper = style.getPropertyValue("--timeline-paper") || "#fff";
       this.place();
       const pen = this.canvas.getContext("2d");
@@ -19,7 +20,7 @@
       pen.clearRect(0, 0, this.width, this.height);
       if (!this.run) {
         pen.fillStyle = this.ink;
-        pen.font = "13px system-ui";
+        pen.font = `13px ${this.letters}`;
         pen.fillText(this.message || "", 12, 24);
         return;
       }
@@ -70,7 +71,7 @@
       const raw = (this.view[1] - this.view[0]) / Math.max(2, (this.width - GUTTER) / 130);
       const power = Math.pow(10, Math.floor(Math.log10(raw)));
       const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= raw);
-      pen.font = "11px system-ui";
+      pen.font = `11px ${this.letters}`;
       pen.lineWidth = 1;
       for (let t = Math.ceil(this.view[0] / step) * step; t <= this.view[1]; t += step) {
         const x = Math.round(this.x(t)) + 0.5;
@@ -141,16 +142,16 @@
       for (let device = 0; device < this.run.devices.length; device++) {
         const chosen = this.selection.device === this.run.device_ids[device];
         pen.fillStyle = this.ink;
-        pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px system-ui`;
+        pen.font = `${chosen ? "bold " : ""}${Math.min(12, this.each - 1)}px ${this.letters}`;
         pen.fillText(this.run.devices[device], GUTTER - 8, this.top(2 * device) + this.compute * 0.8);
         if (this.link >= 9) {
-          pen.font = "10px system-ui";
+          pen.font = `10px ${this.letters}`;
           pen.globalAlpha = 0.75;
           pen.fillText("receives", GUTTER - 8, this.top(2 * device + 1) + this.link * 0.85);
           pen.globalAlpha = 1;
         }
       }
-      pen.font = "10px system-ui";
+      pen.font = `10px ${this.letters}`;
       pen.fillText("computing", GUTTER - 8, AXIS + STRIP - 12);
       pen.textAlign = "left";
     }

@@ -1,10 +1,10 @@
-/* The partition figure: its two drawings are fetched as SVG; a click on any of their marks selects everywhere. */
+/* The partition figure: its drawings are fetched as SVG; on Explore a click on any of their marks selects everywhere. */
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
   const latest = {}; // what each drawing was last asked for
 
-  async function draw(id, address) {
+  ns.draw = async function draw(id, address) {
     const root = document.getElementById(id);
     if (!root || (latest[id]?.address === address && root.firstElementChild)) return;
     latest[id]?.control.abort();
@@ -21,17 +21,17 @@
     } catch (error) {
       if (error.name !== "AbortError" && latest[id] === asked) root.textContent = `The figure could not be loaded: ${error.message}`;
     }
-  }
+  };
 
   ns.drawPartition = function (query, selection) {
     const lane = selection.device == null ? "" : `&device=${selection.device}`;
-    if (!query) draw("strategies-drawing", "");
-    return draw("partition-drawing", query && `partition.svg?${query}${lane}`);
+    if (!query) ns.draw("strategies-drawing", "");
+    return ns.draw("partition-drawing", query && `partition.svg?${query}${lane}`);
   };
 
   ns.drawStrategies = function (query) {
     latest["strategies-drawing"] = null; // the same address draws more strategies than before
-    draw("strategies-drawing", query && `strategies.svg?${query}`);
+    ns.draw("strategies-drawing", query && `strategies.svg?${query}`);
   };
 
   /* Light up the selected layers and device, dim the rest. */
@@ -61,9 +61,9 @@
     }
   });
 
-  /* Both drawings under each other as one file with its own styles, light. */
-  function picture() {
-    const drawings = [...document.querySelectorAll("#partition .drawn")];
+  /* A card's drawings under each other as one file with its own styles, light. */
+  function picture(card) {
+    const drawings = [...document.querySelectorAll(`#${card} .drawn`)];
     const heights = drawings.map((drawing) => drawing.viewBox.baseVal.height);
     const style = [...document.styleSheets].flatMap((sheet) => {
       try {
@@ -84,16 +84,17 @@
     return [`<svg xmlns="http://www.w3.org/2000/svg" width="1100" height="${top}"><style>${style.replaceAll("<", "")}</style><rect width="1100" height="${top}" fill="#fff"/>${parts.join("")}</svg>`, top];
   }
 
-  ns.exportPartition = async function (format) {
-    if (format === "csv") return (window.location.href = `export/partition.csv?${ns.query}`);
-    const [text, height] = picture();
-    if (format === "svg") return ns.download("partition.svg", text, "image/svg+xml");
+  ns.exportDrawing = async function (card, format) {
+    const [address, query] = document.querySelector(`#${card} .drawing`).dataset.drawn.split("?");
+    if (format === "csv") return (window.location.href = `export/${address.replace(".svg", ".csv")}?${query}`);
+    const [text, height] = picture(card);
+    if (format === "svg") return ns.download(`${card}.svg`, text, "image/svg+xml");
     const image = new Image();
     image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     await image.decode();
     const canvas = Object.assign(document.createElement("canvas"), { width: 2200, height: 2 * height });
     canvas.getContext("2d").drawImage(image, 0, 0, 2200, 2 * height);
     URL.revokeObjectURL(image.src);
-    canvas.toBlob((blob) => ns.download("partition.png", blob, "image/png"));
+    canvas.toBlob((blob) => ns.download(`${card}.png`, blob, "image/png"));
   };
 })();

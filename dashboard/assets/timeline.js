@@ -101,17 +101,29 @@
     return timelines.get(id);
   };
 
-  ns.loadTimeline = async function (id, query, message) {
+  /* The spans of a run as the server packs them, null without a query; an Error where they could not be had. */
+  ns.fetchSpans = async function (query, signal) {
+    if (!query) return null;
+    try {
+      const answer = await fetch(`spans?${query}`, { signal });
+      return answer.ok ? await answer.arrayBuffer() : new Error(await answer.text());
+    } catch (error) {
+      return error;
+    }
+  };
+
+  /* Show them, or `message` where there are none, unless other spans were asked for meanwhile. */
+  ns.showSpans = async function (id, spans, message) {
     const timeline = ns.timeline(id);
     if (!timeline) return;
     const ticket = (timeline.ticket = (timeline.ticket || 0) + 1);
-    if (!query) return timeline.show(null, message);
     try {
-      const answer = await fetch(`spans?${query}`);
-      if (!answer.ok) throw new Error(await answer.text());
-      const run = ns.decode(await answer.arrayBuffer());
-      if (ticket === timeline.ticket) timeline.show(run, "");
+      const packed = await spans;
+      if (packed instanceof Error) throw packed;
+      const run = packed && ns.decode(packed);
+      if (ticket === timeline.ticket) timeline.show(run, run ? "" : message);
     } catch (error) {
+      if (error.name === "AbortError") return;
       if (ticket === timeline.ticket) timeline.show(null, `The timeline could not be loaded: ${error.message}`);
     }
   };

@@ -13,8 +13,6 @@ standalone    a report as one HTML file that needs neither a server nor a networ
 style         what all figures share: the palette, the frame, names and colours of devices
 sweep         a sweep: one quantity over one or two parameters, the trade-off of two quantities, and all of it at
               once
-swimlanes     the partition: a lane per device, the layers along it; a sharded layer stands in each lane that holds
-              a shard
 traffic       bytes from device to device in one step, of all phases or one of them
 validation    predicted against actual runs: a scatter, signed errors in groups, and the error over something else
 device_grid     a language model on a grid of devices: who computes what, one block on one device, memory by kind

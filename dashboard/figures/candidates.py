@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, message
+from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis, message
 from dashboard.state.candidates import Candidate
 from dashboard.state.simulating import Glance
+from dashboard.words.kpis import seconds_range
 from simulator.units import format_bytes, format_time
 
 _UNEVEN = 1.10
@@ -37,20 +38,22 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
         seen = list(strategies.values())
         dots = _dots(
             [max(getattr(plan, what) / _MIB, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
-            [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio)
+            [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio, plan.interval_s)
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
         )  # fmt: skip
         texts = _free_labels(names, dots["x"], dots["y"])
         named = {"mode": "markers+text", "text": texts, "textposition": _sides(seen, what), "textfont": {"size": 11}}
         data.append(dots | named | axis)
-    log = {"type": "log", "dtick": "D2", "tickfont": {"size": 10}}
+    moved, between = (
+        log_axis(x for dots in data if ("xaxis" in dots) == second for x in dots["x"]) for second in (False, True)
+    )
     return figure(
         data,
-        xaxis={**log, "title": {"text": "MiB moved"}, "domain": [0, 0.46]},
-        xaxis2={**log, "title": {"text": "MiB between nodes"}, "domain": [0.54, 1], "anchor": "y", "automargin": True,
-                "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
-        yaxis={"type": "log", "ticksuffix": " ms", "dtick": "D2"},
+        xaxis={**moved, "title": {"text": "MiB moved"}, "domain": [0, 0.46]},
+        xaxis2={**between, "title": {"text": "MiB between nodes"}, "domain": [0.54, 1], "anchor": "y",
+                "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
+        yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
         annotations=[{"text": "hollow: max / mean above 1.10 · grey: tried by the search", "showarrow": False,
                       "xref": "paper", "yref": "paper", "x": 1, "y": 1.12, "font": {"size": 11}}],
         margin={"l": 52, "r": 28, "t": 26, "b": 40},
@@ -88,5 +91,6 @@ def _sides(seen: Sequence[Glance], what: str) -> list[str]:
     return ["middle left" if amount > middle else "middle right" for amount in amounts]
 
 
-def _words(name: str, size: float, step_s: float, ratio: float) -> str:
-    return f"{name}: {format_bytes(size)}, {format_time(step_s)}, max / mean {ratio:.2f}"
+def _words(name: str, size: float, step_s: float, ratio: float, interval_s: tuple[float, float] | None = None) -> str:
+    ends = f" ({seconds_range(interval_s)})" if interval_s else ""
+    return f"{name}: {format_bytes(size)}, {format_time(step_s)}{ends}, max / mean {ratio:.2f}"

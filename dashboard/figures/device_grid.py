@@ -36,7 +36,7 @@ def device_grid(run: Run, cluster: Cluster, grid: DeviceGrid) -> Figure:
     marks: dict[str, Any] = {
         "type": "scatter", "mode": "markers+text" if numbered else "markers", "x": x, "y": y,
         "marker": {
-            "symbol": "square", "size": float(np.clip(min(110 / data, 200 / len(columns)), 3, 34)),
+            "symbol": "square", "size": float(np.clip(min(110 / data, 200 / len(columns)), 4, 34)),
             "color": [busy[r][c] for r, c in order], "colorscale": MAGNITUDE, "reversescale": True,
             "cmin": 0, "cmax": 1,
             "colorbar": BUSY_BAR,
@@ -79,10 +79,13 @@ def block_timeline(run: Run, device: int, block: range) -> Figure:
     for title, kinds in (("forward", _FORWARD), ("backward", _BACKWARD)):
         data += _pass(run, device, block, microbatch, title, kinds)
     longest = max((max(s + w for s, w in zip(bar["base"], bar["x"], strict=True)) for bar in data), default=1.0)
+    unit, size = ("ms", 1e3) if longest >= 5e3 else ("µs", 1.0)
+    for bar in data:
+        bar |= {name: [value / size for value in bar[name]] for name in ("base", "x")}
     order = [f"{title}: {what}" for title in ("forward", "backward") for what in ("computes", "transfers")]
     return figure(
         data, barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9},
-        xaxis={"title": {"text": "µs of the pass"}, "range": [0, longest * 1.01]},
+        xaxis={"title": {"text": f"{unit} of the pass"}, "range": [0, longest / size * 1.01]},
         yaxis={"type": "category", "categoryorder": "array", "categoryarray": order[::-1], "showgrid": False},
     )  # fmt: skip
 

@@ -36,17 +36,15 @@ _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
 
 def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
-    """Devices, switches and links, each direction a line of its own coloured by the share of the step it was full.
+    """Devices, switches and links, each direction a line of its own, coloured in steps by the share of the step it was
+    full.
 
     Of many devices bars instead: of each group (of the devices of group `opened`) the busiest link of each tier.
     """
     if len(cluster.devices) > MOST_ALONE:
         return _busiest(run, cluster, device_groups(cluster, opened))
     positions = _positions(cluster)
-    data = [
-        _link(min(use.utilisation, 1.0), positions, link.source, link.target)
-        for use, link in zip(run.report.links, cluster.links, strict=True)
-    ]
+    data = _lines(run, cluster, positions)
     middles = [_beside(positions[link.source], positions[link.target]) for link in cluster.links]
     data.append({
         "type": "scatter",
@@ -179,13 +177,22 @@ def _beside(a: Position, b: Position) -> tuple[Position, Position]:
     return (float(start[0]), float(start[1])), (float(end[0]), float(end[1]))
 
 
-def _link(ratio: float, positions: dict[str, Position], source: str, target: str) -> dict[str, Any]:
-    a, b = _beside(positions[source], positions[target])
-    colour = _CIVIDIS[round((1 - ratio) * (len(_CIVIDIS) - 1))] if ratio > 0 else OUTLINE
-    return {
-        "type": "scatter", "mode": "lines", "x": [a[0], b[0]], "y": [a[1], b[1]], "hoverinfo": "skip",
-        "line": {"color": colour, "width": 1 + 4 * ratio, "dash": "solid" if ratio > 0 else "dot"},
-    }  # fmt: skip
+def _lines(run: Run, cluster: Cluster, positions: dict[str, Position]) -> list[dict[str, Any]]:
+    """The links, those as busy as each other in one trace: what Plotly takes grows with their number."""
+    alike: dict[int, list[tuple[Position, Position]]] = {}
+    for use, link in zip(run.report.links, cluster.links, strict=True):
+        level = round(min(use.utilisation, 1.0) * (len(_CIVIDIS) - 1)) if use.utilisation > 0 else -1
+        alike.setdefault(level, []).append(_beside(positions[link.source], positions[link.target]))
+    return [
+        {
+            "type": "scatter", "mode": "lines", "hoverinfo": "skip",
+            "x": [x for a, b in ends for x in (a[0], b[0], None)],
+            "y": [y for a, b in ends for y in (a[1], b[1], None)],
+            "line": {"color": _CIVIDIS[-1 - level], "width": 1 + 4 * level / (len(_CIVIDIS) - 1)}
+            if level >= 0 else {"color": OUTLINE, "width": 1, "dash": "dot"},
+        }
+        for level, ends in sorted(alike.items())
+    ]  # fmt: skip
 
 
 def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ _SIDE = RIGHT + 24
 class Strip:
     """A strategy's bytes by layer, shape (layers, 2): activations cut, gradients; and its figures in words.
 
+    expected: between which times its step is expected.
+
     Without bytes (None) `note` says why there are none yet.
     """
 
@@ -32,6 +34,7 @@ class Strip:
     bytes: Floats | None = None
     total: str = ""
     step: str = ""
+    expected: str = ""
     load: str = ""
     note: str = ""
     best: bool = False
@@ -135,6 +138,8 @@ def _strip(
     marks.append(svg.text(20, floor - 4, strip.name, class_=f"{strong} small"))
     for x, words, bold in ((990.0, strip.total, shown), (1043.0, strip.step, strip.best), (1084.0, strip.load, False)):
         marks.append(svg.text(x, floor - 4, words, class_="strong small" if bold else "small", text_anchor="end"))
+    if strip.expected:
+        marks[-2] = svg.group([marks[-2]], f"{strip.name}: {strip.expected} in 9 of 10 steps")
     if strip.bytes is None:
         return [*marks, svg.text(LEFT + 6, floor - 4, strip.note, class_="dim small")]
     sizes = by_column(columns, strip.bytes)  # (columns, activations and gradients)

@@ -14,16 +14,18 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology
+from dashboard.figures.partition import partition
 from dashboard.figures.style import CONFIG, Figure
-from dashboard.figures.swimlanes import swimlanes
 from dashboard.figures.traffic import traffic_matrix
+from dashboard.state.columns import columns_of
+from dashboard.state.flows import flows_of
 from dashboard.state.measures import shares
 from dashboard.words.kpis import kpis
 from simulator.cluster import Cluster
+from simulator.report.interval import step_interval
 from simulator.run import Run
 from simulator.workload import Profile
 
-_HEIGHTS = {"partition": 300}
 _SCRIPTS = ("painting.js", "pointing.js", "spans.js", "timeline.js")
 """In the order in which the app's pages load them, too: by name."""
 
@@ -50,7 +52,7 @@ def standalone(sections: Sequence[Section]) -> str:
     name = f"{sections[0].profile.model} on {sections[0].cluster.name}"
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · Shardscope</title>'
-        f"<style>{_asset('style.css')}{_STYLE}</style></head><body><main><h1>{escape(name)}</h1>"
+        f"<style>{_asset('style.css')}{_asset('partition.css')}{_STYLE}</style></head><body><main><h1>{escape(name)}</h1>"
         f"{_provenance(sections[0].profile)}{''.join(bodies)}</main>"
         f"<script>{_plotly()}</script>{''.join(f'<script>{_asset(name)}</script>' for name in _SCRIPTS)}"
         f"<script>{_START}</script></body></html>"
@@ -68,10 +70,12 @@ def _section(number: int, section: Section, baseline: Run | None) -> str:
         f'<figure><figcaption>Timeline (click it, then W A S D F M C)</figcaption><div class="timeline" tabindex="0" '
         f'id="timeline-{number}"><script type="text/plain">{spans}</script></div></figure>'
     )
+    columns = columns_of(section.profile, section.run.plan)
+    drawn = partition(columns, flows_of(section.run, section.profile, section.cluster), section.cluster)
+    split = f"<figure><figcaption>Partition</figcaption>{drawn}</figure>"
     figures = "".join(_figure(f"{name}-{number}", name, figure) for name, figure in _figures(section, baseline).items())
-    return (
-        f"{head}{note}{verdict}{_kpis(section.run, baseline)}{timeline}<div class='figures'>{figures}</div></section>"
-    )
+    numbers = _kpis(section, baseline)
+    return f"{head}{note}{verdict}{numbers}{timeline}{split}<div class='figures'>{figures}</div></section>"
 
 
 def _figures(section: Section, baseline: Run | None) -> dict[str, Figure]:
@@ -84,27 +88,27 @@ def _figures(section: Section, baseline: Run | None) -> dict[str, Figure]:
         "peak memory": memory(run, cluster, baseline),
         "network": topology(run, cluster),
         "link utilisation": link_use(run, cluster),
-        "partition": swimlanes(run, section.profile, cluster),
     }
 
 
 def _figure(name: str, title: str, figure: Figure) -> str:
     # Whatever a layer is called, it cannot end the script that the figure stands in.
     content = json.dumps({**figure, "config": CONFIG}, allow_nan=False).replace("<", "\\u003c")
-    wide = ' class="wide"' if title == "partition" else ""
-    height = _HEIGHTS.get(title, 280)
     return (
-        f"<figure{wide}><figcaption>{escape(title.capitalize())}</figcaption>"
-        f'<div class="plot" id="{name.replace(" ", "-")}" style="height:{height}px">'
+        f"<figure><figcaption>{escape(title.capitalize())}</figcaption>"
+        f'<div class="plot" id="{name.replace(" ", "-")}" style="height:280px">'
         f'<script type="application/json">{content}</script></div></figure>'
     )
 
 
-def _kpis(run: Run, baseline: Run | None) -> str:
+def _kpis(section: Section, baseline: Run | None) -> str:
+    assert section.run is not None
+    interval = step_interval(section.run.report, section.profile, section.cluster)
     cells = "".join(
         f'<div><div class="kpi-label">{escape(kpi.label)}</div><span class="kpi-value">{escape(kpi.value)}</span> '
-        f'<span class="kpi-change {kpi.tone}">{escape(kpi.change)}</span></div>'
-        for kpi in kpis(run.report, baseline.report if baseline else None)
+        f'<span class="kpi-change {kpi.tone}">{escape(kpi.change)}</span>'
+        f'<div class="figure-note">{escape(kpi.note)}</div></div>'
+        for kpi in kpis(section.run.report, baseline.report if baseline else None, interval=interval)
     )
     return f'<div class="kpis">{cells}</div>'
 
@@ -129,7 +133,6 @@ body { font-family: system-ui, sans-serif; margin: 0 auto; max-width: 1300px; pa
 section { border-top: 1px solid #dde1e8; margin-top: 18px; }
 figure { margin: 12px 0; } figcaption { font-weight: 600; font-size: 14px; margin-bottom: 4px; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 4px 18px; }
-.wide { grid-column: 1 / -1; }
 .kpi-label, .figure-note, .timeline-status { color: #5b6472; }
 """
 

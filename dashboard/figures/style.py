@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, floor, log10
 from typing import Any
 
 from dashboard.figures.shades import shades_of
@@ -30,6 +31,8 @@ GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
+FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
+"""Of the page around the figures."""
 BUSY_BAR: dict[str, Any] = {
     "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
 }  # fmt: skip
@@ -41,10 +44,12 @@ CONFIG: dict[str, Any] = {"showSendToCloud": False, "displaylogo": False, "displ
 
 def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
     """A figure in the project's frame; axes given are completed, everything else in `layout` is laid over it."""
-    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "", "title": {"standoff": 8}}
+    # Hiding labels that would hang over takes a quarter of the drawing: every label is measured, each a new layout.
+    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "", "title": {"standoff": 8},
+            "ticklabeloverflow": "allow"}  # fmt: skip
     framed: dict[str, Any] = {
         "margin": {"l": 48, "r": 12, "t": 10, "b": 38},
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        "font": {"family": FONT, "size": 12, "color": INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
@@ -64,6 +69,16 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
     for name in ("xaxis", "yaxis"):
         framed[name] = {**axis, **layout.pop(name, {})}
     return {"data": data, "layout": {**framed, **layout}}
+
+
+def log_axis(values: Iterable[float], words: Callable[[float], str] = "{:,g}".format) -> dict[str, Any]:
+    """A logarithmic axis for positive values, with ticks at 1, 2 and 5 times powers of ten, or at the powers alone."""
+    known = [value for value in values if value > 0]
+    low, high = min(known, default=1.0), max(known, default=1.0)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    steps = (1, 2, 5) if log10(high / low) < 2 else (1,)
+    ticks = [step * 10.0**power for power in powers for step in steps if low / 1.6 <= step * 10.0**power <= high * 1.6]
+    return {"type": "log", "tickvals": ticks, "ticktext": [words(tick) for tick in ticks]}
 
 
 def with_table(drawn: Figure, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Figure:

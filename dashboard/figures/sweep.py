@@ -7,8 +7,10 @@ from math import log
 from typing import Any
 
 from dashboard.figures.style import CUT, LINES, MAGNITUDE, OUTLINE, Figure, figure, message
+from dashboard.words.sweep import expected
 from simulator.sweep.chart import column_title, value_text
 from simulator.sweep.queries import pareto
+from simulator.units import format_time
 
 Row = Mapping[str, Any]
 QUANTITIES: Mapping[str, tuple[str, float]] = {
@@ -81,9 +83,9 @@ def parallel(rows: Sequence[Row], swept: Sequence[str], brushed: frozenset[int] 
         for picked in (False, True):
             lines = [i for i in shade if (not brushed or rows[i]["number"] in brushed) == picked]
             data.append(_strokes(rows, lines, axes, colour if picked else _PALE))
-    data.append(_colour_bar([row["step_s"] * 1e3 for row in rows]))
+    data.append(_colour_bar([row["step_s"] for row in rows]))
     notes = [note for x, axis in enumerate(axes) for note in _ends(x, *axis[1])]
-    titles = [axis_title(name) for name in names]
+    titles = [axis_title(name).partition(" (")[0] for name in names]  # the ends of an axis say their units
     ticks = {"tickvals": list(range(len(names))), "ticktext": titles, "side": "top", "range": [-0.4, len(names) - 0.6]}
     return figure(
         data,
@@ -113,8 +115,8 @@ def _colour_bar(values: Sequence[float]) -> dict[str, Any]:
     scale = [[i / (len(_SHADES) - 1), colour] for i, colour in enumerate(_SHADES[::-1])]
     quantiles = sorted(values)
     ticks = [quantiles[round(part * (len(quantiles) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
-    bar = {"title": {"text": "step (ms)"}, "thickness": 10, "outlinewidth": 0,
-           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [f"{tick:.3g}" for tick in ticks]}  # fmt: skip
+    bar = {"title": {"text": "step"}, "thickness": 10, "outlinewidth": 0,
+           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [format_time(tick) for tick in ticks]}  # fmt: skip
     marker = {"color": [0, 1], "cmin": 0, "cmax": 1, "colorscale": scale, "showscale": True, "colorbar": bar}
     empty = {"x": [None, None], "y": [None, None], "hoverinfo": "skip"}
     return {"type": "scatter", "mode": "markers", "marker": marker, **empty}
@@ -159,7 +161,8 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
             "type": "scatter", "mode": "lines+markers", "name": name, "x": [row[x] for row in line],
             "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
             "line": {"color": LINES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
-            "hovertemplate": f"{name}: {x} %{{x}}, {title} %{{y:.4g}}<extra></extra>",
+            "text": [expected(row) if quantity == "step_s" else "" for row in line],
+            "hovertemplate": f"{name}: {axis_title(x)} %{{x}}, {title} %{{y:.4g}}%{{text}}<extra></extra>",
         })  # fmt: skip
     return figure(
         data,
@@ -185,23 +188,24 @@ def _scale(name: str, values: Sequence[Any]) -> dict[str, Any]:
 
 def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
     title, factor = QUANTITIES[quantity]
+    shows_step = quantity == "step_s"
     xs, ys = (sorted({row[name] for row in rows}) for name in (x, y))
-    cells: dict[tuple[Any, Any], float] = {}
-    for row in rows:
-        cell = row[x], row[y]
-        cells[cell] = min(row[quantity] * factor, cells.get(cell, float("inf")))
+    cells: dict[tuple[Any, Any], Row] = {}
+    for row in sorted(rows, key=lambda row: row[quantity]):
+        cells.setdefault((row[x], row[y]), row)
     heat = {
         "type": "heatmap",
         "x": [value_text(x, v) for v in xs],
         "y": [value_text(y, v) for v in ys],
-        "z": [[cells.get((a, b)) for a in xs] for b in ys],
+        "z": [[cells[a, b][quantity] * factor if (a, b) in cells else None for a in xs] for b in ys],
+        "text": [[expected(cells[a, b]) if shows_step and (a, b) in cells else "" for a in xs] for b in ys],
         "colorscale": MAGNITUDE,
         "reversescale": True,
         "xgap": 1,
         "ygap": 1,
         "hoverongaps": False,
         "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": f"{x} %{{x}}, {y} %{{y}}: %{{z:.4g}}<extra></extra>",
+        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:.4g}}%{{text}}<extra></extra>",
     }
     titles = ({"title": {"text": axis_title(name)}, "type": "category", "showgrid": False} for name in (x, y))
     return figure([heat], xaxis=next(titles), yaxis=next(titles))
@@ -216,7 +220,9 @@ def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[s
             "color": colour, "size": 8,
             "line": {"width": [0 if row.get("fits") else 2 for row in rows], "color": OUTLINE},
         },
-        "hovertemplate": f"{name}: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
+        "text": [expected(row) for row in rows],
+        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:.4g}}%{{text}}, "
+                         f"{QUANTITIES[y][0]} %{{y:.4g}}<extra></extra>",
     }  # fmt: skip
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log10
 from typing import Any
 
-from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, message
+from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, log_axis, message
+from dashboard.state.published import PublishedSet
 from dashboard.state.validations import Group
+from simulator.units import format_time
 from traces.results.validations import ValidatedRun
 
 CLOSE = 0.10
@@ -24,6 +26,24 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
               selected, "actual %{x:.4g} ms, predicted %{y:.4g} ms")
         for i, group in enumerate(groups)
     ]  # fmt: skip
+    return _around_diagonal(data, {"showlegend": True, "legend": _BESIDE})
+
+
+def published_steps(sets: Sequence[PublishedSet]) -> Figure:
+    """Steps on GPUs that others measured and published, as `predicted_against_actual`; a colour for each set."""
+    data = []
+    for i, each in enumerate(sets):
+        words = [f"{step.name}{f' ({step.note})' if step.note else ''}" for step in each.rows]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": each.title, "customdata": words,
+            "x": [step.measured_s * 1e3 for step in each.rows], "y": [step.predicted_s * 1e3 for step in each.rows],
+            "marker": {"color": LINES[i % 8], "size": 8, "opacity": 0.85},
+            "hovertemplate": "%{customdata}: measured %{x:.4g} ms, predicted %{y:.4g} ms<extra></extra>",
+        })  # fmt: skip
+    return _around_diagonal(data, {"showlegend": False})
+
+
+def _around_diagonal(data: list[dict[str, Any]], layout: Mapping[str, Any]) -> Figure:
     seen = [value for trace in data for value in (*trace["x"], *trace["y"])]
     if not seen:
         return message("no runs")
@@ -37,14 +57,13 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
         "type": "scatter", "mode": "lines", "line": {"color": OUTLINE, "dash": "dot", "width": 1.2}, "x": ends,
         "y": ends, "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
-    axis = {"type": "log", "range": [log10(end) for end in ends], "ticksuffix": " ms", "dtick": "D2"}
+    axis = {**log_axis(ends, lambda ms: format_time(ms / 1e3)), "range": [log10(end) for end in ends]}
     return figure(
         [band, diagonal, *data],
         margin=_MARGIN,
-        showlegend=True,
-        legend=_BESIDE,
         xaxis={**axis, "title": {"text": "actual step"}},
         yaxis={**axis, "title": {"text": "predicted step"}},
+        **layout,
     )
 
 
@@ -105,7 +124,8 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
         data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f} %"))
     if not any(trace["x"] for trace in data):
         return message("nothing was counted in these runs")
-    scale = {"type": "linear", "rangemode": "tozero"} if quantity == "load" else {"type": "log", "dtick": "D2"}
+    sizes = log_axis(x for trace in data for x in trace["x"])
+    scale = {"type": "linear", "rangemode": "tozero"} if quantity == "load" else sizes
     return figure(
         data,
         shapes=[_zone()],

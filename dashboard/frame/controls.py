@@ -204,13 +204,11 @@ def plan_synchronises(outcome: Outcome) -> bool:
 
 
 def _profile_remark(outcome: Outcome) -> str:
-    """Where it was measured, and which times of this step were not, with the band that they give it."""
-    text = f"measured on {outcome.profile.device or 'an unnamed device'}"
+    """Where it was measured, and which times of this step were not, whose spread is part of the step's interval."""
+    made = "modelled for" if outcome.profile.notes.startswith("modelled") else "measured on"
+    text = f"{made} {outcome.profile.device or 'an unnamed device'}"
     report = outcome.run.report if outcome.run else None
-    if report is None or not report.sizes_note:
-        return text
-    band = f"; step {' to '.join(map(format_time, report.step_band_s))}" if report.step_band_s else ""
-    return f"{text}; {report.sizes_note}{band}"
+    return f"{text}; {report.sizes_note}" if report and report.sizes_note else text
 
 
 def _cluster_remark(name: str) -> str:

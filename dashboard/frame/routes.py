@@ -15,6 +15,7 @@ from dashboard.state.columns import columns_of
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
+from dashboard.words.kpis import seconds_range
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run
@@ -84,7 +85,8 @@ def _strip(name: str, glance: Glance | None, best_s: float) -> Strip:
         return Strip(name=name, note=glance.reason if len(glance.reason) < 120 else f"{glance.reason[:118]} …")
     return Strip(
         name=name, bytes=glance.by_layer, total=format_bytes(glance.total_bytes), step=format_time(glance.step_s),
-        load=f"{glance.load_balance_ratio:.2f}", best=glance.step_s == best_s,
+        expected=seconds_range(glance.interval_s), load=f"{glance.load_balance_ratio:.2f}",
+        best=glance.step_s == best_s,
     )  # fmt: skip
 
 

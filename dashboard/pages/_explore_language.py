@@ -50,8 +50,9 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
     block = block_in(outcome.profile, grid.layers[stage])
     name = outcome.cluster.devices[device].name
     layers = f"layers {block[0] + 1} to {block[-1] + 1}" if block else "no block"
+    parts = "1 micro-batch" if plan.microbatches == 1 else f"{plan.microbatches} micro-batches"
     words = (
-        f"{grid.words}, {plan.microbatches} micro-batches, {plan.schedule}. The block: {layers} on {name} in "
+        f"{grid.words}, {parts}, {plan.schedule}. The block: {layers} on {name} in "
         f"stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of {plan.microbatches} (click another)."
     )
     figures = {

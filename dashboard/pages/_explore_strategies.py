@@ -16,6 +16,7 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, searches
 from dashboard.state.store import Store
+from dashboard.words.kpis import seconds_range
 from simulator.units import format_bytes, format_time
 
 
@@ -52,7 +53,7 @@ def add(app: Dash, store: Store) -> None:
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     """One row per strategy, the shown one first; its name switches to it."""
     known = [glance.step_s for _, glance in rows if glance is not None and glance.ran]
-    titles = ("strategy", "step", "moved", "between nodes", "max / mean", "peak memory", "limited by")
+    titles = ("strategy", "step, 9 of 10", "moved", "between nodes", "max / mean", "peak memory", "limited by")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     body = [_row(i, now, glance, min(known, default=0.0)) for i, (now, glance) in enumerate(rows)]
     return html.Table([head, html.Tbody(body)], className="plain-table strategies-table")
@@ -72,9 +73,8 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) 
         why = html.Td(glance.reason, colSpan=6, className="figure-note")
         return html.Tr([html.Th(name, scope="row"), why], className=shown)
     step: list[Any] = [(html.Strong if glance.step_s == best_s else html.Span)(format_time(glance.step_s))]
-    low, high = map(format_time, glance.step_band_s or (0.0, 0.0))
-    if low != high:
-        step.append(html.Span(f" {low} to {high}", className="figure-note"))
+    if ends := seconds_range(glance.interval_s):
+        step.append(html.Span(f" {ends}", className="figure-note"))
     if glance.microbatches > 1:
         step.append(html.Span(f" in {glance.microbatches} micro-batches", className="figure-note"))
     memory = format_bytes(glance.peak_memory_bytes)

@@ -15,10 +15,12 @@ from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.hardware import mismatch, sequence_length, utilisation
 from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
+from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.words.kpis import SAME, Kpi, idle_words, kpis
+from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
 from dashboard.words.partition import against
 from simulator.cluster import Cluster
+from simulator.lowering.typical_scaling import device_class
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation
@@ -30,23 +32,21 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
         return []
     baseline = before.run.report if before is not None and before.run is not None else None
     tokens = sequence_length(outcome.profile)
-    rows = kpis(outcome.run.report, baseline, tokens)
+    rows = kpis(outcome.run.report, baseline, tokens, outcome.interval)
     used = utilisation(outcome.profile, outcome.cluster, outcome.run.report) if tokens and outcome.cluster else None
     if used:  # convolutions need not do the arithmetic that they are counted with
         rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
     notes = _notes(outcome.run, outcome.cluster) if outcome.cluster else {}
-    return tiles([replace(row, note=notes.get(row.label, "")) for row in rows])
+    return tiles([replace(row, note=notes.get(row.label, row.note)) for row in rows])
 
 
 def _notes(run: Run, cluster: Cluster) -> dict[str, str]:
     """What stands below the numbers that would mislead alone."""
-    low, high = map(format_time, run.report.step_band_s or (0.0, 0.0))
     nodes = len({device.host for device in cluster.devices[: cluster.workers]})
     between = f"{format_bytes(between_nodes_bytes(run, cluster))} between nodes" if nodes > 1 else "inside one node"
     return {
-        "Step time": f"{low} to {high}" if low != high else "",
         "Max / mean load": idle_words(run.report, cluster.workers),
         "Sent per step": between if run.report.communication_bytes.total else "",
     }
@@ -61,7 +61,9 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
         return None
     now, plan = outcome.configuration, outcome.run.plan
     name = f"plan {label(now.plan)}" if now.plan else plan.strategy
-    text = f" takes {format_time(outcome.run.report.step_s)}, limited by {outcome.run.report.bottleneck}. "
+    ends = seconds_range(outcome.interval_s)
+    text = f" takes {format_time(outcome.run.report.step_s)}{f' ({ends})' if ends else ''}, "
+    text += f"limited by {outcome.run.report.bottleneck}. "
     if shown is not None and data is not None and data.configuration != now:
         faster = against(shown.step_s, data.step_s, time=True)
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
@@ -97,9 +99,16 @@ def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
     shown: list[Any] = []
     if outcome.cluster is not None and (warning := mismatch(outcome.profile, outcome.cluster)):
         shown.append(html.Span(warning, className="badge orange chip"))
+    if outcome.note:
+        shown.append(html.Span(outcome.note, className="badge orange chip"))
     if validation is not None and validation.outcomes:
         errors = [abs(run.error) for run in validation.outcomes]
         text = f"predictions within {sum(errors) / len(errors):.1%} on average, {len(errors)} runs"
+        if device_class(outcome.profile.device) == "GPU":
+            sets = published_sets()
+            steps = sum(each.steps for each in sets)
+            mean = sum(each.mean_absolute_error * each.steps for each in sets) / steps
+            text += f"; on GPUs {mean:.1%}, {steps} published steps"
         page: dict[str, Any] = {"data-page": "/validate"}
         shown.append(html.A(text, href="validate", className="chip-link", **page))
     return shown
@@ -111,6 +120,7 @@ def verdict(outcome: Outcome) -> Any:
     if not reason:
         return None
     title = "This configuration cannot run" if outcome.run is None else "This does not fit into memory"
+    reason = reason.removeprefix("does not fit: ")  # which the title says
     return html.Div([html.Strong(title), html.Div(f"{reason}.")], className="verdict", role="alert")
 
 
@@ -154,6 +164,7 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
     buttons = [
         html.Button(
             _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
+            title=f"9 of 10 steps: {ends}" if (ends := seconds_range(option.interval_s)) else None,
             **loads(option.move.configuration),
         )
         for option in options

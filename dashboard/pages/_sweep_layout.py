@@ -91,13 +91,16 @@ def columns_of_table(swept: Sequence[str]) -> list[dict[str, Any]]:
     """The table's columns: the point, what was swept, and the quantities."""
     shown = "params.value == null ? '' : d3.format(',.4~g')(params.value)"
     number = {"type": "rightAligned", "valueFormatter": {"function": shown}}
+    others = [(name, shown) for name, shown in QUANTITIES.items() if name != "step_s"]
     return [
         {"field": "number", "headerName": "point", "width": 80},
-        {"field": "strategy", "width": 110},
+        {"field": "strategy", "headerName": "strategy", "width": 110},
         *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
-        *[{"field": name, "headerName": title, "width": 150, **number} for name, (title, _) in QUANTITIES.items()],
-        {"field": "status", "width": 100},
-        {"field": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
+        {"field": "step_s", "headerName": QUANTITIES["step_s"][0], "width": 110, **number},
+        {"field": "expected", "headerName": "in 9 of 10 steps", "width": 150, "sortable": False},
+        *[{"field": name, "headerName": title, "width": 175, **number} for name, (title, _) in others],
+        {"field": "status", "headerName": "status", "width": 100},
+        {"field": "error", "headerName": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
     ]
 
 

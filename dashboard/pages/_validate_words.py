@@ -11,7 +11,7 @@ from dash import html
 from dashboard.figures.validation import CLOSE
 from dashboard.frame.cards import card, facts, plain_table
 from dashboard.state.validations import Stored
-from dashboard.words.kpis import Kpi
+from dashboard.words.kpis import Kpi, seconds_range
 from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time
@@ -25,11 +25,15 @@ def kpis(outcomes: Sequence[ValidatedRun]) -> list[Kpi]:
     """Runs, mean absolute error, bias, how many are close, the worst, the volume."""
     summary = summarised(outcomes)
     close = sum(abs(outcome.error) <= CLOSE for outcome in outcomes)
+    inside = [] if summary.covered is None else [
+        Kpi(label="In their interval", value=f"{summary.covered:.0%}", hint="runs within their 5 to 95 % interval")
+    ]  # fmt: skip
     return [
         Kpi(label="Runs", value=f"{summary.runs}", hint="real runs that were predicted beforehand"),
         Kpi(label="Mean absolute error", value=f"{summary.mean_absolute_error:.1%}", hint="of the predicted step"),
         Kpi(label="Bias", value=f"{summary.bias:+.1%}", hint="mean signed error: below 0 is predicted too fast"),
         Kpi(label=f"Within {CLOSE:.0%}", value=f"{close} of {summary.runs}", hint="runs with so small an error"),
+        *inside,
         Kpi(label="Worst", value=f"{summary.worst_error:+.1%}", hint=summary.worst),
         Kpi(label="Volume, worst", value=f"{summary.worst_bytes_error:+.1%}", hint="predicted against counted bytes"),
     ]
@@ -49,6 +53,7 @@ def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
             "run": outcome.case.name,
             "error": outcome.error,
             "predicted_ms": outcome.predicted_s * 1e3,
+            "expected": seconds_range(outcome.interval_s),
             "actual_ms": outcome.actual_s * 1e3,
             "spread_ms": outcome.actual_spread_s * 1e3,
             "predicted_mb": outcome.predicted_bytes / 1e6,
@@ -94,6 +99,7 @@ def _numbers(outcome: ValidatedRun) -> dict[str, str]:
     measured = outcome.actual_memory_bytes
     return {
         "step predicted": format_time(outcome.predicted_s),
+        "in 9 of 10 runs": seconds_range(outcome.interval_s),
         "step actual": f"{format_time(outcome.actual_s)}, median of {rounds}",
         "drift": f"{format_time(outcome.drift_s)} between the fastest and the slowest round",
         "spread of steps": f"{format_time(outcome.actual_spread_s)} ({outcome.actual_spread_s / outcome.actual_s:.1%})",

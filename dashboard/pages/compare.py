@@ -12,7 +12,6 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
-from dashboard.figures.swimlanes import swimlanes
 from dashboard.frame.cards import aria, card, graph, legend, plain_table
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
@@ -226,9 +225,9 @@ def _partition(number: int, side: Side) -> Any:
     outcome, name = side.outcome, side.name.lower()
     if outcome.run is None or outcome.cluster is None:
         return dmc.Alert(outcome.reason, title=f"{side.name} cannot run", color="red", variant="light")
-    figure = swimlanes(outcome.run, outcome.profile, outcome.cluster)
-    body = _with(graph(f"lanes-{number}-graph", 240, f"Partition of {name}"), figure)
-    return card(f"lanes-{number}", f"Partition, {name}", [body])
+    drawing = html.Div(id=f"partition-{number}-drawing", className="drawing")
+    scroll = html.Div(drawing, className="partition-scroll", tabIndex=0, role="region", **aria(f"Partition of {name}"))
+    return card(f"partition-{number}", f"Partition, {name}", [scroll])
 
 
 def _split(both: Sequence[Side]) -> Any:

@@ -156,14 +156,14 @@ def _table() -> Any:
         "valueFormatter": {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"},
     }
     columns = [
-        {"field": "task", "width": 90},
-        {"field": "kind", "width": 130},
-        {"field": "where", "width": 160},
-        {"field": "layer", "width": 320},
+        {"field": "task", "headerName": "task", "width": 90},
+        {"field": "kind", "headerName": "kind", "width": 130},
+        {"field": "where", "headerName": "where", "width": 160},
+        {"field": "layer", "headerName": "layer", "width": 320},
         {"field": "microbatch", "headerName": "micro-batch", "width": 120},
         {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
         {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
-        {"field": "bytes", "width": 130, **number},
+        {"field": "bytes", "headerName": "bytes", "width": 130, **number},
     ]
     grid = dag.AgGrid(
         id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",

@@ -17,7 +17,7 @@ from dashboard.pages._sweep_layout import NONE, columns_of_table, sweep_page
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
-from dashboard.words.sweep import best_by_value
+from dashboard.words.sweep import best_by_value, expected
 from simulator.errors import ShardscopeError
 from simulator.owned_files import temporary_folder
 from simulator.sweep.chart import value_text
@@ -255,6 +255,7 @@ def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:
             "id": str(row["number"]),
             **{name: row.get(name) for name in ("number", "strategy", "status", "error")},
             **{name: value_text(name, row.get(name)) for name in sweep.swept},
+            "expected": expected(row).strip(" ()"),
             **{name: row[name] * factor for name, (_, factor) in QUANTITIES.items() if row.get(name) is not None},
         }
         for row in ordered

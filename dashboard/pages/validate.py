@@ -9,9 +9,9 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from dashboard.figures.style import Figure
-from dashboard.figures.validation import error_over, errors, predicted_against_actual
-from dashboard.frame.cards import LIVE, aria, card, graph, tiles
+from dashboard.figures.style import LINES, Figure
+from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
+from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -19,6 +19,7 @@ from dashboard.pages._validate_words import details, kpis, machine, rows
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
+from dashboard.state.published import published_sets
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import UnknownNameError
@@ -57,6 +58,7 @@ def _add_figures(app: Dash, store: Store) -> None:
         Output("validate-kpis", "children"),
         Output("validate-machine", "children"),
         Output("validate-rows", "rowData"),
+        Output("validate-rows", "columnDefs"),
         Output("validate-run", "data"),
         Output("validate-run", "value"),
         Input("validation", "value"),
@@ -66,9 +68,17 @@ def _add_figures(app: Dash, store: Store) -> None:
         stored = _stored(store, key)
         outcomes = _outcomes(store, key)
         if stored is None or not outcomes:
-            return [], "No validation is stored: drop one here, or make one with `shardscope validate`.", [], [], None
+            return (
+                [],
+                "No validation is stored: drop one here, or make one with `shardscope validate`.",
+                [],
+                no_update,
+                [],
+                None,
+            )
         names = [outcome.case.name for outcome in outcomes]
-        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), names, run if run in names else names[0]
+        columns = _columns(intervals=any(outcome.interval_s is not None for outcome in outcomes))
+        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns, names, run if run in names else names[0]
 
     @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
     def explain(run: str | None, key: str | None) -> Any:
@@ -138,6 +148,7 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
             _above(str(by)),
             html.Div(id="validate-details", **LIVE),
             _below(),
+            _published(),
             card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
             html.Div(id="validate-machine", className="figure-note"),
         ], gap="sm"),
@@ -165,24 +176,44 @@ def _below() -> Any:
     return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
 
 
-def _grid() -> Any:
+def _published() -> Any:
+    """What the runs above cannot say: how near predictions come on GPUs."""
+    sets = published_sets()
+    drawn = graph("published-graph", 300, "Predicted against measured steps on GPUs; the table beside it sums them up")
+    drawn.children.figure = published_steps(sets)
+    rows = [
+        [[html.I(className="dot", style={"background": LINES[i % 8] if each.rows else "none"}), each.title],
+         f"{each.steps}", f"{each.mean_absolute_error:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
+        for i, each in enumerate(sets)
+    ]  # fmt: skip
+    table = html.Div(plain_table(("measured by others", "steps", "mean off", "bias", "worst"), rows),
+                     className="wide-table")  # fmt: skip
+    body = dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")
+    return card("published", "On GPUs: steps that others measured and published", [body])
+
+
+def _columns(*, intervals: bool) -> list[dict[str, Any]]:
     shown = {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"}
     signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
     number, ratio = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed))
-    columns = [
-        {"field": "run", "flex": 1, "minWidth": 300},
-        {"field": "error", "width": 85, **ratio},
+    return [
+        {"field": "run", "headerName": "run", "flex": 1, "minWidth": 300},
+        {"field": "error", "headerName": "error", "width": 85, **ratio},
         {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **number},
+        {"field": "expected", "headerName": "in 9 of 10 runs", "width": 140, "sortable": False, "hide": not intervals},
         {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **number},
         {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **number},
         {"field": "predicted_mb", "headerName": "MB predicted", "width": 125, **number},
         {"field": "counted_mb", "headerName": "MB counted", "width": 120, **number},
         {"field": "held_mb", "headerName": "memory (MB)", "width": 125, **number},
         {"field": "measured_mb", "headerName": "measured (MB)", "width": 135, **number},
-        {"field": "load", "width": 75, **number},
+        {"field": "load", "headerName": "load", "width": 75, **number},
     ]
+
+
+def _grid() -> Any:
     return dag.AgGrid(
-        id="validate-rows", columnDefs=columns, rowData=[], getRowId="params.data.run",
+        id="validate-rows", columnDefs=_columns(intervals=False), rowData=[], getRowId="params.data.run",
         defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={"rowHeight": 28, "headerHeight": 30},
         style={"height": 380},
     )  # fmt: skip

@@ -28,6 +28,7 @@ flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
 hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 simulating     from a configuration to its outcome; every cap is checked before planning
+published      steps that others measured on GPUs and published, beside what was predicted of them
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
 warm           what a worker's first simulation loads

@@ -30,10 +30,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMove:
-    """A move with the simulated step, in seconds, and whether it fits into memory."""
+    """A move with the simulated step, in seconds, its interval as of Glance, and whether it fits into memory."""
 
     move: Move
     step_s: float
+    interval_s: tuple[float, float] | None
     fits: bool
 
 
@@ -105,7 +106,7 @@ def advise(store: Store, outcome: Outcome) -> Advice:
     """Simulate every move of a feasible or infeasible outcome and keep those that help."""
     loss = largest_loss(outcome)
     if too_large(outcome):
-        note = f"steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
+        note = f"Steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
         return Advice(loss=loss, helpful=(), settings=0, note=note)
     helpful, settings = [], 0
     for move in moves(outcome):
@@ -135,7 +136,9 @@ def _simulate(store: Store, move: Move) -> SimulatedMove | None:
         seen = store.glance(move.configuration)
     except InputError:
         return None
-    return SimulatedMove(move=move, step_s=seen.step_s, fits=seen.fits) if seen.ran else None
+    if not seen.ran:
+        return None
+    return SimulatedMove(move=move, step_s=seen.step_s, interval_s=seen.interval_s, fits=seen.fits)
 
 
 def _helps(simulated: SimulatedMove, outcome: Outcome) -> bool:

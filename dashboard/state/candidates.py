@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -30,9 +32,17 @@ class Candidate:
 _recording = threading.Lock()
 
 
+class SearchOverError(Exception):
+    """A search has had its time. plan: the best so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__("the search has had its time")
+        self.plan = plan
+
+
 @contextmanager
-def recorded_candidates(kept: list[Candidate], cluster: Cluster) -> Iterator[None]:
-    """Append every plan that a search simulates meanwhile to `kept`.
+def recorded_candidates(kept: list[Candidate], cluster: Cluster, within_s: float = inf) -> Iterator[None]:
+    """Append every plan that a search simulates meanwhile to `kept`; after within_s raise SearchOverError in it.
 
     The judge of the searches keeps its best plan alone, so its simulation is wrapped. One thread at a time records;
     others go on without.
@@ -41,10 +51,16 @@ def recorded_candidates(kept: list[Candidate], cluster: Cluster) -> Iterator[Non
         yield
         return
     judged = _judge.Judge._simulated
+    until_s = time.monotonic() + within_s
+    best: _judge.Verdict | None = None
 
     def recorded(self: _judge.Judge, plan: Plan, graph: TaskGraph, label: str) -> _judge.Verdict:
+        nonlocal best
         verdict = judged(self, plan, graph, label)
         kept.append(_candidate(graph, cluster, label, verdict.step_s, verdict is self.best))
+        best = verdict if verdict.beats(best) else best
+        if time.monotonic() > until_s and best is not None:
+            raise SearchOverError(best.plan)
         return verdict
 
     _judge.Judge._simulated = recorded  # type: ignore[method-assign]

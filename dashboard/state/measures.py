@@ -8,8 +8,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.report.metrics import PHASES
-from simulator.report.time_spans import length, union
-from simulator.report.traffic import traffic_matrix
+from simulator.report.time_spans import covered_s, length, union
+from simulator.report.traffic import touches, traffic_matrix
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
 
@@ -56,7 +56,7 @@ def shares(run: Run, cluster: Cluster) -> Shares:
         none = (0.0,) * (1 + len(EXPOSED))
         rows = [np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s, d.idle_s]) for d in used]
     else:
-        rows = [_device_seconds(run, device) for device in range(cluster.workers)]
+        rows = list(_device_seconds(run, cluster))
     parts = tuple(_as_shares(row, step_s) for row in rows)
     return Shares(total=_as_shares(np.sum(rows, axis=0), step_s * cluster.workers), devices=parts)
 
@@ -83,23 +83,26 @@ def transfer_seconds(run: Run, layer: int) -> float:
     return length(union(np.stack([timeline.start_s[in_flight], timeline.end_s[in_flight]], axis=1)))
 
 
-def _device_seconds(run: Run, device: int) -> Floats:
-    """Seconds of `device` by NAMES."""
-    graph, timeline, step_s = run.graph, run.timeline, run.report.step_s
+def _device_seconds(run: Run, cluster: Cluster) -> Floats:
+    """Seconds of every worker by NAMES, shape (workers, names)."""
+    graph, timeline, count = run.graph, run.timeline, len(cluster.devices)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
-    busy = union(spans[(graph.route < 0) & (graph.device == device)])
-    touches = np.array([device in route.devices for route in graph.routes] + [False])[graph.route]  # (tasks,)
-    seen, covered = busy, length(busy)
+    tasks = np.flatnonzero(graph.route < 0)
+    owner = graph.device[tasks]
+    transfers, ends = touches(graph, np.ones(count, dtype=np.bool_))
+    busy = seen = covered_s(spans[tasks], owner, count)
     exposed = []
     for kind in PHASES.values():
-        seen = union(np.concatenate([seen, spans[touches & (graph.kind == kind)]]))
-        exposed.append(length(seen) - covered)
-        covered = length(seen)
-    beside = length(busy) + length(union(spans[touches])) - length(seen)
-    waiting = step_s - covered
-    works = bool(length(busy) > 0)
-    rest = [waiting if works else 0.0, 0.0 if works else waiting]
-    return np.maximum([length(busy) - beside, beside, *exposed, 0.0, *rest], 0.0)
+        of_kind = graph.kind[transfers] == kind
+        tasks, owner = np.append(tasks, transfers[of_kind]), np.append(owner, ends[of_kind])
+        covered = covered_s(spans[tasks], owner, count) if of_kind.any() else seen
+        exposed.append(covered - seen)
+        seen = covered
+    beside = busy + covered_s(spans[transfers], ends, count) - seen
+    waiting, works, none = run.report.step_s - seen, busy > 0, np.zeros(count)
+    rest = [np.where(works, waiting, 0.0), np.where(works, 0.0, waiting)]
+    seconds: Floats = np.maximum(np.stack([busy - beside, beside, *exposed, none, *rest], axis=1), 0.0)
+    return seconds[: cluster.workers]
 
 
 def _as_shares(seconds: Floats, whole_s: float) -> tuple[Share, ...]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 import partitioners
-from dashboard.state.candidates import Candidate, recorded_candidates
+from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
 from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.flows import Flows, flows_of
 from simulator import collectives
@@ -22,6 +23,7 @@ from simulator.errors import InputError, ShardscopeError
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
+from simulator.report.interval import StepInterval, step_interval
 from simulator.run import Run, run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats
@@ -31,6 +33,8 @@ from simulator.workload import Profile
 MOST_TASKS = 2_000_000
 MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
+SEARCH_S = 60.0
+"""Seconds after which a search ends with the best plan that it has tried; one that has none then is given up later."""
 WHOLE = frozenset({"pipeline", "model", "greedy"})
 """Strategies that keep every layer on one device."""
 MOST_SEARCHED = {"layerwise": 32, "hypergraph": 256, "metis": 256, "spatial": 256, "shuffle": 256}
@@ -57,7 +61,7 @@ class Outcome:
     """The simulation of a configuration: a run, or the reason why there is none.
 
     usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of plan and simulation.
-    candidates: the plans that a search tried, in order.
+    candidates: the plans that a search tried, in order. note: what must be known about the plan.
     """
 
     configuration: Configuration
@@ -68,17 +72,31 @@ class Outcome:
     reason: str = ""
     took_s: float = 0.0
     candidates: tuple[Candidate, ...] = ()
+    note: str = ""
 
     @cached_property
     def flows(self) -> Flows | None:
         """Where the run's bytes go, made when somebody asks; None without a run."""
         return None if self.run is None or self.cluster is None else flows_of(self.run, self.profile, self.cluster)
 
+    @cached_property
+    def interval(self) -> StepInterval | None:
+        """Between which seconds the step is expected, made when somebody asks; None without a run."""
+        if self.run is None or self.cluster is None:
+            return None
+        return step_interval(self.run.report, self.profile, self.cluster)
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Its ends, None also where nothing is known of how far the step may be off."""
+        return (self.interval.low_s, self.interval.high_s) if self.interval and self.interval.parts else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Glance:
     """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
 
+    interval_s: the seconds between which 9 of 10 steps are expected, None where nothing is known of that.
     by_layer: bytes of activations and of gradients, shape (layers, 2), None without a run.
     """
 
@@ -90,7 +108,7 @@ class Glance:
     peak_memory_bytes: float = 0.0
     memory_bytes: float | None = None
     computing: int = 0
-    step_band_s: tuple[float, float] | None = None
+    interval_s: tuple[float, float] | None = None
     bottleneck: str = ""
     fits: bool = False
     reason: str = ""
@@ -119,7 +137,7 @@ def glance_of(outcome: Outcome) -> Glance:
         peak_memory_bytes=fullest.peak_memory_bytes,
         memory_bytes=fullest.memory_bytes,
         computing=int((flows.seconds.sum(axis=0) > 0).sum()),
-        step_band_s=report.step_band_s,
+        interval_s=outcome.interval_s,
         bottleneck=str(report.bottleneck),
         fits=report.fits,
         reason=report.verdict,
@@ -147,6 +165,7 @@ def compute(request: Request, tell: Tell | None = None) -> Outcome:
     started, usual, cluster = time.perf_counter(), None, None
     runtime = request.uploaded.runtime if request.uploaded else IDEAL
     candidates: list[Candidate] = []
+    note = ""
     try:
         if request.plan is None:
             require_small(now, profile)
@@ -155,8 +174,7 @@ def compute(request: Request, tell: Tell | None = None) -> Outcome:
         if request.plan is not None:
             plan = request.plan
         else:
-            with recorded_candidates(candidates, cluster):
-                plan = build_plan(now, profile, cluster, runtime, tell)
+            plan, note = _searched(now, profile, cluster, runtime, tell, candidates)
         plan.check(profile, cluster)
         require_size(profile, plan)
         result = run(profile, cluster, plan, runtime=runtime)
@@ -168,8 +186,21 @@ def compute(request: Request, tell: Tell | None = None) -> Outcome:
     took_s = time.perf_counter() - started
     return Outcome(
         configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s,
-        candidates=tuple(candidates),
+        candidates=tuple(candidates), note=note,
     )  # fmt: skip
+
+
+def _searched(
+    now: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime, tell: Tell | None, tried: list[Candidate]
+) -> tuple[Plan, str]:
+    """The strategy's plan, or the best that it tried in SEARCH_S and a note on that; `tried` grows."""
+    try:
+        with recorded_candidates(tried, cluster, SEARCH_S):
+            return build_plan(now, profile, cluster, runtime, tell), ""
+    except SearchOverError as over:
+        made = f"{now.strategy} (as {over.plan.strategy})" if over.plan.strategy else now.strategy
+        note = f"the search ended after {SEARCH_S:.0f} s with the best of {len(tried)} plans; its command searches on"
+        return replace(over.plan, strategy=made), note
 
 
 def searches(strategy: str) -> bool:
@@ -274,4 +305,11 @@ def stopped(request: Request, why: str, took_s: float) -> Outcome:
     strategy = request.configuration.strategy
     doing = "searching" if searches(strategy) else "simulating"
     reason = f"{doing} {strategy} was {why} after {format_time(took_s)}"
-    return Outcome(configuration=request.configuration, profile=request.profile, reason=reason, took_s=took_s)
+    usual, cluster = None, None
+    with suppress(ShardscopeError):  # the controls of its links still apply
+        usual = usual_cluster(request.configuration, request.uploaded)
+        cluster = changed_cluster(usual, request.configuration)
+    return Outcome(
+        configuration=request.configuration, profile=request.profile, usual=usual, cluster=cluster, reason=reason,
+        took_s=took_s,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
-from dashboard.words.kpis import SAME, difference, rate_words
+from dashboard.words.kpis import SAME, difference, rate_words, seconds_range
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report
 from simulator.run import Run
@@ -64,7 +64,14 @@ def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
         return []
     old, new = before.run.report, after.run.report
     rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES]
-    return rows + _device_time(before.run, before.cluster, after.run, after.cluster)
+    times = _device_time(before.run, before.cluster, after.run, after.cluster)
+    return [rows[0], *_expected(before, after), *rows[1:], *times]
+
+
+def _expected(before: Outcome, after: Outcome | None) -> list[ComparedQuantity]:
+    """Between which times the steps are expected; `after` is None where it is no prediction."""
+    old, new = (seconds_range(side.interval_s) if side else "" for side in (before, after))
+    return [ComparedQuantity(name="9 of 10 steps", before=old, after=new)] if old or new else []
 
 
 def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
@@ -75,7 +82,8 @@ def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
     rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
     for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
         rows.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
-    return rows + _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
+    times = _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
+    return [rows[0], *_expected(predicted, None), *rows[1:], *times]
 
 
 def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[ComparedQuantity]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from simulator.report.interval import StepInterval
 from simulator.report.metrics import DeviceUse, Report
 from simulator.units import format_bytes, format_time
 
@@ -34,16 +35,34 @@ def idle_words(report: Report, workers: int) -> str:
     return f"{idle} of {workers} devices idle" if idle else ""
 
 
-def kpis(report: Report, baseline: Report | None, tokens: int = 0) -> list[Kpi]:
-    """Step time, throughput, bubble, load balance ratio, bytes sent, peak memory. tokens: of a sample that has any."""
+def seconds_range(ends_s: tuple[float, float] | None) -> str:
+    """e.g. "25.1 to 30.2 ms", the unit once where both ends have it; empty where there is none or both read alike."""
+    low, high = map(format_time, ends_s or (0.0, 0.0))
+    number, _, unit = low.rpartition(" ")
+    return "" if low == high else f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+def interval_hint(interval: StepInterval) -> str:
+    """What the interval of a step is made of, as the command line says it."""
+    parts = ", ".join(f"{cause} {format_time(max(sides))}" for cause, sides in interval.parts.items())
+    unknown = f"; not included: {'; '.join(interval.unknown)}" if interval.unknown else ""
+    return f"; 9 of 10 steps within the range below it, by {parts}{unknown}" if parts else unknown
+
+
+def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: StepInterval | None = None) -> list[Kpi]:
+    """Step time, throughput, bubble, load balance ratio, bytes sent, peak memory.
+
+    tokens: of a sample that has any. interval: of the step.
+    """
     fullest = max(report.devices, key=_fullness)
     memory = format_bytes(fullest.peak_memory_bytes)
     if fullest.memory_bytes:
         capacity = format_bytes(fullest.memory_bytes)
         number, _, unit = memory.rpartition(" ")
         memory = f"{number if capacity.endswith(unit) else memory} / {capacity}"  # a unit that both have is said once
+    around = interval_hint(interval) if interval else ""
     rows: list[Quantity] = [
-        ("Step time", format_time(report.step_s), "one training step", lambda r: r.step_s),
+        ("Step time", format_time(report.step_s), f"one training step{around}", lambda r: r.step_s),
         _throughput(report, tokens),
         ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
         ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
@@ -58,6 +77,8 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0) -> list[Kpi]:
             more = label.startswith("Throughput")
             change, tone = difference(read(report), read(baseline), more=more, points=ratio)
         tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
+    if interval is not None and interval.parts and (ends := seconds_range((interval.low_s, interval.high_s))):
+        tiles[0] = replace(tiles[0], note=f"9 of 10: {ends}")
     return tiles
 
 

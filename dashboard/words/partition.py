@@ -10,6 +10,7 @@ import numpy as np
 from dashboard.state.columns import Column, by_column
 from dashboard.state.flows import Flows
 from dashboard.state.simulating import Glance
+from dashboard.words.kpis import seconds_range
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
@@ -90,10 +91,12 @@ def _price(columns: Sequence[Column], own: Floats, other: Floats) -> str:
 
 
 def against(now: float, other: float, *, time: bool = False) -> str:
-    """e.g. "10.4× less than data parallelism", "+20 % against data parallelism"."""
+    """e.g. "10.4× less than data parallelism", "+20 % against data parallelism", "as much as data parallelism"."""
     if not other or not now:
         return "" if now == other else "data parallelism: none" if not other else "none here"
     ratio = other / now
+    if abs(ratio - 1) < 0.005:
+        return f"as {'fast' if time else 'much'} as data parallelism"
     if ratio >= 1.1:
         return f"{ratio:.1f}× {'faster than' if time else 'less than'} data parallelism"
     return f"{now / other - 1:+.0%} against data parallelism"
@@ -104,10 +107,11 @@ def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]
     if not now.ran:
         return []
     other = data if data is not None and data.ran and data.configuration != now.configuration else None
+    notes = seconds_range(now.interval_s), against(now.step_s, other.step_s, time=True) if other else ""
     return [
         ("moved per step", format_bytes(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
         ("of it between nodes", format_bytes(now.between_bytes),
          against(now.between_bytes, other.between_bytes) if other else ""),
-        ("step", format_time(now.step_s), against(now.step_s, other.step_s, time=True) if other else ""),
+        ("step", format_time(now.step_s), "; ".join(note for note in notes if note)),
         ("max / mean load", f"{now.load_balance_ratio:.2f}", f"{now.computing} devices compute"),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from dashboard.words.kpis import seconds_range
 from simulator.sweep.chart import value_text
 from simulator.units import format_time
 
@@ -22,8 +23,15 @@ def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> st
     parameters = [name for name in swept if name != "strategy"]
     if "strategy" not in swept or len(parameters) != 1:
         values = ", ".join(f"{name.replace('_', ' ')} {value_text(name, best.get(name))}" for name in parameters)
-        return f"The shortest step, {format_time(best['step_s'])}, is of {best['strategy']} with {values}."
+        step = f"{format_time(best['step_s'])}{expected(best)}"
+        return f"The shortest step, {step}, is of {best['strategy']} with {values}."
     return _winners(ran, parameters[0])
+
+
+def expected(row: Mapping[str, Any]) -> str:
+    """The step's interval as it stands behind the step, e.g. " (25.1 to 30.2 ms)"; empty where nothing is known."""
+    ends = seconds_range((row["step_low_s"], row["step_high_s"])) if row.get("step_low_s") is not None else ""
+    return f" ({ends})" if ends else ""
 
 
 def _winners(rows: Sequence[Mapping[str, Any]], parameter: str) -> str:

@@ -71,7 +71,8 @@ def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats, broken_rule: str 
         return "fits", ""
     static, capacity = graph.static_bytes[worst], cluster.devices[worst].memory_bytes or 0
     mostly = "parameters, gradients and optimizer state" if static > peaks[worst] / 2 else "saved activations"
-    need = f"device {worst} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"
+    name = cluster.devices[worst].name
+    need = f"{name} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"
     if fullest > 1:
         return "does not fit", f"does not fit: {need}"
     return "border", f"border: {need}; predicted peaks are some per cent off"

@@ -15,6 +15,7 @@ from simulator.errors import ShardscopeError
 from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Synchronisation, split_settings
+from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure
 from simulator.run import lowered
 from simulator.sweep.axes import Value
@@ -56,7 +57,10 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
     ),
     "tasks": lambda plan, report: report.tasks,
 }
-"""Columns of the table and how they come from a plan and its report."""
+"""How most columns of the table come from a plan and its report."""
+
+COLUMNS = (*METRICS, "step_low_s", "step_high_s")
+"""All of them: the last two are the ends of the step's interval."""
 
 
 MakePlan = Callable[..., Plan]
@@ -155,7 +159,9 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict
-    return {name: of(plan, report) for name, of in METRICS.items()}, ""
+    interval = step_interval(report, profile, cluster)
+    metrics = {name: of(plan, report) for name, of in METRICS.items()}
+    return {**metrics, "step_low_s": interval.low_s, "step_high_s": interval.high_s}, ""
 
 
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
@@ -179,7 +185,7 @@ def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:
     for number, device in enumerate(cluster.devices):
         if device.memory_bytes is not None and needed[number] > device.memory_bytes:
             return (
-                f"does not fit: device {number} needs {format_bytes(needed[number])} of "
+                f"does not fit: {device.name} needs {format_bytes(needed[number])} of "
                 f"{format_bytes(device.memory_bytes)} for parameters, gradients and optimizer state alone"
             )
     return ""

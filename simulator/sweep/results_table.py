@@ -15,7 +15,7 @@ from types import TracebackType
 
 from simulator.errors import InputError
 from simulator.sweep.axes import Value
-from simulator.sweep.evaluate import METRICS, PENDING, STAGES, PointResult
+from simulator.sweep.evaluate import COLUMNS, PENDING, STAGES, PointResult
 from simulator.sweep.inputs import content_hash, machine_of
 from simulator.sweep.points import Points, quoted
 
@@ -60,12 +60,12 @@ class ResultsTable:
 
     def record(self, results: Iterable[PointResult]) -> None:
         """Write `results`, all or none. Raises InputError when the disk is full."""
-        columns = ", ".join(f"{quoted(name)} = ?" for name in ("status", "error", *METRICS))
+        columns = ", ".join(f"{quoted(name)} = ?" for name in ("status", "error", *COLUMNS))
         slots = ", ".join("?" * (1 + len(STAGES)))
         try:
             self._connection.execute("BEGIN")
             for result in results:
-                values = [result.metrics.get(name) for name in METRICS]
+                values = [result.metrics.get(name) for name in COLUMNS]
                 row = (result.status, result.error, *values, result.number)
                 self._connection.execute(f"UPDATE points SET {columns} WHERE number = ?", row)
                 seconds = (result.number, *(result.seconds.get(stage, 0.0) for stage in STAGES))
@@ -98,7 +98,7 @@ class ResultsTable:
 
     def _create(self, points: Points, version: str, identity: Mapping[str, str]) -> None:
         """Make the tables with every point pending, all at once: a crash in between leaves nothing."""
-        columns = ["number INTEGER PRIMARY KEY", *(quoted(name) for name in (*points.names, *OF_ROW, *METRICS))]
+        columns = ["number INTEGER PRIMARY KEY", *(quoted(name) for name in (*points.names, *OF_ROW, *COLUMNS))]
         slots = ", ".join("?" * (1 + len(points.names) + len(OF_ROW)))
         names = ", ".join(quoted(name) for name in ("number", *points.names, *OF_ROW))
         connection = self._connection

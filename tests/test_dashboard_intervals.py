@@ -1,0 +1,124 @@
+"""Every predicted time that the dashboard shows stands with its interval, the one that the command line prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import branches
+
+from benchmarks.accuracy.summary import PACKED, packed
+from dashboard.figures.candidates import candidates
+from dashboard.figures.standalone import Section, standalone
+from dashboard.figures.sweep import quantity_over_parameters, trade_off
+from dashboard.figures.validation import published_steps
+from dashboard.frame.panels import as_html
+from dashboard.pages._explore_strategies import strategies_table
+from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
+from dashboard.state.advice import advise
+from dashboard.state.alternatives import alternatives
+from dashboard.state.published import published_sets
+from dashboard.state.simulating import Outcome
+from dashboard.state.store import Store
+from dashboard.state.validations import at_hand
+from dashboard.words.comparison import measured, results
+from dashboard.words.kpis import seconds_range
+from dashboard.words.partition import head_figures
+from dashboard.words.sweep import best_by_value, expected
+from simulator.report.interval import step_interval
+from simulator.sweep.evaluate import COLUMNS, METRICS
+from simulator.units import format_time
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store({"small": replace(branches(), device="Tesla V100", step_s=0.1, step_spread_s=0.01)})
+
+
+@pytest.fixture(scope="module")
+def outcome(store: Store) -> Outcome:
+    return store.outcome(replace(store.default(), strategy="data", devices=4))
+
+
+def ends(outcome: Outcome) -> str:
+    assert outcome.run is not None and outcome.cluster is not None
+    interval = step_interval(outcome.run.report, outcome.profile, outcome.cluster)
+    words = seconds_range((interval.low_s, interval.high_s))
+    assert interval.low_s < outcome.run.report.step_s < interval.high_s and " to " in words
+    return words
+
+
+@given(st.floats(1e-7, 1e4), st.floats(1.0, 3.0))
+def test_a_range_says_a_shared_unit_once(low_s: float, factor: float) -> None:
+    words, (low, high) = seconds_range((low_s, low_s * factor)), (format_time(low_s), format_time(low_s * factor))
+    if low == high:
+        assert words == ""
+    else:
+        assert words in (f"{low} to {high}", f"{low.split()[0]} to {high}")
+        assert words.count(" ") == (3 if low.split()[1] == high.split()[1] else 4)
+    assert seconds_range(None) == ""
+
+
+def test_tiles_sentence_strip_and_head(store: Store, outcome: Outcome) -> None:
+    words = ends(outcome)
+    assert f"9 of 10: {words}" in as_html(kpi_row(outcome, None))
+    assert words in as_html(why(outcome))
+    options = alternatives(outcome.configuration, outcome.profile)
+    glances = [(option, store.glance(option)) for option in options]
+    table = as_html(strategies_table([*glances]))
+    ran = [glance for _, glance in glances if glance.ran]
+    assert len(ran) > 1 and all(seconds_range(glance.interval_s) in table for glance in ran)
+    shown = {name: note for name, _, note in head_figures(ran[0], None)}
+    assert shown["step"] == words
+    dots = candidates((), {"data": ran[0]}, "data")["data"][0]
+    assert f"({words})" in dots["customdata"][0]
+
+
+def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome) -> None:
+    slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
+    advice = advise(store, slow)
+    assert advice.best is not None and seconds_range(advice.best.interval_s)
+    assert f"9 of 10 steps: {seconds_range(advice.best.interval_s)}" in as_html(advice_line(advice, slow))
+
+
+def test_both_sides_of_a_comparison_but_no_actual_run(store: Store, outcome: Outcome) -> None:
+    other = store.outcome(replace(outcome.configuration, devices=2))
+    row = next(row for row in results(other, outcome) if row.name == "9 of 10 steps")
+    assert (row.before, row.after) == (ends(other), ends(outcome))
+    actual = next(row for row in measured(outcome, outcome) if row.name == "9 of 10 steps")
+    assert (actual.before, actual.after) == (ends(outcome), "")
+
+
+def test_the_report_that_stands_alone(outcome: Outcome) -> None:
+    assert outcome.cluster is not None
+    page = standalone([Section(title="t", profile=outcome.profile, cluster=outcome.cluster, run=outcome.run)])
+    assert f"9 of 10: {ends(outcome)}" in page
+
+
+def test_points_of_a_sweep() -> None:
+    assert set(COLUMNS) - set(METRICS) == {"step_low_s", "step_high_s"}
+    row = {"number": 0, "strategy": "data", "devices": 2, "step_s": 0.03, "step_low_s": 0.025, "step_high_s": 0.04,
+           "peak_memory_bytes": 1.0}  # fmt: skip
+    assert expected(row) == " (25.0 to 40.0 ms)" and expected({**row, "step_low_s": None}) == ""
+    assert quantity_over_parameters([row], ("devices",), "step_s")["data"][0]["text"] == [" (25.0 to 40.0 ms)"]
+    assert quantity_over_parameters([row], ("devices",), "peak_memory_bytes")["data"][0]["text"] == [""]
+    assert trade_off([row], "step_s", "peak_memory_bytes")["data"][0]["text"] == [" (25.0 to 40.0 ms)"]
+    heat = quantity_over_parameters([{**row, "speed": 1.0}], ("devices", "speed"), "step_s")["data"][0]
+    assert heat["text"] == [[" (25.0 to 40.0 ms)"]] and heat["z"] == [[30.0]]
+    assert "30.0 ms (25.0 to 40.0 ms)" in best_by_value([row], ("devices",))
+
+
+def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
+    assert PACKED.read_text(encoding="utf-8") == packed(), "python -m benchmarks.accuracy.summary --pack"
+    sets = published_sets()
+    assert len(sets) > 5 and sum(each.steps for each in sets) > 100
+    listed = next(each for each in sets if "Sailor" in each.title)
+    errors = [step.predicted_s / step.measured_s - 1 for step in listed.rows]
+    assert len(listed.rows) == 15 and listed.worst == pytest.approx(min(e for e in errors if e > -0.11), abs=6e-4)
+    for each, trace in zip(sets, published_steps(sets)["data"][-len(sets) :], strict=True):
+        assert trace["y"] == pytest.approx([step.predicted_s * 1e3 for step in each.rows])
+    text = as_html(chips(outcome, at_hand()["home"].validation))
+    assert f"{sum(each.steps for each in sets)} published steps" in text
+    assert "published" not in as_html(chips(replace(outcome, profile=branches()), at_hand()["home"].validation))
