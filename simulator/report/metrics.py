@@ -182,7 +182,7 @@ def measure(
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=_tasks(graph, model.replicas_alike),
+        tasks=_tasks(graph, model.devices_alike),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
@@ -214,9 +214,9 @@ def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
     return computed + ordered_sum(layer.update_s for layer in profile.layers)
 
 
-def _tasks(graph: TaskGraph, models: int) -> int:
-    """How many tasks there are in `models` equal replicas."""
-    copies = np.array([route.copies for route in graph.routes] + [models])
+def _tasks(graph: TaskGraph, alike: int) -> int:
+    """How many tasks there are where each device stands for `alike`."""
+    copies = np.array([route.copies for route in graph.routes] + [alike])
     return int(copies[graph.route].sum())
 
 
