@@ -53,7 +53,13 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   collectives that treat hosts apart, states that replicas share out (ZeRO), hosts that share cores, and messages that
   wait for their receivers. Timelines, traces and the pages of the dashboard show every device, so they take the
   task-by-task way.
-- **Ranks of tensor parallelism** are alike too, but are simulated each on its own.
+- **Ranks of tensor parallelism** are simulated once too, those of sequence parallelism and of copies with them, where
+  every layer of a replica is on as many devices, one shard each and all equally fast in all replicas, and activations
+  move in collectives. One micro-batch is lowered with all ranks; its tasks are sorted into classes that take as long,
+  hold as much and wait for the same classes, and the first rank's stay (`simulator.lowering.equal_ranks`). A collective
+  inside a group leads over the links of all, and what rank i sends to rank i becomes one transfer. Shards cut
+  unequally, messages that cross ranks, unequal links and bytes that do not add up exactly are simulated in full; with a
+  straggler all ranks of the first replica of each class are.
 - **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays. What a shard of a layer
   costs, and who reads what of it, is kept with the profile for the next plan; the first plan of a profile works it out,
   about 0.2 ms for each different layer.

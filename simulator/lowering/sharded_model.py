@@ -69,6 +69,11 @@ class ShardedModel:
         """By replica of the whole, the number of the replica in `plan` that stands for it, shape (replicas,)."""
         return self.symmetry.speed_class if self.symmetry else np.zeros(1, dtype=np.int64)
 
+    @property
+    def rank_classes(self) -> Ints:
+        """The same by rank of every replica, shape (replicas x ranks,): the first rank stands for all."""
+        return np.repeat(self.replica_classes, len(self.symmetry.ranks) if self.symmetry else 1)
+
     def of_all(self, values: Floats) -> Floats:
         """Values of the shards of a layer, (..., shards), as the shards of all replicas have them."""
         classes, ahead = self.replica_classes, values.shape[:-1]
@@ -101,8 +106,9 @@ class ShardedModel:
 
     @cached_property
     def replicas(self) -> tuple[Replicas, ...]:
-        """Every parameter piece with the devices that use it."""
-        return tuple(replicas_of(self.profile, self.plan.placements, self.replicas_alike))
+        """Every parameter piece with the devices that use it; where ranks are counted, those of the first ranks."""
+        first_of = self.symmetry.of_first_ranks if self.symmetry and len(self.symmetry.ranks) > 1 else None
+        return tuple(replicas_of(self.profile, self.plan.placements, self.replicas_alike, first_of))
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -202,8 +208,21 @@ class ShardedModel:
         return tuple(reader for reader in self.profile.consumers[position] if reader not in recomputed)
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
-        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
-        return exchanges_of(*self.edge(position, readers), self.plan.exchange)
+        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out.
+
+        Layers alike that are cut, and read, alike share the answer.
+        """
+        consumers = self.profile.consumers[position]
+        reading = consumers if readers is None else readers
+        cuts = tuple(id(self.placements[i]) for i in (position, *reading))
+        key = self.profile.read_alike[position], tuple(map(consumers.index, reading)), cuts
+        if key not in self._exchanges:
+            self._exchanges[key] = exchanges_of(*self.edge(position, readers), self.plan.exchange)
+        return self._exchanges[key]
+
+    @cached_property
+    def _exchanges(self) -> dict[Hashable, Exchanges]:
+        return {}
 
     def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
         """The layer's shards as makers of its output, and those of its readers as readers of it."""
