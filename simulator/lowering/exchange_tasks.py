@@ -102,31 +102,34 @@ def _add_exchanges(
     What a layer receives that is recomputed together with this one, or receives it again, is dropped when its forward
     pass has ended. Layers with the same exchanges are joined to their readers together.
     """
-    layers_of: dict[int, list[int]] = {}  # by exchange, places among the positions
+    layers_of: dict[tuple[int, int, float], list[int]] = {}  # numbers among the positions
     drawn: dict[int, tuple[ExchangeTasks, ExchangeTasks]] = {}
-    all_exchanges = [model.exchanges(position) for position in positions]
-    for number, (position, exchanges) in enumerate(zip(positions, all_exchanges, strict=True)):
-        layers_of.setdefault(id(exchanges), []).append(number)
+    of_layer = []
+    for number, position in enumerate(positions):
+        exchanges, element_bytes = model.exchanges(position), model.profile.element_bytes(position)
         if id(exchanges) not in drawn:
-            draw = partial(ExchangeTasks, builder, cluster, exchanges.devices, model.profile.element_bytes(position))
+            draw = partial(ExchangeTasks, builder, cluster, exchanges.devices, element_bytes)
             drawn[id(exchanges)] = draw(exchanges.forward), draw(exchanges.backward)
-    both = [direction for exchanges in all_exchanges for direction in drawn[id(exchanges)]]
+        of_layer.append(drawn[id(exchanges)])
+        layers_of.setdefault((id(exchanges.forward), id(exchanges.backward), element_bytes), []).append(number)
+    both = [direction for directions in of_layer for direction in directions]
     counts = np.array([len(direction) for direction in both])
     begin = (len(builder) + np.cumsum(counts) - counts).reshape(-1, 2)  # (positions, forward and backward)
     columns = {name: np.concatenate([direction.columns[name] for direction in both]) for name in ExchangeTasks.COLUMNS}
     kinds = np.repeat(np.tile([Kind.ACTIVATION, Kind.GRADIENT], len(positions)), counts)
     builder.add(kinds, int(counts.sum()), layer=np.repeat(np.repeat(positions, 2), counts), **columns)
     held: list[tuple[Held, Held]] = []
-    for number, places in layers_of.items():
-        at, begins = np.array(positions)[places], begin[places]
+    for numbers in layers_of.values():
+        at, begins = np.array(positions)[numbers], begin[numbers]
         consumers = np.array([model.profile.consumers[position] for position in at.tolist()])  # (layers, readers)
         own = _tasks(passes, at[:, None])
         readers = _tasks(passes, consumers)
         frees = np.where(_dropping(model, passes, at.tolist(), consumers), readers, passes.last[readers])
-        forth, back = drawn[number]
-        held.append(forth.join(begins[:, :1], terms=own, targets=readers, frees=frees))
+        forth, back = of_layer[numbers[0]]
+        devices = np.array([of_layer[number][0].devices for number in numbers])  # (layers, devices of one)
+        held.append(forth.join(begins[:, :1], devices, terms=own, targets=readers, frees=frees))
         terms, targets = readers + passes.total, own + passes.total
-        held.append(back.join(begins[:, 1:], terms=terms, targets=targets, frees=passes.last[own]))
+        held.append(back.join(begins[:, 1:], devices, terms=terms, targets=targets, frees=passes.last[own]))
     for each in () if own_buffers else zip(*held, strict=True):
         _hold(builder, each)
 
@@ -140,8 +143,10 @@ def _tasks(passes: Passes, layers: Ints) -> Ints:
 
 
 def _dropping(model: ShardedModel, passes: Passes, positions: Sequence[int], consumers: Ints) -> npt.NDArray[np.bool_]:
-    """Whether the tasks that read the output of layers drop it after their forward pass, shape (layers, tasks)."""
+    """Whether the tasks that read the output of layers drop it after their forward pass: (layers, tasks) or (1, 1)."""
     dropping = [(*model.recomputed_readers(i), *model.receiving_again(i)) for i in positions]
+    if not any(dropping):
+        return np.zeros((1, 1), dtype=np.bool_)
     rows = [[reader in dropped for reader in row] for row, dropped in zip(consumers.tolist(), dropping, strict=True)]
     return np.repeat(np.array(rows), np.diff(passes.first)[consumers[0]], axis=1)
 
@@ -178,7 +183,7 @@ class ExchangeTasks:
     def __init__(
         self, builder: GraphBuilder, cluster: Cluster, devices: Ints, element_bytes: float, exchange: Exchange
     ) -> None:
-        self._builder, self._exchange, self._devices = builder, exchange, devices
+        self._builder, self._exchange, self.devices = builder, exchange, devices
         routed, members = [], []
         for transfer in exchange.transfers:
             ends = tuple(devices[list(transfer.devices)].tolist())
@@ -188,12 +193,12 @@ class ExchangeTasks:
             else:
                 route, sent_bytes, seconds = collectives.exchange(transfer.pattern, cluster, ends, size)
                 routed.append((-1, builder.route(route), sent_bytes, seconds, transfer.box))
-            members.append(ends[1:] if transfer.pattern == "message" else ends)
+            members.append(transfer.devices[1:] if transfer.pattern == "message" else transfer.devices)
         values = zip(*routed, strict=True) if routed else [()] * len(self.COLUMNS)
         self.columns = {name: np.array(column) for name, column in zip(self.COLUMNS, values, strict=True)}
         self._kept = np.array([received_bytes(transfer, element_bytes) for transfer in exchange.transfers], dtype=float)
         self._transfer = np.repeat(np.arange(len(members)), [len(ends) for ends in members] or 0)
-        self._receiver = np.array([device for ends in members for device in ends], dtype=np.int64)
+        self._receiver = np.array([number for ends in members for number in ends], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._exchange.transfers)
@@ -201,17 +206,17 @@ class ExchangeTasks:
     def add(self, kind: Kind, position: int, *, terms: Ints, targets: Ints, frees: Ints) -> Ints:
         """Append those of one layer, see `join`. Returns the task of each transfer."""
         added = self._builder.add(kind, len(self), layer=position, **self.columns)
-        begin = np.array([[len(self._builder) - len(self)]])
-        for held in self.join(begin, terms=terms[None], targets=targets[None], frees=frees[None]):
+        begin, devices = np.array([[len(self._builder) - len(self)]]), self.devices[None]
+        for held in self.join(begin, devices, terms=terms[None], targets=targets[None], frees=frees[None]):
             _hold(self._builder, [held])
         return added
 
-    def join(self, begin: Ints, *, terms: Ints, targets: Ints, frees: Ints) -> tuple[Held, Held]:
+    def join(self, begin: Ints, devices: Ints, *, terms: Ints, targets: Ints, frees: Ints) -> tuple[Held, Held]:
         """Let what was appended wait for what it carries, and what it is for wait for it.
 
         Returns what it takes, and what is given back. All have a row for each layer. begin: the first transfer, shape
-        (layers, 1). terms, targets: the tasks that the exchange's numbers mean. frees: for each target, the task at
-        whose end what it received is given back.
+        (layers, 1). devices: of each number in the exchange. terms, targets: the tasks that its numbers mean. frees:
+        for each target, the task at whose end what it received is given back.
         """
         depend, exchange = self._builder.depend, self._exchange
         added = begin + np.arange(len(self))
@@ -220,8 +225,8 @@ class ExchangeTasks:
         depend(targets[:, exchange.arrivals[:, 0]], added[:, exchange.arrivals[:, 1]])
         depend(targets[:, exchange.local[:, 0]], terms[:, exchange.local[:, 1]])
         transfer, device, first = exchange.received.T
-        taken = Held(begin, added[:, self._transfer], self._receiver, self._kept[self._transfer])
-        return taken, Held(begin, frees[:, first], self._devices[device], -self._kept[transfer])
+        taken = Held(begin, added[:, self._transfer], devices[:, self._receiver], self._kept[self._transfer])
+        return taken, Held(begin, frees[:, first], devices[:, device], -self._kept[transfer])
 
 
 def received_bytes(transfer: Transfer, element_bytes: float) -> float:

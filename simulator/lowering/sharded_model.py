@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -210,14 +210,22 @@ class ShardedModel:
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
         """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out.
 
-        Layers alike that are cut, and read, alike share the answer.
+        Layers alike that are cut, and read, alike share the two directions, in all plans of a profile.
         """
         consumers = self.profile.consumers[position]
         reading = consumers if readers is None else readers
-        cuts = tuple(id(self.placements[i]) for i in (position, *reading))
-        key = self.profile.read_alike[position], tuple(map(consumers.index, reading)), cuts
+        ends = [self.placements[i] for i in (position, *reading)]
+        edge = self.profile.read_alike[position], tuple(map(consumers.index, reading))
+        key = *edge, tuple(map(id, ends))
         if key not in self._exchanges:
-            self._exchanges[key] = exchanges_of(*self.edge(position, readers), self.plan.exchange)
+            number = {device: i for i, device in enumerate(dict.fromkeys(d for end in ends for d in end.devices))}
+            cuts = tuple((end.shape, end.samples, tuple(map(number.__getitem__, end.devices))) for end in ends)
+            known = self._kept(
+                ("exchanges", *edge, self.plan.microbatch_size, self.plan.exchange, cuts),
+                lambda: exchanges_of(*self.edge(position, readers), self.plan.exchange),
+                sum(len(end.devices) for end in ends),
+            )
+            self._exchanges[key] = replace(known, devices=np.array(list(number), dtype=np.int64))
         return self._exchanges[key]
 
     @cached_property
