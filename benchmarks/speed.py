@@ -254,7 +254,7 @@ def stages(count: int, step: Step) -> Row:
 
 
 def stages_once(count: int, step: Step) -> Row:
-    """The same with equal replicas once."""
+    """The same with equal replicas and ranks once."""
     profile, cluster, plan = step
     tasks, taken = timed(lambda: lower_once(profile, plan, cluster), cluster)
     return f"{count:,}", f"{tasks:,}", *(f"{value:.3f} s" for value in taken)

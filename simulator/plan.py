@@ -258,6 +258,16 @@ class Plan:
             raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
         require_step(self.batch_size, self.microbatches, self.optimizer_state)
         require_work(self.work, self.batch_size)
+        self._share_placements()
+
+    def _share_placements(self) -> None:
+        """Let equal placements be one object, so that what follows from it is worked out once."""
+        distinct = {id(sharding): sharding for sharding in self.placements.values()}
+        first: dict[Sharding, Sharding] = {}
+        shared = {number: first.setdefault(sharding, sharding) for number, sharding in distinct.items()}
+        if len(first) < len(shared):
+            placements = {name: shared[id(sharding)] for name, sharding in self.placements.items()}
+            object.__setattr__(self, "placements", placements)
 
     @property
     def microbatch_size(self) -> int:

@@ -47,7 +47,7 @@ def run(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = ID
 def step_report(
     profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL, noise: Noise | None = None
 ) -> Report:
-    """The report of `run`, bit for bit, without its tasks: equal replicas of the model are simulated once."""
+    """The report of `run`, bit for bit, without its tasks: equal replicas and ranks are simulated once."""
     noise = noise or Noise()
     if noise.jitter:
         return run(profile, cluster, plan, runtime=runtime, noise=noise).report
@@ -65,7 +65,7 @@ def step_report(
 class LoweredPlan:
     """A plan, cut and lowered for a cluster and all that differ from it in bandwidths and latencies alone.
 
-    once: of equal replicas of the model the first alone, where there are any.
+    once: of equal replicas and ranks the first alone, where there are any.
     """
 
     model: ShardedModel
@@ -77,7 +77,7 @@ class LoweredPlan:
     def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
         """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.
 
-        Only whether replicas are equal depends on which links are as fast as each other.
+        Only whether replicas and ranks are equal depends on which links are as fast as each other.
         """
         return (
             self.model.profile is profile

@@ -246,6 +246,24 @@ class Profile:
         return tuple(first.setdefault(layer, position) for position, layer in enumerate(unnamed))
 
     @cached_property
+    def read_alike(self) -> tuple[int, ...]:
+        """For each layer, the first that is alike and whose output layers that are alike read in the same way."""
+        first: dict[object, int] = {}
+        return tuple(
+            first.setdefault((alike, *(self._reading(reader, layer) for reader in readers)), position)
+            for position, (alike, layer, readers) in enumerate(
+                zip(self.alike, self.layers, self.consumers, strict=True)
+            )
+        )
+
+    def _reading(self, reader: int, producer: Layer) -> tuple[int, bool, int]:
+        """What a layer reads of `producer`, apart from names."""
+        layer = self.layers[reader]
+        before = layer.inputs[: layer.inputs.index(producer.name)]
+        offset = sum(self.layers[self.index[name]].channels for name in before) if layer.kind == "concat" else 0
+        return self.alike[reader], producer.name in layer.geometry.aligned_inputs, offset
+
+    @cached_property
     def derived(self) -> dict[Any, Any]:
         """What others have worked out of these layers and keep for as long as the profile, by a key of theirs."""
         return {}

@@ -1,4 +1,4 @@
-"""Equal replicas of a model: lowered and simulated once, the report is that of all of them, bit for bit."""
+"""Equal replicas and ranks of a model: lowered and simulated once, the report is that of all of them, bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simulator.report.deferred_rows import DeferredRows
 from simulator.report.metrics import Report
 from simulator.run import lowered, run, step_report
 from simulator.runtime import IDEAL, Runtime
-from simulator.workload import Profile
+from simulator.workload import Geometry, Profile
 
 FAST, SLOW = (Wire(bandwidth_bytes_per_s=x, latency_s=y, tier=z) for x, y, z in ((1e7, 1e-5, "a"), (3e6, 2e-4, "b")))
 
@@ -38,7 +38,7 @@ def assert_same_report(
     runtime: Runtime = IDEAL,
     stragglers: Mapping[int, float] | None = None,
 ) -> list[int]:
-    """Compare every field of the two reports; how many replicas each that is simulated stands for."""
+    """Compare every field of the two reports; how many devices each that is simulated stands for, by class."""
     noise = Noise(stragglers=stragglers or {})
     whole, once = (
         run(profile, cluster, plan, runtime=runtime, noise=noise).report,
@@ -47,7 +47,7 @@ def assert_same_report(
     for field in fields(Report):
         assert getattr(whole, field.name) == getattr(once, field.name), field.name
     assert repr(whole.to_dict()) == repr(once.to_dict())
-    return np.bincount(lower_once(profile, plan, cluster, runtime, stragglers).model.replica_classes).tolist()
+    return np.bincount(lower_once(profile, plan, cluster, runtime, stragglers).model.rank_classes).tolist()
 
 
 @st.composite
@@ -75,6 +75,54 @@ def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Clust
 
 
 RUNTIMES = st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5)))
+
+
+@st.composite
+def ranked(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
+    """A random plan of 1 or 2 stages, each 1 to 3 times on 2 or 4 ranks that share every layer in some way."""
+    ranks, stages, replicas = draw(st.sampled_from((2, 4))), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    count = ranks * stages * replicas
+    cluster = two_tier(count, draw(st.sampled_from((1, ranks, count))), FAST, SLOW)
+    order = draw(st.permutations(range(3)))
+    devices = np.arange(count).reshape([(stages, replicas, ranks)[axis] for axis in order])
+    devices = devices.transpose(np.argsort(order))  # (stages, replicas, ranks)
+    placements = {}
+    for position, layer in enumerate(profile.layers):
+        extents = {"channel": layer.channels, "height": layer.output_shape[1], "sample": ranks, "copy": ranks}
+        if layer.sums_inputs:
+            fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=ranks)
+            extents["reduce"] = fewest
+        axis = draw(st.sampled_from([axis for axis, extent in sorted(extents.items()) if extent >= ranks]))
+        degrees = (replicas, *(ranks if axis == name else 1 for name in ("channel", "height")), 1)
+        placements[layer.name] = Sharding(
+            degrees=(degrees[0] * (ranks if axis == "sample" else 1), *degrees[1:]),
+            reduce=ranks if axis == "reduce" else 1,
+            copy=ranks if axis == "copy" else 1,
+            devices=tuple(devices[position * stages // len(profile.layers)].ravel().tolist()),
+        )
+    microbatches = draw(st.integers(1, 3))
+    segments = draw(st.sampled_from(((), tuple((layer.name,) for layer in profile.layers))))
+    plan = Plan(
+        model=profile.model,
+        batch_size=microbatches * replicas * ranks * draw(st.integers(1, 2)),
+        microbatches=microbatches,
+        placements=placements,
+        schedule=draw(st.sampled_from(("dataflow", "1f1b", "gpipe"))),
+        synchronisation=Synchronisation(bucket_bytes=draw(st.sampled_from((0, 500, 2**20)))),
+        exchange=draw(st.sampled_from(("collectives", "collectives", "scattered", "messages"))),
+        recomputed=segments,
+    )
+    return cluster, plan
+
+
+@settings(max_examples=30)
+@given(st.data(), profiles(max_layers=4))
+def test_a_report_of_first_ranks_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
+    layers = [replace(layer, update_s=1e-3 if layer.parameter_bytes else 0.0) for layer in profile.layers]
+    profile = replace(profile, layers=tuple(layers))
+    cluster, plan = data.draw(ranked(profile))
+    stragglers = dict.fromkeys(data.draw(st.sampled_from(((), plan.devices[:1], plan.devices))), 1.5)
+    event(f"devices alike: {assert_same_report(profile, cluster, plan, data.draw(RUNTIMES), stragglers)}")
 
 
 @settings(max_examples=20)
@@ -134,21 +182,21 @@ GRID = {"tensor": 2, "pipeline": 2}
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options", "devices", "replicas"),
+    ("strategy", "options", "devices", "alike"),
     [
         ("data", {}, 8, [8]),
         ("pipeline", {"replicas": True, "judged": False}, 4, [4]),
-        ("megatron", GRID, 16, [4]),
+        ("megatron", GRID, 16, [8]),
         ("model", {"judged": False}, 4, [1]),
     ],
 )
-def test_how_many_replicas_one_stands_for(
-    strategy: str, options: dict[str, object], devices: int, replicas: list[int], engine: str
+def test_how_many_devices_one_stands_for(
+    strategy: str, options: dict[str, object], devices: int, alike: list[int], engine: str
 ) -> None:
-    """A grid of tensor 2 x pipeline 2 on 16 devices has 4 replicas; a pipeline alone has none."""
+    """A grid of tensor 2 x pipeline 2 on 16 devices has 4 replicas of 2 ranks; a pipeline alone has none."""
     profile, cluster = chain([3.0, 2.0, 4.0, 1.0]), two_tier(devices, 4, FAST, SLOW)
     plan = make_plan(strategy, profile, cluster, StepSettings(batch_size=32, microbatches=2), **options)
-    assert assert_same_report(profile, cluster, plan) == replicas
+    assert assert_same_report(profile, cluster, plan) == alike
 
 
 @pytest.mark.parametrize("collective", ["ring", "tree", "halving-doubling", "all-to-all", "hierarchical", "ps-workers"])
@@ -197,6 +245,52 @@ def ring_of(cluster: Cluster) -> list[Link]:
     names = [device.name for device in cluster.devices]
     ways = [*pairwise([*names, names[0]])]
     return [Link(source=a, target=b, bandwidth_bytes_per_s=1e7) for way in ways for a, b in (way, way[::-1])]
+
+
+@pytest.mark.parametrize(
+    ("channels", "exchange", "speed", "slow", "alike"),
+    [
+        (8, "collectives", 1.0, (), 2),
+        (9, "collectives", 1.0, (), 1),
+        (8, "messages", 1.0, (), 1),
+        (8, "collectives", 0.5, (), 1),
+        (8, "collectives", 1.0, (1,), 1),
+        (8, "collectives", 1.0, (0, 1), 2),
+    ],
+)
+def test_only_equal_ranks_are_simulated_once(
+    channels: int, exchange: str, speed: float, slow: tuple[int, ...], alike: int
+) -> None:
+    """Channels that cannot be halved, messages between ranks, a slower device and one straggler keep both ranks."""
+    profile, cluster = chain([3.0, 3.0], [channels] * 2), two_tier(2, 2, FAST, SLOW)
+    cluster = replace(cluster, devices=(cluster.devices[0], replace(cluster.devices[1], speed=speed)))
+    halves = Sharding(degrees=(1, 2, 1, 1), devices=(0, 1))
+    plan = Plan(model="small", batch_size=8, placements=dict.fromkeys("ab", halves), exchange=exchange)
+    assert assert_same_report(profile, cluster, plan, stragglers=dict.fromkeys(slow, 1.5)) == [alike]
+
+
+def test_what_first_ranks_of_two_stages_do() -> None:
+    """Tensor 2 x pipeline 2: rank i sends to rank i, by one transfer over both links; each rank keeps its gradients."""
+    profile, cluster = chain([3.0, 3.0]), two_tier(4, 4, FAST, SLOW)
+    shards = [Sharding(degrees=(1, 1, 2, 1), devices=devices) for devices in ((0, 1), (2, 3))]
+    layers = [replace(layer, geometry=Geometry()) for layer in profile.layers]  # each reads its own positions
+    profile = replace(profile, layers=tuple(layers))
+    placements = dict(zip("ab", shards, strict=True))
+    plan = Plan(model="small", batch_size=8, microbatches=2, placements=placements, exchange="collectives")
+    model, graph = lower_once(profile, plan, cluster)
+    assert [(route.pairs, route.copies, route.single) for route in graph.routes] == [
+        (((0, 2), (1, 3)), 2, ((0, 2),)),
+        (((2, 0), (3, 1)), 2, ((2, 0),)),
+    ]
+    assert (model.replicas_alike, len(graph)) == (1, 2 * 6)
+    assert assert_same_report(profile, cluster, plan) == [2]
+    assert step_report(profile, cluster, plan).tasks == 2 * 2 * 6
+
+
+def test_equal_placements_are_one_object() -> None:
+    halves = [Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)) for _ in range(2)]
+    plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
+    assert plan.placements["a"] is plan.placements["b"] and len(plan.distinct_placements) == 1
 
 
 def test_rows_of_a_report_are_made_when_they_are_read() -> None:

@@ -86,19 +86,19 @@ def transfer_seconds(run: Run, layer: int) -> float:
 def _device_seconds(run: Run, cluster: Cluster) -> Floats:
     """Seconds of every worker by NAMES, shape (workers, names)."""
     graph, timeline, count = run.graph, run.timeline, len(cluster.devices)
-    spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
+    start_s, end_s = timeline.start_s, timeline.end_s
     tasks = np.flatnonzero(graph.route < 0)
     owner = graph.device[tasks]
     transfers, ends = touches(graph, np.ones(count, dtype=np.bool_))
-    busy = seen = covered_s(spans[tasks], owner, count)
+    busy = seen = covered_s(start_s[tasks], end_s[tasks], owner, count)
     exposed = []
     for kind in PHASES.values():
         of_kind = graph.kind[transfers] == kind
         tasks, owner = np.append(tasks, transfers[of_kind]), np.append(owner, ends[of_kind])
-        covered = covered_s(spans[tasks], owner, count) if of_kind.any() else seen
+        covered = covered_s(start_s[tasks], end_s[tasks], owner, count) if of_kind.any() else seen
         exposed.append(covered - seen)
         seen = covered
-    beside = busy + covered_s(spans[transfers], ends, count) - seen
+    beside = busy + covered_s(start_s[transfers], end_s[transfers], ends, count) - seen
     waiting, works, none = run.report.step_s - seen, busy > 0, np.zeros(count)
     rest = [np.where(works, waiting, 0.0), np.where(works, 0.0, waiting)]
     seconds: Floats = np.maximum(np.stack([busy - beside, beside, *exposed, none, *rest], axis=1), 0.0)

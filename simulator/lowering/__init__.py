@@ -5,6 +5,8 @@ backward_tasks     the tasks that end backward passes, by device and by paramete
 buckets            buckets: which parameter gradients travel together in one collective
 costs              what a shard of a layer costs, interpolated from the layer's measured points
 crossings          which shard reads which, and what therefore crosses between devices
+equal_links        whether links are shared equally by what simulated devices send and by what those like them do
+equal_ranks        ranks of tensor parallelism that do the same at the same times: the tasks of the first are kept
 exchange_pieces    an edge of the network cut into pieces: elements that the same shards make and the same shards read
 exchange_tasks     what moves between the passes of a micro-batch, as tasks: activations forward, their gradients
                    backward
@@ -27,8 +29,7 @@ sharded_model      ShardedModel: everything that follows from a profile and a pl
                    need it
 stages             the stages of a plan: which layers a device, or a set of replicas, runs between two messages
 step               ShardedModel, Cluster, Runtime -> TaskGraph
-symmetry           replicas of a model that do the same at the same times are lowered and simulated once, and
-                   counted
+symmetry           devices that do the same at the same times are lowered and simulated once, and counted
 typical_scaling    what a part of a layer takes on a usual device, for profiles that measured only the whole
 weight_stashing    PipeDream's pipeline: no flush, so every stage updates its own weights after each backward pass
 """

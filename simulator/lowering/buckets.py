@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from simulator import collectives
@@ -20,6 +20,7 @@ class Bucket:
     """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel.
 
     group: the devices that hold terms of the sum or need it. holders, devices: see Replicas; mostly both are the group.
+    alike: see Replicas.
     """
 
     group: tuple[int, ...]
@@ -29,6 +30,12 @@ class Bucket:
     size_bytes: int
     sent_bytes: float
     update_s: float
+    alike: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def members(self) -> Hashable:
+        """What buckets of the same devices have in common, those of other ranks that sum alike included."""
+        return self.group, self.alike
 
     def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
         """The collective's steps for this bucket."""
@@ -54,7 +61,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
     def close(members: _Members) -> None:
         joined = tuple(open_pieces.pop(members))
         size = sum(piece.parameter_bytes for piece in joined)
-        holders, devices = members
+        holders, devices, alike = members
         bucket = Bucket(
             group=devices if holders == devices else tuple(sorted({*holders, *devices})),
             holders=holders,
@@ -63,12 +70,13 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
             size_bytes=size,
             sent_bytes=limits.sent_bytes(size * ratio, plan.states.gradient_dtype or profile.dtype),
             update_s=ordered_sum(update_seconds(profile, piece) for piece in joined),
+            alike=alike,
         )
         filled.append(bucket)
 
     for piece in reversed(pieces):
         if piece.is_summed and piece.parameter_bytes:
-            members = piece.holders, piece.devices
+            members = piece.holders, piece.devices, piece.alike
             open_pieces[members].append(piece)
             held = sum(other.parameter_bytes for other in open_pieces[members])
             if held * ratio >= limit[members]:
@@ -79,8 +87,8 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
     return filled
 
 
-_Members = tuple[tuple[int, ...], tuple[int, ...]]
-"""The devices that hold terms of a sum, and those that need it."""
+_Members = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+"""The devices that hold terms of a sum, those that need it, and those of other ranks that sum alike."""
 
 
 def gathers_per_step(plan: Plan) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from simulator.lowering.exchanges import Exchange, Transfer
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.taskgraph import Ints, Kind, Route
+from simulator.taskgraph import Floats, Ints, Kind, Route
 
 
 def add_exchanges(
@@ -32,9 +33,9 @@ def add_exchanges(
         if plain:
             _add_messages(builder, model, passes, list(positions), own_buffers)
             continue
-        for position in positions:
-            if model.profile.consumers[position]:
-                _add_exchanges(builder, model, cluster, passes, position, own_buffers)
+        read = [position for position in positions if model.profile.consumers[position]]
+        if read:
+            _add_exchanges(builder, model, cluster, passes, read, own_buffers)
 
 
 def _add_messages(
@@ -89,77 +90,143 @@ def _add_messages(
 
 
 def _add_exchanges(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int, own_buffers: bool
+    builder: GraphBuilder,
+    model: ShardedModel,
+    cluster: Cluster,
+    passes: Passes,
+    positions: Sequence[int],
+    own_buffers: bool,
 ) -> None:
-    """Append what `ShardedModel.exchanges` says of a layer, forward and backward.
+    """Append what `ShardedModel.exchanges` says of several layers in a row, of each forward and then backward.
 
     What a layer receives that is recomputed together with this one, or receives it again, is dropped when its forward
-    pass has ended.
+    pass has ended. Layers with the same exchanges are joined to their readers together.
     """
-    exchanges = model.exchanges(position)
-    own = passes.forward(position)
-    consumers = model.profile.consumers[position]
-    readers = np.concatenate([passes.forward(consumer) for consumer in consumers])
-    dropping = (*model.recomputed_readers(position), *model.receiving_again(position))
-    dropped = [passes.forward(consumer) for consumer in dropping]
-    frees = np.where(np.isin(readers, np.concatenate([own[:0], *dropped])), readers, passes.last[readers])
-    tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
-    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=readers, frees=None if own_buffers else frees)
-    back, forth = readers + passes.total, own + passes.total
-    frees = passes.last[own]
-    tasks.add(Kind.GRADIENT, exchanges.backward, terms=back, targets=forth, frees=None if own_buffers else frees)
+    layers_of: dict[tuple[int, int, float], list[int]] = {}  # numbers among the positions
+    drawn: dict[int, tuple[ExchangeTasks, ExchangeTasks]] = {}
+    of_layer = []
+    for number, position in enumerate(positions):
+        exchanges, element_bytes = model.exchanges(position), model.profile.element_bytes(position)
+        if id(exchanges) not in drawn:
+            draw = partial(ExchangeTasks, builder, cluster, exchanges.devices, element_bytes)
+            drawn[id(exchanges)] = draw(exchanges.forward), draw(exchanges.backward)
+        of_layer.append(drawn[id(exchanges)])
+        layers_of.setdefault((id(exchanges.forward), id(exchanges.backward), element_bytes), []).append(number)
+    both = [direction for directions in of_layer for direction in directions]
+    counts = np.array([len(direction) for direction in both])
+    begin = (len(builder) + np.cumsum(counts) - counts).reshape(-1, 2)  # (positions, forward and backward)
+    columns = {name: np.concatenate([direction.columns[name] for direction in both]) for name in ExchangeTasks.COLUMNS}
+    kinds = np.repeat(np.tile([Kind.ACTIVATION, Kind.GRADIENT], len(positions)), counts)
+    builder.add(kinds, int(counts.sum()), layer=np.repeat(np.repeat(positions, 2), counts), **columns)
+    held: list[tuple[Held, Held]] = []
+    for numbers in layers_of.values():
+        at, begins = np.array(positions)[numbers], begin[numbers]
+        consumers = np.array([model.profile.consumers[position] for position in at.tolist()])  # (layers, readers)
+        own = _tasks(passes, at[:, None])
+        readers = _tasks(passes, consumers)
+        frees = np.where(_dropping(model, passes, at.tolist(), consumers), readers, passes.last[readers])
+        forth, back = of_layer[numbers[0]]
+        devices = np.array([of_layer[number][0].devices for number in numbers])  # (layers, devices of one)
+        held.append(forth.join(begins[:, :1], devices, terms=own, targets=readers, frees=frees))
+        terms, targets = readers + passes.total, own + passes.total
+        held.append(back.join(begins[:, 1:], devices, terms=terms, targets=targets, frees=passes.last[own]))
+    for each in () if own_buffers else zip(*held, strict=True):
+        _hold(builder, each)
+
+
+def _tasks(passes: Passes, layers: Ints) -> Ints:
+    """The forward tasks of rows of layers, shape (rows, layers of a row); rows have equally many shards."""
+    counts = np.diff(passes.first)[layers[0]]
+    along = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    tasks: Ints = np.repeat(passes.first[layers], counts, axis=1) + along
+    return tasks
+
+
+def _dropping(model: ShardedModel, passes: Passes, positions: Sequence[int], consumers: Ints) -> npt.NDArray[np.bool_]:
+    """Whether the tasks that read the output of layers drop it after their forward pass: (layers, tasks) or (1, 1)."""
+    dropping = [(*model.recomputed_readers(i), *model.receiving_again(i)) for i in positions]
+    if not any(dropping):
+        return np.zeros((1, 1), dtype=np.bool_)
+    rows = [[reader in dropped for reader in row] for row, dropped in zip(consumers.tolist(), dropping, strict=True)]
+    return np.repeat(np.array(rows), np.diff(passes.first)[consumers[0]], axis=1)
+
+
+class Held(NamedTuple):
+    """Memory that transfers of equal exchanges take, or give back where sizes are below 0.
+
+    order: the first transfer of each exchange; tasks, devices and sizes have one row for each.
+    """
+
+    order: Ints
+    tasks: Ints
+    devices: Ints
+    sizes: Floats
+
+
+def _hold(builder: GraphBuilder, held: Sequence[Held]) -> None:
+    """Let transfers take memory, or give it back, exchange after exchange."""
+    rows = [[np.broadcast_to(column, each.tasks.shape).ravel() for column in each] for each in held]
+    if rows:
+        order, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
+        in_order = np.argsort(order, kind="stable")
+        builder.allocate(*(column[in_order] for column in columns))
 
 
 class ExchangeTasks:
-    """Tasks of one layer's exchanges. devices: the device of each number in them, shape (devices,)."""
+    """Tasks of one direction of an exchange, of one layer or of several that exchange alike.
+
+    devices: the device of each number in it, shape (devices,).
+    """
+
+    COLUMNS = ("device", "route", "bytes", "seconds", "shard")
 
     def __init__(
-        self, builder: GraphBuilder, cluster: Cluster, devices: Ints, position: int, element_bytes: float
+        self, builder: GraphBuilder, cluster: Cluster, devices: Ints, element_bytes: float, exchange: Exchange
     ) -> None:
-        self._builder, self._cluster, self._devices = builder, cluster, devices
-        self._position, self._element_bytes = position, element_bytes
+        self._builder, self._exchange, self.devices = builder, exchange, devices
+        routed, members = [], []
+        for transfer in exchange.transfers:
+            ends = tuple(devices[list(transfer.devices)].tolist())
+            size = transfer.elements * element_bytes
+            if transfer.pattern == "message":
+                routed.append((ends[1], builder.route(Route((ends,))), size, 0.0, transfer.box))
+            else:
+                route, sent_bytes, seconds = collectives.exchange(transfer.pattern, cluster, ends, size)
+                routed.append((-1, builder.route(route), sent_bytes, seconds, transfer.box))
+            members.append(transfer.devices[1:] if transfer.pattern == "message" else transfer.devices)
+        values = zip(*routed, strict=True) if routed else [()] * len(self.COLUMNS)
+        self.columns = {name: np.array(column) for name, column in zip(self.COLUMNS, values, strict=True)}
+        self._kept = np.array([received_bytes(transfer, element_bytes) for transfer in exchange.transfers], dtype=float)
+        self._transfer = np.repeat(np.arange(len(members)), [len(ends) for ends in members] or 0)
+        self._receiver = np.array([number for ends in members for number in ends], dtype=np.int64)
 
-    def add(self, kind: Kind, exchange: Exchange, *, terms: Ints, targets: Ints, frees: Ints | None) -> Ints:
-        """Append one direction. Returns the task of each transfer.
+    def __len__(self) -> int:
+        return len(self._exchange.transfers)
 
-        terms, targets: the tasks that the exchange's numbers mean. frees: for each target, the task at whose end what
-        it received is given back; None where buffers stay from step to step.
-        """
-        builder = self._builder
-        added = self._transfers(kind, exchange.transfers, own_buffers=frees is None)
-        builder.depend(added[exchange.needs[:, 0]], terms[exchange.needs[:, 1]])
-        builder.depend(added[exchange.after[:, 0]], added[exchange.after[:, 1]])
-        builder.depend(targets[exchange.arrivals[:, 0]], added[exchange.arrivals[:, 1]])
-        builder.depend(targets[exchange.local[:, 0]], terms[exchange.local[:, 1]])
-        if frees is not None and len(added):
-            kept = np.array([received_bytes(transfer, self._element_bytes) for transfer in exchange.transfers])
-            transfer, device, first = exchange.received.T
-            builder.allocate(frees[first], self._devices[device], -kept[transfer])
+    def add(self, kind: Kind, position: int, *, terms: Ints, targets: Ints, frees: Ints) -> Ints:
+        """Append those of one layer, see `join`. Returns the task of each transfer."""
+        added = self._builder.add(kind, len(self), layer=position, **self.columns)
+        begin, devices = np.array([[len(self._builder) - len(self)]]), self.devices[None]
+        for held in self.join(begin, devices, terms=terms[None], targets=targets[None], frees=frees[None]):
+            _hold(self._builder, [held])
         return added
 
-    def _transfers(self, kind: Kind, transfers: Sequence[Transfer], own_buffers: bool) -> Ints:
-        """Append transfers with what they take on the devices that receive them. Returns their tasks."""
-        builder, routed, members = self._builder, [], []
-        for transfer in transfers:
-            devices = tuple(self._devices[list(transfer.devices)].tolist())
-            size = transfer.elements * self._element_bytes
-            if transfer.pattern == "message":
-                routed.append((devices[1], Route((devices,)), size, 0.0))
-            else:
-                routed.append((-1, *collectives.exchange(transfer.pattern, self._cluster, devices, size)))
-            members.append(devices[1:] if transfer.pattern == "message" else devices)
-        if not routed:
-            return np.zeros(0, dtype=np.int64)
-        device, routes, sent_bytes, seconds = zip(*routed, strict=True)
-        numbers = [builder.route(route) for route in routes]
-        columns = {"device": device, "route": numbers, "bytes": sent_bytes, "seconds": seconds}
-        boxes = [transfer.box for transfer in transfers]
-        tasks = builder.add(kind, len(routed), layer=self._position, shard=boxes, **columns)
-        if not own_buffers:
-            counts = [len(devices) for devices in members]
-            kept = [received_bytes(transfer, self._element_bytes) for transfer in transfers]
-            builder.allocate(np.repeat(tasks, counts), np.concatenate(members), np.repeat(kept, counts))
-        return tasks
+    def join(self, begin: Ints, devices: Ints, *, terms: Ints, targets: Ints, frees: Ints) -> tuple[Held, Held]:
+        """Let what was appended wait for what it carries, and what it is for wait for it.
+
+        Returns what it takes, and what is given back. All have a row for each layer. begin: the first transfer, shape
+        (layers, 1). devices: of each number in the exchange. terms, targets: the tasks that its numbers mean. frees:
+        for each target, the task at whose end what it received is given back.
+        """
+        depend, exchange = self._builder.depend, self._exchange
+        added = begin + np.arange(len(self))
+        depend(added[:, exchange.needs[:, 0]], terms[:, exchange.needs[:, 1]])
+        depend(added[:, exchange.after[:, 0]], added[:, exchange.after[:, 1]])
+        depend(targets[:, exchange.arrivals[:, 0]], added[:, exchange.arrivals[:, 1]])
+        depend(targets[:, exchange.local[:, 0]], terms[:, exchange.local[:, 1]])
+        transfer, device, first = exchange.received.T
+        taken = Held(begin, added[:, self._transfer], devices[:, self._receiver], self._kept[self._transfer])
+        return taken, Held(begin, frees[:, first], devices[:, device], -self._kept[transfer])
 
 
 def received_bytes(transfer: Transfer, element_bytes: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,7 +36,7 @@ def add_synchronisation(
     """
     plan, sums, whole = model.plan, model.sums_per_step, backwards.whole
     delivered: list[list[tuple[int, tuple[int, ...]]]] = []
-    previous: dict[tuple[int, ...], _Sent] = {}
+    previous: dict[Hashable, _Sent] = {}
     steps_of = [
         model.symmetry.steps(bucket, cluster) if model.symmetry else bucket.steps(cluster, plan)
         for bucket in model.buckets
@@ -52,9 +52,9 @@ def add_synchronisation(
             ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
             tasks = _add_steps(builder, bucket, number, steps, ready)
             delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
-            if bucket.group in previous:
-                _follow(builder, plan, (steps, tasks), previous[bucket.group])
-            previous[bucket.group] = steps, tasks
+            if bucket.members in previous:
+                _follow(builder, plan, (steps, tasks), previous[bucket.members])
+            previous[bucket.members] = steps, tasks
             if plan.states.each_microbatch:
                 gradient_bytes = bucket.size_bytes * plan.states.gradient_ratio(model.profile.dtype)
                 _hold_until_summed(builder, bucket, ready, tasks[-1], gradient_bytes)
@@ -97,11 +97,11 @@ def _add_sums(
     waiting = np.repeat(tasks, [len(of_bucket) for of_bucket in shards])
     last = backwards.last[np.concatenate([tasks[:0], *shards])]
     builder.depend(np.tile(waiting, len(backwards.starts)), np.add.outer(backwards.starts, last).ravel())
-    previous: dict[tuple[int, ...], int] = {}
+    previous: dict[Hashable, int] = {}
     for task, bucket in zip(tasks.tolist(), buckets, strict=True):
-        if bucket.group in previous:
-            builder.depend(task, previous[bucket.group])
-        previous[bucket.group] = task
+        if bucket.members in previous:
+            builder.depend(task, previous[bucket.members])
+        previous[bucket.members] = task
     return [(task, bucket.group) for task, bucket in zip(tasks.tolist(), buckets, strict=True)]
 
 

@@ -88,6 +88,33 @@ class GraphBuilder:
             blocks[:] = [np.concatenate(blocks) if blocks else np.zeros(0, dtype=_DEFAULTS[name][0])]
         return blocks[0]
 
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """All routes by their number."""
+        return tuple(self._routes)
+
+    def keep(
+        self,
+        tasks: npt.NDArray[np.bool_],
+        routes: Sequence[Route],
+        edges: tuple[Ints, Ints],
+        allocations: tuple[Ints, Ints, Floats],
+    ) -> None:
+        """Drop all but some tasks, shape (tasks,), which are numbered anew in their order.
+
+        routes: those of the transfers among them. edges: as `edges` gives, and allocations: as `allocations` gives,
+        both between tasks that are kept, by their numbers until now.
+        """
+        number = np.cumsum(tasks) - 1
+        for name in _DEFAULTS:
+            self._blocks[name] = [self.column(name)[tasks]]
+        self._routes.clear()
+        route = self.column("route")
+        route[route >= 0] = [self.route(each) for each in routes]
+        self._edges = [(number[edges[0]], number[edges[1]])]
+        self._elsewhere = [(number[allocations[0]], *allocations[1:])]
+        self._count = int(tasks.sum())
+
     def repeat(self, times: int, priority_step: int) -> None:
         """Make what stands micro-batch 0 and add micro-batches 1 to times - 1 as copies of it.
 
@@ -101,12 +128,13 @@ class GraphBuilder:
         self._blocks["priority"] = [self.column("priority") + microbatch * priority_step]
         offsets = np.repeat(np.arange(times) * count, len(later))
         self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
-        tasks, devices, sizes = self._allocations()
+        tasks, devices, sizes = self.allocations()
         offsets = np.repeat(np.arange(times) * count, len(tasks))
         self._elsewhere = [(np.tile(tasks, times) + offsets, np.tile(devices, times), np.tile(sizes, times))]
         self._count = count * times
 
-    def _allocations(self) -> tuple[Ints, Ints, Floats]:
+    def allocations(self) -> tuple[Ints, Ints, Floats]:
+        """All memory that tasks take elsewhere so far, see `allocate`: three arrays of one length."""
         none = np.zeros(0, dtype=np.int64)
         blocks = [(none, none, np.zeros(0)), *self._elsewhere]
         tasks, devices, sizes = zip(*blocks, strict=True)
@@ -125,7 +153,7 @@ class GraphBuilder:
         edges = np.sort(later * self._count + earlier)  # by task, then by what it waits for
         start = np.zeros(self._count + 1, dtype=np.int64)
         np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
-        tasks, devices, sizes = self._allocations()
+        tasks, devices, sizes = self.allocations()
         return TaskGraph(
             allocation_task=tasks,
             allocation_device=devices,

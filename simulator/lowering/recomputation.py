@@ -67,9 +67,10 @@ def _exchange_again(
         return
     exchanges = model.exchanges(position, readers)
     reading = np.concatenate([passes.forward(reader) for reader in readers])
-    tasks = ExchangeTasks(builder, cluster, exchanges.devices, position, model.profile.element_bytes(position))
+    element_bytes = model.profile.element_bytes(position)
+    tasks = ExchangeTasks(builder, cluster, exchanges.devices, element_bytes, exchanges.forward)
     own, again = passes.recompute[passes.forward(position)], passes.recompute[reading]
-    tasks.add(Kind.ACTIVATION, exchanges.forward, terms=own, targets=again, frees=passes.last[reading])
+    tasks.add(Kind.ACTIVATION, position, terms=own, targets=again, frees=passes.last[reading])
 
 
 def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int) -> None:
@@ -81,9 +82,9 @@ def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster,
     exchange, devices = model.exchanges(position, readers).forward, model.exchanges(position, readers).devices
     reading = np.concatenate([passes.forward(reader) for reader in readers])
     later, earlier = builder.edges()
-    tasks = ExchangeTasks(builder, cluster, devices, position, model.profile.element_bytes(position))
+    tasks = ExchangeTasks(builder, cluster, devices, model.profile.element_bytes(position), exchange)
     own, frees = passes.forward(position), passes.last[reading]
-    added = tasks.add(Kind.ACTIVATION, exchange, terms=own, targets=reading + passes.total, frees=frees)
+    added = tasks.add(Kind.ACTIVATION, position, terms=own, targets=reading + passes.total, frees=frees)
     last = passes.forward(max(readers))
     for task, transfer in zip(added, exchange.transfers, strict=True):
         here = last[np.isin(passes.device[last], devices[list(transfer.devices)])]

@@ -8,8 +8,8 @@ matrix of which the one contracts the axis that the other has as channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -33,7 +33,8 @@ class Replicas:
     number among the shards of all layers in a row. at_home: those of them whose terms every device that needs the sum
     has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and
     its input channels in the first of them. models: how many replicas of the model sum it, of which the devices are
-    those of the first (see `symmetry`).
+    those of the simulated. alike: the devices, in the first replica, of all the pieces that ranks use alike and of
+    which this is the first, where ranks are counted (see `symmetry`).
     """
 
     layer: int
@@ -46,6 +47,7 @@ class Replicas:
     holders: tuple[int, ...]
     shards: tuple[int, ...]
     models: int = 1
+    alike: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_summed(self) -> bool:
@@ -58,10 +60,17 @@ class Replicas:
         return self.models > 1 or len(self.devices) > 1
 
 
-def replicas_of(profile: Profile, placements: Mapping[str, Sharding], models: int = 1) -> list[Replicas]:
+def replicas_of(
+    profile: Profile,
+    placements: Mapping[str, Sharding],
+    models: int = 1,
+    first_of: Callable[[Sequence[Replicas], Sequence[int]], Replicas] | None = None,
+) -> list[Replicas]:
     """Every parameter piece with the devices that use it; copies that are summed apart are pieces apart.
 
-    models: how many replicas of the model there are, of which `placements` are those of the first.
+    models: how many replicas of the model there are, of which `placements` are those of the simulated. first_of: where
+    the pieces of a layer are alike, and one shard of each layer counts, the piece that stands for them, given the
+    positions of the layers that use them.
     """
     counts = [len(placements[layer.name].devices) for layer in profile.layers]
     first = np.cumsum([0, *counts]).tolist()
@@ -70,10 +79,21 @@ def replicas_of(profile: Profile, placements: Mapping[str, Sharding], models: in
         for name in layer.tied_to:
             tied.setdefault(name, []).append(position)
     pieces: list[Replicas] = []
+    known: dict[object, Replicas] = {}  # of layers that are alike and cut alike
     for position, layer in enumerate(profile.layers):
-        if layer.parameter_bytes:
-            users = (position, *tied.get(layer.name, ()))
-            pieces += (_tied if len(users) > 1 else _own)(profile, placements, users, first, models)
+        if not layer.parameter_bytes:
+            continue
+        users = (position, *tied.get(layer.name, ()))
+        make = _tied if len(users) > 1 else _own
+        if first_of is None:
+            pieces += make(profile, placements, users, first, models)
+        elif len(users) > 1:
+            pieces.append(first_of(list(make(profile, placements, users, first, models)), users))
+        else:
+            key = profile.alike[position], id(placements[layer.name]), _input_channels(profile, layer)
+            if key not in known:
+                known[key] = first_of(list(make(profile, placements, users, first, models)), users)
+            pieces.append(replace(known[key], layer=position, shards=users))
     return pieces
 
 

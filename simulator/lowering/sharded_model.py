@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
@@ -70,6 +70,11 @@ class ShardedModel:
         """By replica of the whole, the number of the replica in `plan` that stands for it, shape (replicas,)."""
         return self.symmetry.speed_class if self.symmetry else np.zeros(1, dtype=np.int64)
 
+    @property
+    def rank_classes(self) -> Ints:
+        """The same by rank of every replica, shape (replicas x ranks,): the first rank stands for all."""
+        return np.repeat(self.replica_classes, len(self.symmetry.ranks) if self.symmetry else 1)
+
     def of_all(self, values: Floats) -> Floats:
         """Values of the shards of a layer, (..., shards), as the shards of all replicas have them."""
         classes, ahead = self.replica_classes, values.shape[:-1]
@@ -103,8 +108,9 @@ class ShardedModel:
 
     @cached_property
     def replicas(self) -> tuple[Replicas, ...]:
-        """Every parameter piece with the devices that use it."""
-        return tuple(replicas_of(self.profile, self.plan.placements, self.replicas_alike))
+        """Every parameter piece with the devices that use it; where ranks are counted, those of the first ranks."""
+        first_of = self.symmetry.of_first_ranks if self.symmetry and len(self.symmetry.ranks) > 1 else None
+        return tuple(replicas_of(self.profile, self.plan.placements, self.replicas_alike, first_of))
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -205,8 +211,29 @@ class ShardedModel:
         return tuple(reader for reader in self.profile.consumers[position] if reader not in recomputed)
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
-        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out."""
-        return exchanges_of(*self.edge(position, readers), self.plan.exchange)
+        """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out.
+
+        Layers alike that are cut, and read, alike share the two directions, in all plans of a profile.
+        """
+        consumers = self.profile.consumers[position]
+        reading = consumers if readers is None else readers
+        ends = [self.placements[i] for i in (position, *reading)]
+        edge = self.profile.read_alike[position], tuple(map(consumers.index, reading))
+        key = *edge, tuple(map(id, ends))
+        if key not in self._exchanges:
+            number = {device: i for i, device in enumerate(dict.fromkeys(d for end in ends for d in end.devices))}
+            cuts = tuple((end.shape, end.samples, tuple(map(number.__getitem__, end.devices))) for end in ends)
+            known = self._kept(
+                ("exchanges", *edge, self.plan.microbatch_size, self.plan.exchange, cuts),
+                lambda: exchanges_of(*self.edge(position, readers), self.plan.exchange),
+                sum(len(end.devices) for end in ends),
+            )
+            self._exchanges[key] = replace(known, devices=np.array(list(number), dtype=np.int64))
+        return self._exchanges[key]
+
+    @cached_property
+    def _exchanges(self) -> dict[Hashable, Exchanges]:
+        return {}
 
     def edge(self, position: int, readers: Sequence[int] | None = None) -> tuple[EdgeEnd, list[EdgeEnd]]:
         """The layer's shards as makers of its output, and those of its readers as readers of it."""

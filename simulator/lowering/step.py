@@ -16,6 +16,8 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering import schedules
 from simulator.lowering.backward_tasks import BackwardTasks
+from simulator.lowering.equal_links import fits
+from simulator.lowering.equal_ranks import keep_first_ranks
 from simulator.lowering.exchange_tasks import add_exchanges
 from simulator.lowering.gradients import add_synchronisation, static_bytes
 from simulator.lowering.graph_builder import GraphBuilder
@@ -24,7 +26,7 @@ from simulator.lowering.passes import Passes, add_gradients, add_passes, scale_b
 from simulator.lowering.recomputation import join_recomputations
 from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.symmetry import AsymmetryError, Symmetry, fits
+from simulator.lowering.symmetry import AsymmetryError, Symmetry
 from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
@@ -48,6 +50,8 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     passes = add_passes(builder, model, cluster)
     add_exchanges(builder, model, cluster, passes, own_buffers=meets)
     join_recomputations(builder, model, cluster, passes)
+    if model.symmetry and len(model.symmetry.ranks) > 1:
+        passes = keep_first_ranks(builder, passes, model.symmetry.ranks)
     each_updates = schedule.stashes_weights and not schedule.double_buffered
     updates = add_updates(builder, model, cluster) if each_updates else {}
     per_microbatch = len(builder)
@@ -84,27 +88,26 @@ def lower_once(
     runtime: Runtime = IDEAL,
     stragglers: Mapping[int, float] | None = None,
 ) -> LoweredModel:
-    """As `lower`, but of equal replicas of the model the first alone, where they are sure to run alike; see `symmetry`.
+    """As `lower`, but of equal replicas and ranks the first alone, where they are sure to run alike; see `symmetry`.
 
     stragglers: by device, how many times longer its tasks are going to take. Raises InputError as `lower` does.
     """
     plan.check(profile, cluster)
-    symmetry = Symmetry.of(profile, plan, cluster, runtime, stragglers or {})
-    if symmetry:
+    for symmetry in Symmetry.all_of(profile, plan, cluster, runtime, stragglers or {}):
         model = ShardedModel(profile, symmetry.plan, symmetry)
         try:
             graph = symmetry.joint(_lowered(model, cluster, runtime))
         except (AsymmetryError, InputError):  # what is wrong with the plan is said of the whole of it
             pass
         else:
-            if fits(graph, cluster):
+            if fits(graph, cluster, symmetry):
                 return LoweredModel(model, graph)
     model = ShardedModel(profile, plan)
     return LoweredModel(model, _lowered(model, cluster, runtime))
 
 
 class LoweredModel(NamedTuple):
-    """A model and its tasks; where it has a symmetry, of the replicas that stand for all."""
+    """A model and its tasks; where it has a symmetry, of the replicas, or their first ranks, that stand for all."""
 
     model: ShardedModel
     graph: TaskGraph
@@ -148,7 +151,7 @@ def _add_order(
             model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks)
         )
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
-        for device in devices:
+        for device in np.intersect1d(devices, passes.device).tolist():
             own = [forward[passes.device[forward] == device] for forward in tasks]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
             first = [

@@ -1,20 +1,21 @@
-"""Symmetry: replicas of a model that do the same at the same times are lowered and simulated once, and counted.
+"""Symmetry: devices that do the same at the same times are lowered and simulated once, and counted.
 
-    devices     replica 0     replica 1    ...      lowered: the tasks of replica 0; a message in it stands for those
-    stage 0         0             1                 of all replicas, all at one pace; gradients are summed over the
-    stage 1         4             5                 devices of all replicas, as ever
+    devices     replica 0     replica 1    ...      lowered: the tasks of replica 0, and in it of the first rank of each
+    stage 0       0 1           2 3                 group; a message stands for those of all replicas and ranks, all at
+    stage 1       8 9          10 11                one pace; gradients are summed over the devices of all, as ever
 
 Where devices are not all equally fast, as with a straggler, replicas fall into classes whose devices are, and the first
 replica of each class is lowered.
 
 It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
 they sum gradients, all of them at once; and where the links that a message takes are as fast, and as much used, as
-those of its images. What breaks it (`Symmetry.of`, `fits`) is lowered in full.
+those of its images. Ranks, a layer's devices in a replica, moreover meet in collectives of all of them; `equal_ranks`
+looks at their tasks. What breaks it (`Symmetry.all_of`, `equal_links`) is lowered in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -26,9 +27,10 @@ from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket
+from simulator.lowering.replicas import Replicas
 from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
-from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
+from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 from simulator.workload import Profile
 
 
@@ -38,40 +40,49 @@ class Symmetry:
 
     whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second. speed_class:
     by replica the number of its class, shape (replicas,): within one the images of a device are equally fast. Classes
-    are numbered in the order of their first replicas, which stand for them.
+    are numbered in the order of their first replicas, which stand for them. ranks: in replica 0, ranks[r, g] does what
+    device ranks[0, g] does, which is below all of them; shape (ranks, groups). Several only where there is one class.
     """
 
     whole: Plan
     images: Ints
     speed_class: Ints
+    ranks: Ints
 
     @classmethod
-    def of(
+    def all_of(
         cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime, stragglers: Mapping[int, float]
-    ) -> Symmetry | None:
-        """The replicas of a plan, as many as all layers' samples are cut into; None where it may have no equal ones.
+    ) -> Iterator[Symmetry]:
+        """What may be alike in a plan, the most first: ranks of replicas, then replicas alone, if anything.
 
-        stragglers: see `lower_once`.
+        There are as many replicas as all layers' samples are cut into. stragglers: see `lower_once`.
         """
         if not _may_collapse(plan, cluster, runtime):
-            return None
+            return
         placements = plan.distinct_placements
-        replicas = gcd(*(sharding.degrees[0] for sharding in placements))
-        if replicas < 2 or any(not _is_cut_alike(sharding, plan) for sharding in placements):
-            return None
+        replicas, meets = gcd(*(sharding.degrees[0] for sharding in placements)), plan.exchange != "messages"
+        if replicas == 1 and not meets:
+            return
+        if any(not _is_cut_alike(sharding, plan) for sharding in placements):
+            return
         if any(sharding.copy > 1 and not _has_copies_apart(sharding, replicas) for sharding in placements):
-            return None
+            return
         if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
-            return None
+            return
         images = _images(placements, replicas)
         if images is None:
-            return None
-        delays = np.array([stragglers.get(device, 1.0) for device in range(len(cluster.devices))])
-        symmetry = cls(plan, images, _speed_classes(np.array(cluster.speeds)[images], delays[images]))
+            return
+        delays = [stragglers.get(device, 1.0) for device in range(len(cluster.devices))]
+        pace = np.array([cluster.speeds, delays]).T  # (devices, 2)
+        symmetry = cls(plan, images, _speed_classes(pace[images]), images[:1])
         first = images[symmetry.simulated]
-        if len(first) == replicas or (first[symmetry.speed_class] > images).any():
-            return None
-        return symmetry
+        if (first[symmetry.speed_class] > images).any():
+            return
+        ranks = _ranks(placements, replicas) if meets and len(first) == 1 else images[:1]
+        if len(ranks) > 1 and not _speed_classes(pace[ranks]).any():
+            yield replace(symmetry, ranks=ranks)
+        if len(first) < replicas:
+            yield symmetry
 
     @property
     def replicas(self) -> int:
@@ -97,8 +108,10 @@ class Symmetry:
 
     def represented(self, devices: int) -> Ints:
         """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
+        first = np.arange(devices)
+        first[self.ranks] = self.ranks[0]
         owner = np.arange(devices)
-        owner[self.images] = self.images[self.simulated[self.speed_class]]
+        owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
         return owner
 
     @cached_property
@@ -124,17 +137,67 @@ class Symmetry:
         return self._groups[devices]
 
     def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
-        """The collective of a bucket over all replicas; of needs and delivers the devices that are simulated.
+        """The collective of a bucket over all replicas, and of those like it of other ranks in the same transfers.
 
-        Raises AsymmetryError where a step does not take place on all of them alike.
+        Of needs and delivers the devices that are simulated. Raises AsymmetryError where a step does not take place on
+        all of them alike.
         """
-        group = self.group(bucket.group)
-        whole = replace(bucket, group=group, holders=self.group(bucket.holders), devices=self.group(bucket.devices))
-        steps = whole.steps(cluster, self.whole)
-        if not all(_treats_alike(step, group) for step in steps):
-            raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
+        key = bucket.holders, bucket.devices, bucket.alike, bucket.sent_bytes
+        if key not in self._steps:
+            self._steps[key] = self._steps_of(bucket, cluster)
+        return self._steps[key]
+
+    @cached_property
+    def _steps(self) -> dict[Hashable, list[CollectiveTask]]:
+        return {}
+
+    def _steps_of(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        steps_of = []
+        for devices in bucket.alike or (bucket.group,):
+            group = self.group(devices)
+            holders, users = (group, group) if bucket.alike else map(self.group, (bucket.holders, bucket.devices))
+            whole = replace(bucket, group=group, holders=holders, devices=users)
+            steps_of.append(whole.steps(cluster, self.whole))
+            if not all(_treats_alike(step, group) for step in steps_of[-1]):
+                raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
         own = bucket.group
-        return [replace(step, needs=step.needs and own, delivers=step.delivers and own) for step in steps]
+        return [
+            replace(_joined(steps), needs=steps[0].needs and own, delivers=steps[0].delivers and own)
+            for steps in zip(*steps_of, strict=True)
+        ]
+
+    def of_first_ranks(self, pieces: Sequence[Replicas], users: Sequence[int]) -> Replicas:
+        """Of the pieces of a layer in replica 0, which the layers `users` use, that of the first ranks for all.
+
+        Its shards are named by the layers, of which one shard each is simulated. Raises AsymmetryError where ranks use
+        unequal pieces.
+        """
+        first = self.ranks[0].tolist()
+        group = self._group_of_rank
+        alike = tuple(sorted(piece.devices for piece in pieces))
+        own = tuple(first[column] for column in sorted({group[device] for device in alike[0]}))
+        everybody = [device for devices in alike for device in devices]
+        if (
+            any(piece.holders != piece.devices for piece in pieces)
+            or len({piece.parameter_bytes for piece in pieces}) > 1
+            or not len({*everybody}) == len(everybody) == len(own) * len(self.ranks)
+            or not {*own} <= {*alike[0]}
+            or any({first[group[device]] for device in devices} != {*own} for devices in alike)
+            or self._alike.setdefault(alike[0], alike) != alike
+        ):
+            raise AsymmetryError("ranks use unequal pieces of parameters")
+        piece = next(piece for piece in pieces if piece.devices == alike[0])
+        models = piece.models * len(alike[0]) // len(own)
+        return replace(piece, devices=own, holders=own, shards=tuple(users), at_home=(), models=models, alike=alike)
+
+    @cached_property
+    def _group_of_rank(self) -> Mapping[int, int]:
+        return {device: column for ranks in self.ranks.tolist() for column, device in enumerate(ranks)}
+
+    @cached_property
+    def _alike(self) -> dict[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """By the devices of a piece of first ranks, those of all pieces like it."""
+        return {}
 
     def joint(self, graph: TaskGraph) -> TaskGraph:
         """`graph` with its transfers standing for those of all replicas, and with what all devices hold."""
@@ -147,15 +210,25 @@ class Symmetry:
         images = self._of_class[self._position[route.pairs[0][0]][0]]
         columns = [[self._position[device][1] for device in pair] for pair in route.pairs]
         pairs = images[:, columns].reshape(-1, 2)  # (replicas of the class x pairs, 2)
-        return Route(tuple((a, b) for a, b in pairs.tolist()), rounds=route.rounds, copies=len(images))
-
-
-_UNITS_BYTES = (1.0, 2.0**-10)
-"""Sums of multiples of one of these are exact up to 2^52 times it."""
+        return Route(tuple((a, b) for a, b in pairs.tolist()), rounds=route.rounds, copies=len(images) * route.copies)
 
 
 class AsymmetryError(Exception):
-    """Replicas are not equal after all; never seen by users, for whom the plan is lowered in full."""
+    """Replicas or ranks are not equal after all; never seen by users, for whom the plan is lowered in full."""
+
+
+def _joined(steps: Sequence[CollectiveTask]) -> CollectiveTask:
+    """What equal groups do at the same time as one task. Raises AsymmetryError where they do not do the same."""
+    own = steps[0]
+    if len(steps) == 1 or own.route is None:
+        return own
+    routes = [step.route for step in steps if step.route]
+    for step, route in zip(steps, routes, strict=True):
+        alike = replace(step, route=own.route, needs=own.needs, delivers=own.delivers)
+        if alike != own or route.rounds != own.route.rounds or len(route.pairs) != len(own.route.pairs):
+            raise AsymmetryError("groups of ranks sum their gradients apart")
+    pairs = tuple(pair for route in routes for pair in route.pairs)
+    return replace(own, route=Route(pairs, rounds=own.route.rounds, copies=len(steps)))
 
 
 def _treats_alike(step: CollectiveTask, group: tuple[int, ...]) -> bool:
@@ -163,40 +236,6 @@ def _treats_alike(step: CollectiveTask, group: tuple[int, ...]) -> bool:
     if step.route is None or step.route.devices != group:
         return False
     return all(ends == group for ends in (step.needs, step.delivers) if ends)
-
-
-def fits(graph: TaskGraph, cluster: Cluster) -> bool:
-    """Whether the joint transfers of a graph take and carry what those of all replicas would.
-
-    Each copy's links are as fast, and as much used by the same transfers; and bytes add up without rounding, so that
-    their order does not matter.
-    """
-    joint = [route for route in graph.routes if route.copies > 1]
-    if not joint:
-        return True
-    inside = graph.is_transfer & (graph.kind != Kind.SYNCHRONISATION)  # a replica
-    pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[inside]]
-    size_bytes, total = graph.bytes[inside], graph.bytes[inside] @ pairs
-    if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
-        return False
-    users: list[list[tuple[int, float]]] = [[] for _ in cluster.links]
-    for number, route in enumerate(graph.routes):
-        for link, weight in cluster.link_weights(route.pairs).items():
-            users[link].append((number, weight))
-    numbers: dict[object, int] = {}
-    alike = np.array(
-        [
-            numbers.setdefault((link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used), len(numbers))
-            for link, used in zip(cluster.links, users, strict=True)
-        ]
-    )
-    return all(_has_equal_ways(route, alike, cluster) for route in joint)
-
-
-def _has_equal_ways(route: Route, alike: Ints, cluster: Cluster) -> bool:
-    """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
-    ways = [tuple(alike[list(cluster.route(*pair))].tolist()) for pair in route.pairs]
-    return ways == ways[: len(route.single)] * route.copies
 
 
 def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
@@ -224,9 +263,9 @@ def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
     return len(set(own)) == len(own)
 
 
-def _speed_classes(*columns: Floats) -> Ints:
-    """See Symmetry.speed_class; columns: how fast the devices of each replica are, each (replicas, devices of one)."""
-    _, first, number = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+def _speed_classes(pace: Floats) -> Ints:
+    """See Symmetry.speed_class; pace: of the devices of each replica, shape (replicas, devices of one, 2)."""
+    _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number.reshape(-1)]
 
 
@@ -238,6 +277,16 @@ def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
     if (images[:, which.reshape(-1)] != shards).any() or len(np.unique(images)) < images.size:
         return None
     return images
+
+
+def _ranks(placements: Sequence[Sharding], replicas: int) -> Ints:
+    """See Symmetry.ranks: a layer's devices in replica 0, one shard each; none where layers have unequally many.
+
+    Returns an array of shape (ranks, groups), or (0, 0).
+    """
+    groups = {tuple(sorted(_shards_of(sharding, replicas)[0].tolist())) for sharding in placements}
+    ranks = np.array(sorted(groups)).T if len({*map(len, groups)}) == 1 else np.zeros((0, 0), dtype=np.int64)
+    return ranks if len(np.unique(ranks)) == ranks.size else ranks[:0]
 
 
 def _shards_of(sharding: Sharding, replicas: int) -> Ints:

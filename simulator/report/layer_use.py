@@ -32,16 +32,18 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
         owned = (graph.kind == kind) & (graph.layer >= 0)
         return np.bincount(graph.layer[owned], weights=values[owned], minlength=count).astype(np.float64)
 
-    compute = np.sum([_compute_s(graph, kind, count, model.replica_classes) for kind in _PASSES], axis=0)
+    compute = np.sum([_compute_s(graph, kind, count, model.rank_classes) for kind in _PASSES], axis=0)
     forward, backward = by_layer(Kind.ACTIVATION, volume), by_layer(Kind.GRADIENT, volume)
     synchronisation = np.zeros(count)
     tasks = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
     tasks = tasks[np.argsort(graph.shard[tasks], kind="stable")]
     of_bucket = np.split(tasks, np.searchsorted(graph.shard[tasks], np.arange(1, len(model.buckets))))
     for bucket, sums in zip(model.buckets, of_bucket, strict=False):
-        size = volume[sums].sum()
+        alike = len(bucket.alike) or 1  # of so many ranks, whose bytes are added one after the other
+        size = volume[sums].sum() / alike
         for piece in bucket.pieces:
-            synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
+            for _ in range(alike):
+                synchronisation[piece.layer] += size * piece.parameter_bytes / bucket.size_bytes
     columns = zip(model.profile.layers, compute, forward, backward, synchronisation, strict=True)
     return tuple(
         LayerUse(
@@ -56,9 +58,10 @@ def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
 
 
 def _compute_s(graph: TaskGraph, kind: Kind, layers: int, classes: Ints) -> Floats:
-    """Seconds of one kind of pass by layer, added up task by task as if those of all replicas of the model were there.
+    """Seconds of one kind of pass by layer, added up task by task as if those of all devices were there.
 
-    In a micro-batch the shards of a layer stand replica after replica. classes: by replica, which one stands for it.
+    In a micro-batch the shards of a layer stand replica after replica; of equal ranks there is one. classes: by replica
+    and rank, which replica stands for it.
     """
     owned = np.flatnonzero((graph.kind == kind) & (graph.layer >= 0))
     if len(classes) > 1 and len(owned):

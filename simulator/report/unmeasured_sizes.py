@@ -43,17 +43,27 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
     if not kind:
         return UnmeasuredSizes(note=f"{sizes}: in proportion, as no curve is known for device {profile.device!r}")
     low_s = typical_s = high_s = 0.0
+    sums: dict[tuple[int, int], tuple[float, float, float]] = {}
     for position in range(len(profile.layers)):
-        low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)  # each (2, shards)
-        # Beyond the measured size the larger cost gives the shorter time.
-        low_s += float(np.minimum(low, high).sum())
-        typical_s += float(typical.sum())
-        high_s += float(np.maximum(low, high).sum())
+        cut = _cut(model, position)
+        if cut not in sums:
+            low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)
+            # Each (2, shards). Beyond the measured size the larger cost gives the shorter time.
+            least, most = np.minimum(low, high), np.maximum(low, high)
+            sums[cut] = float(least.sum()), float(typical.sum()), float(most.sum())
+        low_s, typical_s, high_s = (
+            total + value for total, value in zip((low_s, typical_s, high_s), sums[cut], strict=True)
+        )
     if not typical_s:
         return UnmeasuredSizes()
-    least, most = low_s / typical_s, high_s / typical_s
-    percent = f"{(least - 1) * 100:+.0f}..{(most - 1) * 100:+.0f} %"
-    return UnmeasuredSizes(note=f"{sizes}: typical curve of {kind}s, {percent}", low=least, high=most)
+    low_share, high_share = low_s / typical_s, high_s / typical_s
+    percent = f"{(low_share - 1) * 100:+.0f}..{(high_share - 1) * 100:+.0f} %"
+    return UnmeasuredSizes(note=f"{sizes}: typical curve of {kind}s, {percent}", low=low_share, high=high_share)
+
+
+def _cut(model: ShardedModel, position: int) -> tuple[int, int]:
+    """Of layers that are alike and cut alike the same."""
+    return model.profile.alike[position], id(model.placements[position])
 
 
 def _sizes(model: ShardedModel) -> str:
@@ -63,7 +73,8 @@ def _sizes(model: ShardedModel) -> str:
         return ""
     samples: set[float] = set()
     channels: set[Fraction] = set()
-    for position, layer in enumerate(profile.layers):
+    for position in {_cut(model, position): position for position in range(len(profile.layers))}.values():
+        layer = model.layer(position)
         sample, channel, height, width = model.intervals(position)
         plane = layer.output_shape[1] * layer.output_shape[2]
         areas = {(bottom - top) * (right - left) / plane for top, bottom in height for left, right in width}

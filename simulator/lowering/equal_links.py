@@ -1,0 +1,50 @@
+"""Whether links are shared equally by what the simulated devices send and by what those like them do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.lowering.symmetry import Symmetry
+from simulator.taskgraph import Kind, Route, TaskGraph
+
+_UNITS_BYTES = (1.0, 2.0**-10)
+"""Sums of multiples of one of these are exact up to 2^52 times it."""
+
+
+def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
+    """Whether the joint transfers of a graph take and carry what those of all replicas and ranks would.
+
+    Each copy's links are as fast, and as much used by the same transfers; and bytes add up without rounding, so that
+    their order does not matter: those of transfers inside replicas, which come before others', and where ranks are
+    counted those of all. Of ranks that sum gradients together, the update, and not one of the sums, ends last.
+    """
+    copies = np.array([route.copies for route in graph.routes] + [1])[graph.route]
+    if (copies == 1).all():
+        return True
+    sums, updates = graph.kind == Kind.SYNCHRONISATION, graph.kind == Kind.UPDATE
+    if (sums & (copies > 1)).any() and (graph.seconds[updates] == 0).any():
+        return False
+    counted = graph.is_transfer & (~sums | (len(symmetry.ranks) > 1))
+    pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[counted]]
+    size_bytes, total = graph.bytes[counted], graph.bytes[counted] @ pairs
+    if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
+        return False
+    users: list[list[float]] = [[] for _ in cluster.links]
+    for number, route in enumerate(graph.routes):
+        for link, weight in cluster.link_weights(route.pairs).items():
+            users[link] += number, weight
+    numbers: dict[object, int] = {}
+    alike = [
+        numbers.setdefault((link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used), len(numbers))
+        for link, used in zip(cluster.links, users, strict=True)
+    ]
+    return all(_has_equal_ways(route, alike, cluster) for route in graph.routes if route.copies > 1)
+
+
+def _has_equal_ways(route: Route, alike: Sequence[int], cluster: Cluster) -> bool:
+    """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
+    ways = [[alike[link] for link in cluster.route(*pair)] for pair in route.pairs]
+    return ways == ways[: len(route.single)] * route.copies
