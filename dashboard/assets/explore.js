@@ -207,8 +207,8 @@
   async function cancel() {
     following?.abort();
     await post("cancel", { tab: ns.tab });
-    if (ns.query) set("load", { data: ns.query });
-    await ask(asked);
+    if (ns.query) set("load", { data: ns.query }); // whose answer is shown as it comes
+    else await ask(asked);
   }
 
   const clicks = {
