@@ -72,8 +72,10 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 - **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
   differ, and gives such points to one worker together; points that differ in the devices' speed are lowered anew, since
   seconds divided by another speed round differently.
-- **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
-  are near the best, then changes to runs of layers.
+- **The hypergraph search** simulates the strongest configurations of the other strategies (half of its time), then cuts
+  as long as they are near the best, then changes to groups of layers: how they are cut, terms of sums among it, and on
+  which devices. What the changed plan asks of every device and link is looked up layer by layer; those that promise a
+  shorter step are simulated first, and most are not simulated at all.
 - **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
   the number of devices.
 """
