@@ -86,7 +86,9 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   all cuts and simulates a few of them, each on its own: half of every simulation of some hundred tasks is making
   columns in Python.
 - **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
-  are near the best, then changes to runs of layers.
+  are near the best, then changes to groups of layers: how they are cut, terms of sums among it, and on which devices.
+  What the changed plan asks of every device and link is looked up layer by layer; those that promise a shorter step
+  are simulated first, and most are not simulated at all.
 - **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
   the number of devices.
 """

@@ -20,6 +20,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks import hypergraph_steps
 from benchmarks.engine import chains, direct_ring, everyone, incast
 from benchmarks.performance_page import TEXT
 from partitioners import make_plan, options
@@ -144,6 +145,7 @@ def work_rows() -> Iterator[Row]:
     profile, machine_ = files.read_profile("vgg16"), read_cluster("p3-16xlarge", devices=16)
     taken = seconds(lambda: make_plan("hypergraph", profile, machine_, StepSettings(batch_size=512)), repeats=1)
     yield time_row("hypergraph search, VGG-16 on 16 devices", "11-13 s", 2.0, taken)
+    yield from hypergraph_steps.rows()
 
 
 def plan_rows() -> Iterator[Row]:

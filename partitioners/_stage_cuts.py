@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 
 from partitioners._contiguous import Stages, contiguous_stages
 from simulator.cluster import Cluster
@@ -24,13 +23,9 @@ def stage_plans(
     *,
     replicas: bool | None = None,
     pipelined: bool = True,
-    most_s: float = inf,
     per_count: int = 2,
 ) -> Iterator[Plan]:
-    """Of each number of devices, with replicas and without, the `per_count` cuts that promise the shortest steps.
-
-    None that promises more than most_s.
-    """
+    """Of each number of devices, with replicas and without, the `per_count` cuts that promise the shortest steps."""
     ways = (False, True) if replicas is None else (replicas,)
     for devices in device_counts(cluster.workers):
         part = take(cluster, devices)
@@ -43,8 +38,7 @@ def stage_plans(
                     )
                 except ShardscopeError:
                     continue
-                if stages.step_s(m) <= most_s:
-                    cuts.append((stages.step_s(m), m, stages))
+                cuts.append((stages.step_s(m), m, stages))
             for _, m, stages in sorted(cuts, key=lambda cut: cut[:2])[:per_count]:
                 schedule = step.schedule or (SCHEDULES[0] if pipelined else None)
                 placements = stages.placements(profile)

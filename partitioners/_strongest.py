@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 
 from partitioners import make_plan
 from partitioners._judge import Judge, Verdict
@@ -21,39 +20,35 @@ _FEW_WORKERS = 8
 """Up to here a search gives layer-wise parallelism all four dimensions; beyond, their tables take seconds."""
 
 
-def strongest(
-    judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0, most_s: float = inf
-) -> Verdict | None:
+def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> Verdict | None:
     """The best of the plans of strategy `name` that the judge has budget for, None where it has none.
 
-    effort: of the simulations for layer-wise parallelism. most_s: stages that promise longer steps are not simulated.
-    What the step says holds; its schedule is for all.
+    effort: of the simulations for layer-wise parallelism. What the step says holds; its schedule is for all.
     """
     best: Verdict | None = None
-    for plan in _starts(judge, step, name, effort, most_s):
+    for plan in _starts(judge, step, name, effort):
         verdict = _judged(judge, plan)
         if verdict is not None and verdict.beats(best):
             best = verdict
     return None if best is None else _with_better_settings(judge, step, best)
 
 
-def _starts(judge: Judge, step: StepSettings, name: str, effort: float, most_s: float) -> Iterator[Plan]:
+def _starts(judge: Judge, step: StepSettings, name: str, effort: float) -> Iterator[Plan]:
     """The plans of a strategy by its own options, each under the strategy's name."""
     profile, cluster = judge.profile, judge.cluster
     try:
         if name in ("model", "pipeline"):
             replicas = False if name == "model" else None
             pipelined = name == "pipeline"
-            for plan in stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined, most_s=most_s):
+            for plan in stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined):
                 yield replace(plan, strategy=name)
             return
         if name != "layerwise":
             yield make_plan(name, profile, cluster, step)
             return
         few = cluster.workers <= _FEW_WORKERS
-        for objective in ("sum", "step"):
-            own = {"objective": objective, "effort": effort} | ({} if few else {"dimensions": "nc"})
-            yield make_plan(name, profile, cluster, step, **own)
+        own = {"objective": "step", "effort": effort} | ({} if few else {"dimensions": "nc"})
+        yield make_plan(name, profile, cluster, step, **own)
     except ShardscopeError:
         return
 

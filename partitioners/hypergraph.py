@@ -32,18 +32,16 @@ from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-_TASKS = 500_000
-"""Tasks that may be simulated at effort 1: about 10 s."""
+_TASKS = 800_000
+"""Tasks that may be simulated at effort 1, beside those of the strongest plans."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
-_LOCAL_PATIENCE = 20
-_LAYERWISE_EFFORT = 0.2
-_STARTS = ("data", "owt", "layerwise", "pipeline", "model")
-"""The strategies in the order in which their plans are simulated: stages last, for which there is a promise."""
-_PROMISES = 1.5
-"""Stages that promise a step longer than the best so far times this are not simulated."""
+_LOCAL_PATIENCE = 40
+_FOR_LOCAL_SEARCH = 0.85
+"""Of the budget where cuts are not all there is to search."""
 _DISCOUNTS = (0.2, 0.05, 1.0)
+_ROUNDS = 2
 _NEAR = 1.2
 """Cuts slower than the best plan by more than this are not searched on."""
 
@@ -82,13 +80,13 @@ def partition(
         cluster=cluster,
         runtime=step.runtime,
         objective=objective,
-        budget=_TASKS * effort,
         progress=progress,
     )
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     free = others and bound is None
-    starts = _strongest_plans(judge, searched, effort) if free else []
+    starts = [strongest(judge, searched, name, effort=effort) for name in STRATEGIES] if free else []
+    judge.budget = _TASKS * effort  # whatever the strongest plans took: the answer is never worse than they are
     if others and not free:
         _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
@@ -96,22 +94,21 @@ def partition(
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     if free:
-        pool = starts + ([best_cut.verdict.plan] if best_cut is not None else [])
-        improve(judge, pool, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
+        candidates = [verdict for verdict in (*starts, best_cut.verdict if best_cut else None) if verdict is not None]
+        near = [verdict for verdict in candidates if _is_near(judge, verdict)]
+        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
     return _answer(judge)
-
-
-def _strongest_plans(judge: Judge, step: StepSettings, effort: float) -> list[Plan]:
-    """Simulate the strongest configurations of all other strategies; the best of each."""
-    verdicts = []
-    for name in _STARTS:
-        most_s = _PROMISES * judge.best.step_s if judge.best is not None and not judge.best.excess_bytes else inf
-        verdicts.append(strongest(judge, step, name, effort=_LAYERWISE_EFFORT * effort, most_s=most_s))
-    return [verdict.plan for verdict in verdicts if verdict is not None]
 
 
 def _is_near(judge: Judge, verdict: Verdict) -> bool:
     return judge.best is None or verdict.cost <= _NEAR * judge.best.cost
+
+
+def _promises_more(judge: Judge, best_cut: Verdict, trial: int, shapes: int) -> bool:
+    """Whether cuts are worth going on with after so many of them, `shapes` to a round."""
+    if trial == 2 and not _is_near(judge, best_cut):
+        return False
+    return trial % shapes != 0 or (best_cut is judge.best and trial < _ROUNDS * shapes)
 
 
 def shares(cluster: Cluster) -> list[float]:
@@ -155,10 +152,10 @@ def _consider_cuts(
 ) -> Cut | None:
     """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them.
 
-    only_near: stop when neither the first two nor a round of all grids have a cut that is near the judge's best; rounds
+    only_near: stop when the first two are not near the judge's best, or a round of all grids has not beaten it; rounds
     take turns in how much parameters weigh, whose synchronisation may hide behind compute.
     """
-    reserve, share = judge.budget * 0.3, shares(judge.cluster)
+    reserve, share = judge.budget * (_FOR_LOCAL_SEARCH if only_near else 0.3), shares(judge.cluster)
     microbatches = step.microbatches or 1
     grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
     best: Cut | None = None
@@ -168,7 +165,7 @@ def _consider_cuts(
     for trial, (shape, allowed, number) in enumerate(rounds):
         if judge.budget < reserve and best is not None:
             break
-        if only_near and trial % shapes in (0, 2) and best is not None and not _is_near(judge, best.verdict):
+        if only_near and best is not None and not _promises_more(judge, best.verdict, trial, shapes):
             break
         if shape not in grids:
             made = grid_of(judge.profile, *shape, batch_size=step.batch_size, microbatches=microbatches)

@@ -145,7 +145,7 @@ def test_the_search_is_never_worse_than_the_strongest_of_any_strategy(price_s: f
     plan = make_plan("hypergraph", profile, cluster, step, effort=0.2)
     search_s = step_seconds(profile, cluster, plan, runtime)
     for name in STRATEGIES:
-        verdict = strongest(Judge(profile=profile, cluster=cluster, runtime=runtime), step, name, effort=0.04)
+        verdict = strongest(Judge(profile=profile, cluster=cluster, runtime=runtime), step, name, effort=0.2)
         assert verdict is not None
         assert search_s <= verdict.step_s * (1 + 1e-9), name
         if name != "layerwise":

@@ -22,21 +22,8 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     count = len(cluster.devices)
     forward, synchronisation = np.zeros((count, count)), np.zeros((count, count))
     backward = np.zeros((count, count))
-    for position, home in enumerate(model.devices):
-        each = model.profile.element_bytes(position) * model.plan.microbatches
-        if not model.has_plain_edge[position]:
-            exchanges = model.exchanges(position)
-            _add(forward, exchanges.forward, exchanges.devices, cluster, each)
-            _add(backward, exchanges.backward, exchanges.devices, cluster, each)
-            for again in (model.recomputed_readers(position), model.receiving_again(position)):
-                if again:
-                    exchanges = model.exchanges(position, again)
-                    _add(forward, exchanges.forward, exchanges.devices, cluster, each)
-            continue
-        crossing = model.crossings(position, model.reads(position))
-        size = crossing.elements * each
-        np.add.at(forward, (home[crossing.shard], crossing.device), size)
-        np.add.at(backward, (crossing.device, home[crossing.shard]), size)
+    for position in range(len(model.devices)):
+        add_edge(forward, backward, model, cluster, position)
     parameters = np.zeros((count, count))
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
@@ -60,6 +47,24 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
         target=target,
         size_bytes=matrix[source, target],
     )
+
+
+def add_edge(forward: Floats, backward: Floats, model: ShardedModel, cluster: Cluster, position: int) -> None:
+    """Add the bytes of a step's messages of a layer's output, and of its gradient, to matrices (devices, devices)."""
+    home, each = model.devices[position], model.profile.element_bytes(position) * model.plan.microbatches
+    if not model.has_plain_edge[position]:
+        exchanges = model.exchanges(position)
+        _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+        _add(backward, exchanges.backward, exchanges.devices, cluster, each)
+        for again in (model.recomputed_readers(position), model.receiving_again(position)):
+            if again:
+                exchanges = model.exchanges(position, again)
+                _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+        return
+    crossing = model.crossings(position, model.reads(position))
+    size = crossing.elements * each
+    np.add.at(forward, (home[crossing.shard], crossing.device), size)
+    np.add.at(backward, (crossing.device, home[crossing.shard]), size)
 
 
 def _add(matrix: Floats, exchange: Exchange, devices: Ints, cluster: Cluster, element_bytes: float) -> None:

@@ -1,0 +1,81 @@
+"""Groups of layers that a search cuts together, and the ways to cut them on some devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.plan import Sharding
+from simulator.workload import Layer, Profile
+
+LayerGroup = tuple[str, ...]
+"""Names of layers, the first of which the others follow."""
+
+
+def layer_groups(profile: Profile) -> list[LayerGroup]:
+    """Every layer with those that alone read it, channel by channel: a convolution with its activation and pooling."""
+    groups: dict[str, list[str]] = {}
+    for layer in profile.layers:
+        follows = len(layer.inputs) == 1 and not layer.geometry.mixes_channels
+        follows = follows and len(profile.consumers[profile.index[layer.inputs[0]]]) == 1
+        groups[layer.name] = groups[layer.inputs[0]] if follows else []
+        groups[layer.name].append(layer.name)
+    return list(dict.fromkeys(tuple(names) for names in groups.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCut:
+    """A shard for each device: so many parts by sample, each cut further by channel or into terms of sums.
+
+    terms: which groups in a row are cut into terms, where their first layers are sums that somebody reads: "none",
+    "all" or "alternate", every second. to_samples: the sums go to parts by sample of the layers that follow.
+    """
+
+    devices: tuple[int, ...]
+    parts: int
+    terms: str = "none"
+    to_samples: bool = False
+
+    def placements(self, profile: Profile, groups: Sequence[LayerGroup], samples: int) -> dict[str, Sharding] | None:
+        """Where the layers of `groups` are, None where one cannot be cut so; samples: of a micro-batch."""
+        rest, made = len(self.devices) // self.parts, dict[str, Sharding]()
+        if self.parts > samples:
+            return None
+        by_channel = _sharding(self.devices, self.parts, rest)
+        for number, group in enumerate(groups):
+            head, *followers = (profile.layers[profile.index[name]] for name in group)
+            as_terms = self.terms == "all" or (self.terms == "alternate" and number % 2 == 1)
+            following = by_channel
+            if as_terms and _most_terms(profile, head) >= rest:
+                made[head.name] = _sharding(self.devices, self.parts, 1, rest)
+                if self.to_samples and followers and len(self.devices) <= samples:
+                    following = _sharding(self.devices, len(self.devices), 1)
+            else:
+                followers.append(head)
+            if any(layer.channels < following.degrees[1] for layer in followers):
+                return None
+            made |= dict.fromkeys((layer.name for layer in followers), following)
+        return made
+
+
+def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
+    """Every cut into a shard for each device, the most parts by sample first."""
+    for parts in (count for count in range(len(devices), 0, -1) if len(devices) % count == 0):
+        yield GroupCut(devices, parts)
+        if parts < len(devices):
+            yield from (
+                GroupCut(devices, parts, terms, sampled) for terms in ("all", "alternate") for sampled in (False, True)
+            )
+
+
+@lru_cache(maxsize=1024)
+def _sharding(devices: tuple[int, ...], samples: int, channels: int, terms: int = 1) -> Sharding:
+    return Sharding(degrees=(samples, channels, 1, 1), reduce=terms, devices=devices)
+
+
+def _most_terms(profile: Profile, layer: Layer) -> int:
+    """Into how many terms a layer's output may be cut: one where it is no sum, or nobody reads it to add them up."""
+    if not layer.sums_inputs or layer.routing or not layer.inputs or not profile.consumers[profile.index[layer.name]]:
+        return 1
+    return min(profile.layers[profile.index[name]].channels for name in layer.inputs)
