@@ -58,8 +58,9 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   move in collectives. One micro-batch is lowered with all ranks; its tasks are sorted into classes that take as long,
   hold as much and wait for the same classes, and the first rank's stay (`simulator.lowering.equal_ranks`). A collective
   inside a group leads over the links of all, and what rank i sends to rank i becomes one transfer. Shards cut
-  unequally, messages that cross ranks, unequal links and bytes that do not add up exactly are simulated in full; with a
-  straggler all ranks of the first replica of each class are.
+  unequally, messages that cross ranks, outputs received again (full recomputation), unequal links, and bytes that do
+  not add up exactly, such as those of rings of three replicas, are simulated in full; with a straggler all ranks of
+  the first replica of each class are.
 - **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays, and together the
   exchanges of layers that are alike, cut alike and read alike. What the shards of a run of layers cut alike cost, who
   reads what of a layer, and what moves for that, is kept with the profile for the next plan; the first plan of a
