@@ -35,8 +35,8 @@ def of_memory(memory_bytes: float) -> Cluster:
     ("share", "fit", "words"),
     [
         (0.5, "fits", ""),
-        (BORDER + 0.02, "border", "border: device 1 needs"),
-        (1.2, "does not fit", "does not fit: device 1"),
+        (BORDER + 0.02, "border", "border: d1 needs"),
+        (1.2, "does not fit", "does not fit: d1"),
     ],
 )
 def test_a_verdict_is_sure_only_away_from_the_limit(share: float, fit: Fit, words: str) -> None:
