@@ -33,7 +33,7 @@ COUNTS, PRESET_DEVICES = (2, 4, 8, 16), 16
 PRICES_US = (0, 5, 10)
 WIN = 0.02
 """A smaller share of the step is no gain worth the name."""
-LIMIT_S = 900.0
+LIMIT_S = 1800.0
 GOALS = {0: 16, 10: 6}
 """Cases in which the search was to win, by the price of a task in us."""
 
