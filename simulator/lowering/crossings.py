@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,14 @@ class Crossings:
     device: Ints
     elements: Ints
     entry: Ints
+
+
+class PlainEdge(NamedTuple):
+    """The reads of a layer's output, what of it crosses between devices, and the bytes of that."""
+
+    reads: Reads
+    crossings: Crossings
+    size_bytes: npt.NDArray[np.floating[Any]]
 
 
 def reads_of(profile: Profile, placements: Mapping[str, Sharding], samples: int, position: int) -> Reads:
