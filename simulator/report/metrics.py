@@ -104,11 +104,12 @@ def measure(
     """The Report of a timeline of `graph`, which `model` was lowered to for `runtime`."""
     profile, plan = model.profile, model.whole
     step_s = timeline.step_s
-    owner = model.represented(len(cluster.devices))
-    compute = _compute_seconds(graph, cluster)[owner]
-    peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
+    devices = len(cluster.devices)
+    owner = model.represented(devices)
+    compute = graph.kept((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner]
+    peaks = memory.peak_bytes(graph, timeline, devices)[owner]
     fit, verdict = memory.verdict(graph, cluster, peaks, broken_rule(model, runtime))
-    communication = _communication(graph, cluster)
+    communication = graph.kept((_communication, devices), lambda: _communication(graph, devices))
     carried = link_bytes(graph, cluster)
     spent = spent_s(graph, timeline, compute, owner)
 
@@ -139,14 +140,14 @@ def measure(
         fits=fit in ("fits", "border"),
         fit=fit,
         verdict=verdict,
-        devices=DeferredRows(len(cluster.devices), uses),
+        devices=DeferredRows(devices, uses),
         links=DeferredRows(len(cluster.links), lambda: link_rows(cluster, carried, step_s)),
         layers=DeferredRows(len(profile.layers), lambda: layers_use(model, graph)),
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=_tasks(graph, owner),
+        tasks=graph.kept(_tasks, lambda: _tasks(graph, owner)),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
@@ -185,14 +186,14 @@ def _tasks(graph: TaskGraph, owner: Ints) -> int:
     return int(copies[graph.route[transfers]].sum() + np.bincount(owner)[graph.device[~transfers]].sum())
 
 
-def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
+def _compute_seconds(graph: TaskGraph, devices: int) -> Floats:
     computes = ~graph.is_transfer
-    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=len(cluster.devices))
+    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=devices)
     return seconds.astype(np.float64)
 
 
-def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
-    devices, crossing_bytes = len(cluster.devices), graph.route_bytes * graph.pair_counts  # (kinds, routes)
+def _communication(graph: TaskGraph, devices: int) -> Communication:
+    crossing_bytes = graph.route_bytes * graph.pair_counts  # (kinds, routes)
     totals = {phase: float(ordered_sum(crossing_bytes[kind].tolist())) for phase, kind in PHASES.items()}
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
     return Communication(

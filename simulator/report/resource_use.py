@@ -56,12 +56,10 @@ def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) 
     owner: by device, the one whose tasks stand for its own, shape (devices,).
     """
     step_s, count = timeline.step_s, len(owner)
-    computes = np.flatnonzero(~graph.is_transfer)
-    transfers, ends = touches(graph, owner == np.arange(count))
-    tasks, devices = np.append(computes, transfers), np.append(graph.device[computes], ends)
+    computes, tasks, devices = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
     spans = timeline.start_s[tasks], timeline.end_s[tasks]
     active_s = covered_s(*spans, devices, count)[owner]
-    own = slice(len(computes))
+    own = slice(computes)
     busy_s = covered_s(spans[0][own], spans[1][own], devices[own], count)[owner]
     exposed_s = active_s - busy_s
     waiting_s = step_s - busy_s - exposed_s
@@ -72,6 +70,13 @@ def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) 
         "idle_s": np.where(compute > 0, 0.0, waiting_s),
         "utilisation": busy_s / step_s if step_s else np.zeros(count),
     }
+
+
+def _on_devices(graph: TaskGraph, owner: Ints) -> tuple[int, Ints, Ints]:
+    """How many compute tasks there are, then these and the transfers that touch a device, and the device of each."""
+    computes = np.flatnonzero(~graph.is_transfer)
+    transfers, ends = touches(graph, owner == np.arange(len(owner)))
+    return len(computes), np.append(computes, transfers), np.append(graph.device[computes], ends)
 
 
 def device_rows(
