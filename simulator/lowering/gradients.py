@@ -150,10 +150,11 @@ def _add_updates_after(
     last = np.iinfo(np.int64).max
     update = np.full(len(cluster.devices), -1)
     update[devices] = builder.add(Kind.UPDATE, len(devices), device=devices, seconds=seconds, priority=last)
-    before = [(np.full(len(ends), task), np.array(ends)) for task, ends in delivered]
-    for tasks, ends in [*before, (whole.tasks, whole.devices)]:
-        counts = update[ends] >= 0
-        builder.depend(update[ends[counts]], tasks[counts])
+    ends = np.array([device for _, holders in delivered for device in holders], dtype=np.int64)
+    tasks = np.repeat([task for task, _ in delivered] or [0], [len(holders) for _, holders in delivered] or [0])
+    for after, on in ((tasks, ends), (whole.tasks, whole.devices)):
+        counts = update[on] >= 0
+        builder.depend(update[on[counts]], after[counts])
     return update
 
 
@@ -235,10 +236,13 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     Servers hold them in place of the workers' state. Of what devices share out each of them holds a part.
     Raises InputError where parameters are to be updated on a server and the cluster has none.
     """
-    held = np.zeros(len(cluster.devices))
-    for devices, size, states in _holdings(model, cluster):
-        held[devices] += size * ordered_sum(states)
-    return held
+    devices: list[int] = []
+    size_bytes: list[float] = []
+    for holders, size, states in _holdings(model, cluster):
+        devices += holders
+        size_bytes += [size * ordered_sum(states)] * len(holders)
+    on = np.array(devices, dtype=np.int64)
+    return np.bincount(on, weights=size_bytes, minlength=len(cluster.devices)).astype(np.float64)
 
 
 def static_parts(model: ShardedModel, cluster: Cluster) -> dict[str, Floats]:

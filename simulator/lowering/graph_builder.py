@@ -122,15 +122,15 @@ class GraphBuilder:
         """
         count, later, earlier = self._count, *self.edges()
         for name in _DEFAULTS:
-            self._blocks[name] = [np.tile(self.column(name), times)]
-        microbatch = np.repeat(np.arange(times), count)
-        self._blocks["microbatch"] = [microbatch]
-        self._blocks["priority"] = [self.column("priority") + microbatch * priority_step]
-        offsets = np.repeat(np.arange(times) * count, len(later))
-        self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
+            self._blocks[name] = [_repeated(self.column(name), times)]
+        starts = np.arange(times) * count
+        self._blocks["microbatch"] = [np.repeat(np.arange(times), count)]
+        priority = self.column("priority").reshape(times, count)
+        priority += (np.arange(times) * priority_step)[:, None]
+        order = np.argsort(later * count + earlier)  # as `build` wants them
+        self._edges = [(np.add.outer(starts, later[order]).ravel(), np.add.outer(starts, earlier[order]).ravel())]
         tasks, devices, sizes = self.allocations()
-        offsets = np.repeat(np.arange(times) * count, len(tasks))
-        self._elsewhere = [(np.tile(tasks, times) + offsets, np.tile(devices, times), np.tile(sizes, times))]
+        self._elsewhere = [(np.add.outer(starts, tasks).ravel(), _repeated(devices, times), _repeated(sizes, times))]
         self._count = count * times
 
     def allocations(self) -> tuple[Ints, Ints, Floats]:
@@ -150,9 +150,10 @@ class GraphBuilder:
     def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
         """The finished graph."""
         later, earlier = self.edges()
-        edges = np.sort(later * self._count + earlier)  # by task, then by what it waits for
+        edges = np.sort(later * self._count + earlier, kind="stable")  # quick where most stand in order
+        waits = np.bincount(later, minlength=self._count)
         start = np.zeros(self._count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
+        np.cumsum(waits, out=start[1:])
         tasks, devices, sizes = self.allocations()
         return TaskGraph(
             allocation_task=tasks,
@@ -160,8 +161,15 @@ class GraphBuilder:
             allocation_bytes=sizes,
             **{name: self.column(name) for name in _DEFAULTS},
             dependency_start=start,
-            dependencies=edges % max(self._count, 1),
+            dependencies=edges - np.repeat(np.arange(self._count) * self._count, waits),
             routes=tuple(self._routes),
             static_bytes=static_bytes,
             layer_names=tuple(layer_names),
         )
+
+
+def _repeated(column: npt.NDArray[Any], times: int) -> npt.NDArray[Any]:
+    """A column so many times, one after the other."""
+    rows: npt.NDArray[Any] = np.empty((times, len(column)), dtype=column.dtype)
+    rows[...] = column
+    return rows.reshape(-1)
