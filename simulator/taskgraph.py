@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Kept = TypeVar("Kept")
 
 
 class Kind(IntEnum):
@@ -107,6 +110,18 @@ class TaskGraph:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What others have worked out of these tasks and keep for as long as the graph, by a key of theirs."""
+        return {}
+
+    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, made once for all timelines of the graph; what nobody changes."""
+        if key not in self.derived:
+            self.derived[key] = make()
+        known: Kept = self.derived[key]
+        return known
 
     @cached_property
     def is_transfer(self) -> npt.NDArray[np.bool_]:

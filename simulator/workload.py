@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from math import isclose, prod
+from operator import attrgetter
 from typing import Any
 
 from simulator.errors import (
@@ -238,11 +239,11 @@ class Profile:
     @cached_property
     def alike(self) -> tuple[int, ...]:
         """For each layer, the first that is the same but for names, and so costs the same: blocks are repeated."""
-        first: dict[Layer, int] = {}
-        unnamed = (
-            replace(x, name="", inputs=(), tied_to=(), geometry=replace(x.geometry, aligned_inputs=()))
-            for x in self.layers
-        )
+        names = ("name", "inputs", "tied_to", "geometry")
+        values = attrgetter(*(field.name for field in fields(Layer) if field.name not in names))
+        of_geometry = attrgetter(*(field.name for field in fields(Geometry) if field.name != "aligned_inputs"))
+        first: dict[object, int] = {}
+        unnamed = ((values(layer), of_geometry(layer.geometry)) for layer in self.layers)
         return tuple(first.setdefault(layer, position) for position, layer in enumerate(unnamed))
 
     @cached_property

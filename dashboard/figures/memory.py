@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure, with_table
 from dashboard.state.device_groups import device_groups
 from simulator.cluster import Cluster
-from simulator.report.metrics import DeviceUse
+from simulator.report.resource_use import DeviceUse
 from simulator.run import Run
 
 KINDS: Mapping[str, str] = {

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from simulator.report.interval import StepInterval
-from simulator.report.metrics import DeviceUse, Report
+from simulator.report.metrics import Report
+from simulator.report.resource_use import DeviceUse
 from simulator.units import format_bytes, format_time
 
 GOOD, BAD, SAME = "good", "bad", "same"

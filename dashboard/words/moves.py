@@ -9,7 +9,7 @@ from dashboard.state.device_groups import device_groups
 from dashboard.state.simulating import Outcome
 from dashboard.state.splits import Split, effective_split
 from dashboard.words.kpis import difference
-from simulator.report.metrics import DeviceUse
+from simulator.report.resource_use import DeviceUse
 from simulator.units import format_bytes, format_time
 
 MOST_ROWS = 40

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
-from simulator.network.transfers import Demand, Paths, alone_s, demand, paths
+from simulator.network.transfers import Paths, alone_s, demand, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 
@@ -53,7 +53,8 @@ class Columns:
     A compute task (route -1; only then `device` counts) lasts delay_s, or, if it has an activity class, does `work`
     seconds at that class's rate. A transfer waits delay_s and then does `work` bytes on its class's links; without a
     class it has ended then. Class c uses weight[w] of capacity[resource[w]] per unit of rate, w in
-    class_start[c] : class_start[c + 1], and no activity of it is faster than class_cap[c].
+    class_start[c] : class_start[c + 1], and no activity of it is faster than class_cap[c]. shares_cores: whether any
+    compute task has a class.
 
     What a runtime may ask for besides; a column is empty where it does not:
     line [routes]: the rendezvous line of one-pair routes: transfers of a line go one after the other.
@@ -72,6 +73,7 @@ class Columns:
     work: Floats
     bytes: Floats
     activity_class: Ints
+    shares_cores: bool
     dependency_start: Ints
     dependencies: Ints
     devices: int
@@ -100,18 +102,48 @@ class Columns:
 
 
 def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Columns:
-    """The columns of `graph` on `cluster` under `runtime`. Raises InputError where a value is out of its range."""
-    _check(graph, cluster)
+    """The columns of `graph` on `cluster` under `runtime`. Raises InputError where a value is out of its range.
+
+    What does not depend on how fast links are is kept with the graph, for clusters that differ in that alone.
+    """
+    if (_check, len(cluster.devices)) not in graph.derived:
+        _check(graph, cluster)
+        graph.derived[_check, len(cluster.devices)] = True
     over = paths(graph.routes, cluster)
     asked = demand(graph, cluster, over)
+    bandwidths = [link.bandwidth_bytes_per_s for link in cluster.links]
+    within("bandwidth_bytes_per_s", np.array(bandwidths), 0.0, _LARGEST)
+    of_ways, frame = graph.derived.get((_frame, runtime), (None, None))
+    if frame is None or of_ways is not cluster.known_ways:
+        frame = _frame(graph, cluster, runtime, over, asked.contends)
+        graph.derived[_frame, runtime] = cluster.known_ways, frame
+    on_cores = frame.activity_class >= len(graph.routes)
+    return replace(
+        frame,
+        delay_s=np.where(on_cores, 0.0, asked.delay_s) if frame.shares_cores else asked.delay_s,
+        work=np.where(on_cores, graph.seconds, asked.work) if frame.shares_cores else asked.work,
+        capacity=np.array([*bandwidths, *frame.capacity[len(bandwidths) :]], dtype=np.float64),
+        alone_s=alone_s(graph, over, asked) if len(frame.core_device) else frame.alone_s,
+    )
+
+
+def _frame(
+    graph: TaskGraph, cluster: Cluster, runtime: Runtime, over: Paths, contends: npt.NDArray[np.bool_]
+) -> Columns:
+    """The columns without what depends on the speed of links."""
     core_start, core_device, core_s_per_byte = _core_seconds(graph.routes, cluster, runtime)
     hosts = _shared_hosts(cluster, costly=len(core_device) > 0)
     slowed, busy = runtime.overlap_slowdown > 1, runtime.busy_latency_s > 0
+    on_cores = [slowed or device.host in hosts for device in cluster.devices]
+    none = np.zeros(0)
     return Columns(
         device=graph.device,
         route=graph.route,
         priority=_exact(graph.priority),
-        **_activities(graph, asked, [slowed or device.host in hosts for device in cluster.devices]),
+        delay_s=none,
+        work=none,
+        activity_class=_activity_classes(graph, contends, on_cores),
+        shares_cores=any(on_cores),
         bytes=graph.bytes,
         dependency_start=graph.dependency_start,
         dependencies=graph.dependencies,
@@ -120,12 +152,12 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
         line=_lines(graph),
         overlap_rate=1 / runtime.overlap_slowdown,
         touched=Ragged.of(route.devices for route in graph.routes) if slowed or busy else _NO_ROWS,
-        turn_s=np.array([r.rounds * runtime.busy_latency_s for r in graph.routes]) if busy else np.zeros(0),
+        turn_s=np.array([r.rounds * runtime.busy_latency_s for r in graph.routes]) if busy else none,
         neighbours=_neighbours(cluster) if busy else _NO_ROWS,
         core_start=core_start,
         core_device=core_device,
         core_s_per_byte=core_s_per_byte,
-        alone_s=alone_s(graph, over, asked) if len(core_device) else np.zeros(0),
+        alone_s=none,
     )
 
 
@@ -134,23 +166,28 @@ _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np
 
 def _exact(priority: Ints) -> Ints:
     """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
-    if priority.min(initial=0) >= -_EXACT_INT and priority.max(initial=0) <= _EXACT_INT:
+    least, most = priority.min(initial=0), priority.max(initial=0)
+    if least >= -_EXACT_INT and most <= _EXACT_INT:
         return priority
+    rest = priority[priority != most]
+    if least >= -_EXACT_INT and rest.max(initial=0) < _EXACT_INT:  # only the last ones are beyond, and are equal
+        return np.minimum(priority, _EXACT_INT)
     return np.unique(priority, return_inverse=True)[1].reshape(-1)  # (tasks,)
 
 
-def _activities(graph: TaskGraph, asked: Demand, shares_cores: Sequence[bool]) -> dict[str, npt.NDArray[Any]]:
-    """Delay, work and class of every task; devices that share cores, or slow down, have a class of their own."""
-    delay_s, work, classes = asked.delay_s, asked.work, np.where(asked.contends, graph.route, -1)
-    if any(shares_cores):
-        shared = (graph.route < 0) & np.array(shares_cores)[graph.device]
-        delay_s, work = np.where(shared, 0.0, delay_s), np.where(shared, graph.seconds, work)
+def _activity_classes(graph: TaskGraph, contends: npt.NDArray[np.bool_], on_cores: Sequence[bool]) -> Ints:
+    """The class of every task; devices that share cores, or slow down, have one of their own."""
+    classes = np.where(contends, graph.route, -1)
+    if any(on_cores):
+        shared = (graph.route < 0) & np.array(on_cores)[graph.device]
         classes = np.where(shared, len(graph.routes) + graph.device, classes)
-    return {"delay_s": delay_s, "work": work, "activity_class": classes}
+    return classes
 
 
 def _shared_hosts(cluster: Cluster, costly: bool) -> dict[str, int]:
     """Resource numbers of hosts that have fewer cores than devices, or whose cores the transfers use (`costly`)."""
+    if not cluster.host_cores:
+        return {}
     devices = Counter(device.host for device in cluster.devices)
     shared = [host for host, cores in cluster.host_cores.items() if costly or cores < devices[host]]
     return {host: len(cluster.links) + i for i, host in enumerate(shared)}
@@ -189,8 +226,9 @@ def _neighbours(cluster: Cluster) -> Ragged:
 
 def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -> tuple[Ints, Ints, Floats]:
     """By route (start, device, seconds): core seconds that a byte of its transfers costs each device."""
-    asked = cluster.host_cores and (runtime.send_cpu_s_per_byte or runtime.receive_cpu_s_per_byte)
-    costs = [_core_costs(route, cluster, runtime) if asked else {} for route in routes]
+    if not cluster.host_cores or not (runtime.send_cpu_s_per_byte or runtime.receive_cpu_s_per_byte):
+        return np.zeros(len(routes) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+    costs = [_core_costs(route, cluster, runtime) for route in routes]
     by_route = Ragged.of([list(row) for row in costs])
     return by_route.start, by_route.values, np.array([cost for row in costs for cost in row.values()], dtype=np.float64)
 
@@ -214,16 +252,18 @@ def _check(graph: TaskGraph, cluster: Cluster) -> None:
     require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
     within("seconds", graph.seconds, 0.0, _LARGEST)
     within("bytes", graph.bytes, 0.0, _LARGEST)
-    within("bandwidth_bytes_per_s", np.array([link.bandwidth_bytes_per_s for link in cluster.links]), 0.0, _LARGEST)
 
 
 def check_dependencies(graph: TaskGraph) -> None:
-    """Raise InputError unless the dependencies are rows of task numbers."""
+    """Raise InputError unless the dependencies are rows of task numbers; looked at once."""
+    if check_dependencies in graph.derived:
+        return
     starts, edges = graph.dependency_start, len(graph.dependencies)
     within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
     within("dependencies", graph.dependencies, 0, len(graph) - 1)
     require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
     require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
+    graph.derived[check_dependencies] = True
 
 
 def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:

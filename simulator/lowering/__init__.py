@@ -15,6 +15,7 @@ gradients          gradient synchronisation and update: the tasks of a step afte
 graph_builder      making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
 parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use
                    them
+pass_costs         what the forward and backward passes of a layer's shards take and hold in one micro-batch
 passes             the forward and backward passes of a plan's shards: what they take, hold and add up
 recomputation      recomputation (activation checkpointing): segments of layers are computed, or outputs received, again
                    before their backward passes

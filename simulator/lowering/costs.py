@@ -10,10 +10,9 @@ along the batch or the channels takes typical_scaling's fixed cost for its class
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
 
 from simulator.lowering.typical_scaling import Bound, Direction, class_without_points, fixed_share
 from simulator.workload import Layer, Profile
@@ -115,7 +114,8 @@ def _line(points: Points, x: float) -> float:
     """
     xs, ys = points
     if xs[0] <= x <= xs[-1]:
-        return float(np.interp(x, xs, ys))
+        i = bisect_right(xs, x) - 1
+        return float(ys[i] if xs[i] == x else (ys[i + 1] - ys[i]) / (xs[i + 1] - xs[i]) * (x - xs[i]) + ys[i])
     near, far = (0, 1) if x < xs[0] else (-1, -2)
     slope = ys[near] / xs[near]
     if len(xs) > 1:

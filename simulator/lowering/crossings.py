@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +51,14 @@ class Crossings:
     entry: Ints
 
 
+class PlainEdge(NamedTuple):
+    """The reads of a layer's output, what of it crosses between devices, and the bytes of that."""
+
+    reads: Reads
+    crossings: Crossings
+    size_bytes: npt.NDArray[np.floating[Any]]
+
+
 def reads_of(profile: Profile, placements: Mapping[str, Sharding], samples: int, position: int) -> Reads:
     """Every (producing shard, reading shard) pair of the layer at `position`, for `samples` samples."""
     producer = profile.layers[position]
@@ -60,13 +70,14 @@ def reads_of(profile: Profile, placements: Mapping[str, Sharding], samples: int,
         target = placements[layer.name].degrees
         needed = reads(profile, layer, producer, shards(layer, samples, target, placements[layer.name].samples))
         axes = [_overlaps(tuple(a), tuple(b)) for a, b in zip(own, needed, strict=True)]
-        shape = tuple(len(axis) for axis in axes)
-        grid = [axis.reshape([-1 if i == j else 1 for j in range(4)] + [4]) for i, axis in enumerate(axes)]
-        columns = [[np.broadcast_to(g[..., c], shape).ravel() for g in grid] for c in range(4)]
-        producers = np.ravel_multi_index(columns[0], source)
-        consumers = np.ravel_multi_index(columns[1], target)
-        low, high = np.stack(columns[2], axis=1), np.stack(columns[3], axis=1)
-        parts.append((producers, np.full(len(producers), consumer), consumers, low, high))
+        counts = [len(axis) for axis in axes]
+        if not all(counts):
+            continue
+        at = np.unravel_index(np.arange(prod(counts)), counts)  # of each pair its overlap along every axis
+        rows = np.stack([axis[number] for axis, number in zip(axes, at, strict=True)])  # (axes, pairs, 4)
+        producers = np.ravel_multi_index(tuple(rows[..., 0]), source)
+        consumers = np.ravel_multi_index(tuple(rows[..., 1]), target)
+        parts.append((producers, np.full(len(producers), consumer), consumers, rows[..., 2].T, rows[..., 3].T))
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         return Reads(producer=none, consumer=none, shard=none, low=none.reshape(0, 4), high=none.reshape(0, 4))

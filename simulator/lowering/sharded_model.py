@@ -7,17 +7,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from simulator import collectives
 from simulator.errors import require
-from simulator.lowering import schedules, shard_regions
+from simulator.lowering import pass_costs, schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
-from simulator.lowering.costs import shard_seconds
-from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
+from simulator.lowering.crossings import Crossings, PlainEdge, Reads, crossings_of, reads_of
 from simulator.lowering.exchange_pieces import EdgeEnd
 from simulator.lowering.exchanges import Exchanges, exchanges_of
 from simulator.lowering.replicas import Replicas, replicas_of
@@ -33,14 +31,6 @@ from simulator.workload import Layer, Profile
 _MOST_SHARDS, _MOST_KEPT = 512, 50_000
 """Of what is kept for other plans of a profile: shards that it is about, and how many answers."""
 Kept = TypeVar("Kept")
-
-
-class PlainEdge(NamedTuple):
-    """The reads of a layer's output, what of it crosses between devices, and the bytes of that."""
-
-    reads: Reads
-    crossings: Crossings
-    size_bytes: npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,12 +255,7 @@ class ShardedModel:
 
     def shard_elements(self, position: int) -> Floats:
         """Output elements of each shard of one micro-batch, shape (shards,)."""
-        product = np.ones((), dtype=np.float64)
-        for axis in self.intervals(position):
-            product = np.multiply.outer(product, np.array([last - first for first, last in axis]))
-        sharding = self.placements[position]
-        # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
-        return np.repeat(product.ravel(), sharding.reduce * sharding.copy)
+        return pass_costs.shard_elements(self.intervals(position), self.placements[position])
 
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
@@ -280,7 +265,12 @@ class ShardedModel:
         sharding = self.placements[position]
         cut = self.plan.microbatch_size, sharding.shape, sharding.samples
         key = ("pass_seconds", self.profile.alike[position], *cut, bound)
-        return self._kept(key, lambda: self._pass_seconds(position, bound), math.prod(sharding.shape))
+
+        def seconds() -> Floats:
+            intervals, layer = self.intervals(position), self.layer(position)
+            return pass_costs.pass_seconds(self.profile, layer, intervals, sharding, bound)
+
+        return self._kept(key, seconds, math.prod(sharding.shape))
 
     def pass_columns(self) -> Floats:
         """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
@@ -297,18 +287,11 @@ class ShardedModel:
         return np.concatenate(runs, axis=1)
 
     def _pass_columns(self, positions: Sequence[int]) -> Floats:
-        columns = [np.concatenate([self.pass_seconds(i), self._pass_bytes(i)]) for i in positions]
+        columns = [
+            np.concatenate([self.pass_seconds(i), pass_costs.pass_bytes(self.profile, i, self.shard_elements(i))])
+            for i in positions
+        ]
         return np.concatenate(columns, axis=1)
-
-    def _pass_bytes(self, position: int) -> Floats:
-        """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
-        layer, elements, each = (
-            self.layer(position),
-            self.shard_elements(position),
-            self.profile.element_bytes(position),
-        )
-        saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
-        return np.stack([elements * saved, elements * each])
 
     def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
         """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""
@@ -320,32 +303,3 @@ class ShardedModel:
                     self.profile.derived.clear()
                 self.profile.derived[key] = known
         return known
-
-    def _pass_seconds(self, position: int, bound: Bound) -> Floats:
-        layer = self.layer(position)
-        sample, channel, height, width = (
-            np.array([last - first for first, last in axis]) for axis in self.intervals(position)
-        )
-        area = np.multiply.outer(height, width).ravel()  # (height parts x width parts,)
-        plane = layer.output_shape[1] * layer.output_shape[2]
-        sharding = self.placements[position]
-        inputs = 1 / sharding.reduce
-        unique = [np.unique(values, return_inverse=True) for values in (sample, channel, area)]
-        table = np.array(
-            [
-                [
-                    [
-                        shard_seconds(self.profile, layer, n, c / layer.channels, a / plane, bound, inputs)
-                        for a in unique[2][0]
-                    ]
-                    for c in unique[1][0]
-                ]
-                for n in unique[0][0]
-            ]
-        )  # (sample sizes, channel sizes, area sizes, 2)
-        seconds = table[np.ix_(*(inverse.ravel() for _, inverse in unique))]  # (samples, channels, areas, 2)
-        # (2, shards): terms and copies of a box take as long as each other, groups of experts as long as their share
-        terms = np.repeat(seconds.reshape(-1, 2).T[..., None], sharding.reduce, axis=2)  # (2, boxes, reduce)
-        if layer.routing:
-            terms = terms * np.array(layer.routing.shares(sharding.reduce)) * sharding.reduce
-        return np.repeat(terms.reshape(2, -1), sharding.copy, axis=1)

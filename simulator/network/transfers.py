@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +56,7 @@ def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
     for of_routes, of_cluster, known in _latest:
         if of_routes is routes and of_cluster is cluster:
             return known
-    over = _paths(routes, cluster)
+    over = _paths(_ways(routes, cluster), cluster)
     _latest[:] = [(routes, cluster, over)]
     return over
 
@@ -63,13 +65,15 @@ def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
 class _Ways:
     """Routes laid over links, however fast these are. Of what is crossed: by which route or pair, over which link.
 
-    start, link, weight: as in Paths. alone, alone_link, alone_weight: the route, link and weight of one copy. hop,
-    hop_link: of every pair of one copy, numbered through all routes; pair: the route of each. rounds: of every route.
+    start, link, weight: as in Paths; crossing: the route of each. alone, alone_link, alone_weight: the route, link and
+    weight of one copy. hop, hop_link: of every pair of one copy, numbered through all routes; pair: the route of each.
+    rounds: of every route.
     """
 
     start: Ints
     link: Ints
     weight: Floats
+    crossing: Ints
     alone: Ints
     alone_link: Ints
     alone_weight: Floats
@@ -79,14 +83,34 @@ class _Ways:
     rounds: Ints
 
 
+_latest_ways: deque[tuple[Sequence[Route], dict[Any, Any], _Ways]] = deque(maxlen=32)
+
+
 def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
+    """The ways of routes, kept with the cluster; those of the latest sets are known by the sets themselves."""
+    for of_routes, of_ways, known in _latest_ways:
+        if of_routes is routes and of_ways is cluster.known_ways:
+            return known
+    key = _ways, tuple(routes)
+    if key not in cluster.known_ways:
+        if len(cluster.known_ways) >= _MOST_KEPT:
+            cluster.known_ways.clear()
+        cluster.known_ways[key] = _laid_over(routes, cluster)
+    ways: _Ways = cluster.known_ways[key]
+    _latest_ways.appendleft((routes, cluster.known_ways, ways))
+    return ways
+
+
+def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     crossed = [link_weights(route, cluster) for route in routes]
     alone = [cluster.link_weights(route.single) for route in routes]
     hops = [cluster.route(*pair) for route in routes for pair in route.single]
+    start = np.cumsum([0, *map(len, crossed)])
     return _Ways(
-        start=np.cumsum([0, *map(len, crossed)]),
+        start=start,
         link=np.array([link for weights in crossed for link in weights], dtype=np.int64),
         weight=np.array([weight for weights in crossed for weight in weights.values()], dtype=np.float64),
+        crossing=np.repeat(np.arange(len(routes)), np.diff(start)),
         alone=np.repeat(np.arange(len(routes)), [len(weights) for weights in alone]),
         alone_link=np.array([link for weights in alone for link in weights], dtype=np.int64),
         alone_weight=np.array([weight for weights in alone for weight in weights.values()], dtype=np.float64),
@@ -97,34 +121,38 @@ def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     )
 
 
-def _paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
-    key = _ways, tuple(routes)
-    if key not in cluster.known_ways:
-        if len(cluster.known_ways) >= _MOST_KEPT:
-            cluster.known_ways.clear()
-        cluster.known_ways[key] = _ways(routes, cluster)
-    ways: _Ways = cluster.known_ways[key]
+def _paths(ways: _Ways, cluster: Cluster) -> Paths:
     latency_s = np.array([link.latency_s for link in cluster.links], dtype=np.float64)
     bandwidth = np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64)
     curved = np.array([link.curve is not None for link in cluster.links], dtype=np.bool_)
     # added up hop by hop, as `Cluster.latency_s` does
     of_pair = np.bincount(ways.hop, weights=latency_s[ways.hop_link], minlength=len(ways.pair))
-    longest, narrowest = np.zeros(len(routes)), np.full(len(routes), inf)
+    longest, narrowest = np.zeros(len(ways.rounds)), np.full(len(ways.rounds), inf)
     np.maximum.at(longest, ways.pair, of_pair)
     np.minimum.at(narrowest, ways.alone, bandwidth[ways.alone_link] / ways.alone_weight)
-    crossing = np.repeat(np.arange(len(routes)), np.diff(ways.start))
     return Paths(
         start=ways.start,
         link=ways.link,
         weight=ways.weight,
         delay_s=ways.rounds * longest,
         rate_bytes_per_s=narrowest,
-        measured=np.bincount(crossing[curved[ways.link]], minlength=len(routes)) > 0,
+        measured=np.bincount(ways.crossing[curved[ways.link]], minlength=len(ways.rounds)) > 0,
     )
 
 
 def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
-    """A measured duration stands as it is; a measured curve becomes the work that takes as long when alone."""
+    """A measured duration stands as it is; a measured curve becomes the work that takes as long when alone.
+
+    The latest is kept with the graph, as a step's report asks for what its simulation did.
+    """
+    of_paths, asked = graph.derived.get(demand, (None, None))
+    if of_paths is not over:
+        asked = _demand(graph, cluster, over)
+        graph.derived[demand] = over, asked
+    return asked
+
+
+def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
     route = graph.route
     if not len(graph.routes):
         none = np.zeros(len(graph))

@@ -53,13 +53,16 @@ def path_shares(
     spent_s = (timeline.end_s - timeline.start_s)[chain]
     route = graph.route[chain]
     used = np.where(route < 0, graph.device[chain], len(cluster.devices) + route)  # devices, then routes
-    distinct, which = np.unique(used, return_inverse=True)
+    distinct = np.flatnonzero(np.bincount(used))
     carried = link_bytes(graph, cluster) if carried is None else carried
     used_s = carried / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-    resources = [_resource(int(number), graph, cluster, used_s) for number in distinct]
+    resources = [_resource(number, graph, cluster, used_s) for number in distinct.tolist()]
     numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
-    of_task = np.array([numbers[resource] for resource in resources], dtype=np.int64)[which.reshape(-1)]
-    first = np.unique(of_task, return_index=True)[1]
+    resource_of = np.zeros(len(cluster.devices) + len(graph.routes), dtype=np.int64)
+    resource_of[distinct] = [numbers[resource] for resource in resources]
+    of_task = resource_of[used]
+    first = np.zeros(len(numbers), dtype=np.int64)
+    first[of_task[::-1]] = np.arange(len(chain))[::-1]  # of tasks of one resource the first is written last
     totals = np.bincount(of_task, weights=spent_s, minlength=len(numbers))
     rows = sorted(zip(first.tolist(), numbers, totals.tolist(), strict=True), key=lambda row: (-row[2], row[0]))
     return {resource: seconds for _, resource, seconds in rows}

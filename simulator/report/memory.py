@@ -38,13 +38,19 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
 
 def _changes(graph: TaskGraph, timeline: Timeline) -> tuple[Floats, Ints, Floats]:
     """(time in s, device, bytes taken or, below 0, given back), what is given back first."""
+    ends, starts, owner, change = graph.kept(_changing, lambda: _changing(graph))
+    return np.concatenate([timeline.end_s[ends], timeline.start_s[starts]]), owner, change
+
+
+def _changing(graph: TaskGraph) -> tuple[Ints, Ints, Ints, Floats]:
+    """Tasks at whose end memory is given back, tasks at whose start it is taken; of both the device and the bytes."""
     own = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
     back = graph.allocation_bytes < 0
     task, device, size = graph.allocation_task, graph.allocation_device, graph.allocation_bytes
-    times = [timeline.end_s[task[back]], timeline.end_s[own], timeline.start_s[own], timeline.start_s[task[~back]]]
     change = [size[back], -graph.freed_bytes[own], graph.allocated_bytes[own], size[~back]]
     owner = [device[back], graph.device[own], graph.device[own], device[~back]]
-    return np.concatenate(times), np.concatenate(owner), np.concatenate(change)
+    ends, starts = np.append(task[back], own), np.append(own, task[~back])
+    return ends, starts, np.concatenate(owner), np.concatenate(change)
 
 
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:

@@ -20,8 +20,8 @@ from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
-from simulator.report.time_spans import covered_s
-from simulator.report.traffic import Communication, touches, traffic_pairs
+from simulator.report.resource_use import DeviceUse, LinkUse, device_rows, link_rows, spent_s
+from simulator.report.traffic import Communication, traffic_pairs
 from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
@@ -35,42 +35,6 @@ PHASES: Mapping[str, Kind] = {
     "parameters": Kind.PARAMETERS,
 }
 """What is sent in each phase of a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceUse:
-    """Where one device's step went; the four times add up to the step.
-
-    exposed_communication_s: not computing while a transfer from or to the device is in flight. bubble_s: the
-    rest of the waiting of a device that computes in this step; idle_s: that of one that does not.
-    memory_bytes is the capacity, None when unlimited. static_bytes stay from step to step: parameters, gradients and
-    optimizer state, of which the next three say how much, weight versions and buffers of a runtime.
-    """
-
-    name: str
-    compute_s: float
-    exposed_communication_s: float
-    bubble_s: float
-    idle_s: float
-    utilisation: float
-    peak_memory_bytes: float
-    static_bytes: float
-    parameter_bytes: float
-    gradient_bytes: float
-    optimizer_bytes: float
-    memory_bytes: int | None
-    sent_bytes: float
-    received_bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUse:
-    """Bytes over one link, and the share of what it could have carried in the step."""
-
-    name: str
-    tier: str
-    bytes: float
-    utilisation: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,19 +104,20 @@ def measure(
     """The Report of a timeline of `graph`, which `model` was lowered to for `runtime`."""
     profile, plan = model.profile, model.whole
     step_s = timeline.step_s
-    owner = model.represented(len(cluster.devices))
-    compute = _compute_seconds(graph, cluster)[owner]
-    peaks = memory.peak_bytes(graph, timeline, len(cluster.devices))[owner]
+    devices = len(cluster.devices)
+    owner = model.represented(devices)
+    compute = graph.kept((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner]
+    peaks = memory.peak_bytes(graph, timeline, devices)[owner]
     fit, verdict = memory.verdict(graph, cluster, peaks, broken_rule(model, runtime))
-    communication = _communication(graph, cluster)
+    communication = graph.kept((_communication, devices), lambda: _communication(graph, devices))
     carried = link_bytes(graph, cluster)
-    spent_s = _spent_s(graph, timeline, compute, owner)
+    spent = spent_s(graph, timeline, compute, owner)
 
-    def device_rows() -> tuple[DeviceUse, ...]:
+    def uses() -> tuple[DeviceUse, ...]:
         static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
-        return _device_rows(cluster, spent_s, peaks, graph.static_bytes, static, communication)
+        return device_rows(cluster, spent, peaks, graph.static_bytes, static, communication)
 
-    bubble_s = spent_s["bubble_s"][compute > 0][: cluster.workers].tolist()
+    bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
     shares = path_shares(graph, cluster, timeline, carried)
@@ -175,14 +140,14 @@ def measure(
         fits=fit in ("fits", "border"),
         fit=fit,
         verdict=verdict,
-        devices=DeferredRows(len(cluster.devices), device_rows),
-        links=DeferredRows(len(cluster.links), lambda: _links(cluster, carried, step_s)),
+        devices=DeferredRows(devices, uses),
+        links=DeferredRows(len(cluster.links), lambda: link_rows(cluster, carried, step_s)),
         layers=DeferredRows(len(profile.layers), lambda: layers_use(model, graph)),
         critical_path_s=critical_path_s(graph, cluster),
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=_tasks(graph, owner),
+        tasks=graph.kept(_tasks, lambda: _tasks(graph, owner)),
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=timeline.engine,
@@ -215,20 +180,20 @@ def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
 
 
 def _tasks(graph: TaskGraph, owner: Ints) -> int:
-    """How many tasks there are, with those that the graph's stand for; owner: see `_spent_s`."""
+    """How many tasks there are, with those that the graph's stand for; owner: see `spent_s`."""
     transfers = graph.is_transfer
     copies = np.array([route.copies for route in graph.routes], dtype=np.int64)
     return int(copies[graph.route[transfers]].sum() + np.bincount(owner)[graph.device[~transfers]].sum())
 
 
-def _compute_seconds(graph: TaskGraph, cluster: Cluster) -> Floats:
+def _compute_seconds(graph: TaskGraph, devices: int) -> Floats:
     computes = ~graph.is_transfer
-    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=len(cluster.devices))
+    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=devices)
     return seconds.astype(np.float64)
 
 
-def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
-    devices, crossing_bytes = len(cluster.devices), graph.route_bytes * graph.pair_counts  # (kinds, routes)
+def _communication(graph: TaskGraph, devices: int) -> Communication:
+    crossing_bytes = graph.route_bytes * graph.pair_counts  # (kinds, routes)
     totals = {phase: float(ordered_sum(crossing_bytes[kind].tolist())) for phase, kind in PHASES.items()}
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
     return Communication(
@@ -238,67 +203,6 @@ def _communication(graph: TaskGraph, cluster: Cluster) -> Communication:
         source=source,
         target=target,
         size_bytes=size_bytes,
-    )
-
-
-def _spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) -> dict[str, Floats]:
-    """Where the step of each device went: columns of DeviceUse, each of shape (devices,).
-
-    owner: by device, the one whose tasks stand for its own, shape (devices,).
-    """
-    step_s, count = timeline.step_s, len(owner)
-    computes = np.flatnonzero(~graph.is_transfer)
-    transfers, ends = touches(graph, owner == np.arange(count))
-    tasks, devices = np.append(computes, transfers), np.append(graph.device[computes], ends)
-    spans = timeline.start_s[tasks], timeline.end_s[tasks]
-    active_s = covered_s(*spans, devices, count)[owner]
-    own = slice(len(computes))
-    busy_s = covered_s(spans[0][own], spans[1][own], devices[own], count)[owner]
-    exposed_s = active_s - busy_s
-    waiting_s = step_s - busy_s - exposed_s
-    return {
-        "compute_s": busy_s,
-        "exposed_communication_s": exposed_s,
-        "bubble_s": np.where(compute > 0, waiting_s, 0.0),
-        "idle_s": np.where(compute > 0, 0.0, waiting_s),
-        "utilisation": busy_s / step_s if step_s else np.zeros(count),
-    }
-
-
-def _device_rows(
-    cluster: Cluster,
-    spent_s: Mapping[str, Floats],
-    peaks: Floats,
-    static_bytes: Floats,
-    static: Mapping[str, Floats],
-    communication: Communication,
-) -> tuple[DeviceUse, ...]:
-    columns = {
-        **spent_s,
-        "peak_memory_bytes": peaks,
-        "static_bytes": static_bytes,
-        "parameter_bytes": static["parameters"],
-        "gradient_bytes": static["gradients"],
-        "optimizer_bytes": static["optimizer"],
-        "sent_bytes": communication.sent_bytes,
-        "received_bytes": communication.received_bytes,
-    }
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return tuple(
-        DeviceUse(name=device.name, memory_bytes=device.memory_bytes, **dict(zip(columns, row, strict=True)))
-        for device, row in zip(cluster.devices, rows, strict=True)
-    )
-
-
-def _links(cluster: Cluster, carried: Floats, step_s: float) -> tuple[LinkUse, ...]:
-    return tuple(
-        LinkUse(
-            name=link.name,
-            tier=link.tier,
-            bytes=size,
-            utilisation=size / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
-        )
-        for link, size in zip(cluster.links, carried.tolist(), strict=True)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from simulator.report.metrics import DeviceUse
+from simulator.report.resource_use import DeviceUse
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
 

@@ -87,7 +87,8 @@ def joined_pairs(parts: Iterable[Pairs]) -> Pairs:
 def traffic_pairs(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Pairs:
     """What transfers of these kinds carry in a step, by pair of devices."""
     source, target = graph.pairs.T
-    parts = [(source, target, np.repeat(graph.route_bytes[kind], graph.pair_counts)) for kind in kinds]
+    sizes = [graph.route_bytes[kind] for kind in kinds]
+    parts = [(source, target, np.repeat(size_bytes, graph.pair_counts)) for size_bytes in sizes if size_bytes.any()]
     source, target, size_bytes = joined_pairs(parts)
     sent = size_bytes > 0
     return summed_pairs((source[sent], target[sent], size_bytes[sent]), devices)

@@ -13,7 +13,7 @@ from simulator.errors import require
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, Sharding, Synchronisation
-from simulator.report.metrics import DeviceUse
+from simulator.report.resource_use import DeviceUse
 from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
 from simulator.runtime import IDEAL, Runtime

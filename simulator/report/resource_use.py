@@ -1,0 +1,118 @@
+"""Where the step of each device went, and what each link carried: rows of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.report.time_spans import covered_s
+from simulator.report.traffic import Communication, touches
+from simulator.taskgraph import Floats, Ints, TaskGraph
+from simulator.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """Where one device's step went; the four times add up to the step.
+
+    exposed_communication_s: not computing while a transfer from or to the device is in flight. bubble_s: the
+    rest of the waiting of a device that computes in this step; idle_s: that of one that does not.
+    memory_bytes is the capacity, None when unlimited. static_bytes stay from step to step: parameters, gradients and
+    optimizer state, of which the next three say how much, weight versions and buffers of a runtime.
+    """
+
+    name: str
+    compute_s: float
+    exposed_communication_s: float
+    bubble_s: float
+    idle_s: float
+    utilisation: float
+    peak_memory_bytes: float
+    static_bytes: float
+    parameter_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
+    memory_bytes: int | None
+    sent_bytes: float
+    received_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Bytes over one link, and the share of what it could have carried in the step."""
+
+    name: str
+    tier: str
+    bytes: float
+    utilisation: float
+
+
+def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) -> dict[str, Floats]:
+    """Where the step of each device went: columns of DeviceUse, each of shape (devices,).
+
+    owner: by device, the one whose tasks stand for its own, shape (devices,).
+    """
+    step_s, count = timeline.step_s, len(owner)
+    computes, tasks, devices = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
+    spans = timeline.start_s[tasks], timeline.end_s[tasks]
+    active_s = covered_s(*spans, devices, count)[owner]
+    own = slice(computes)
+    busy_s = covered_s(spans[0][own], spans[1][own], devices[own], count)[owner]
+    exposed_s = active_s - busy_s
+    waiting_s = step_s - busy_s - exposed_s
+    return {
+        "compute_s": busy_s,
+        "exposed_communication_s": exposed_s,
+        "bubble_s": np.where(compute > 0, waiting_s, 0.0),
+        "idle_s": np.where(compute > 0, 0.0, waiting_s),
+        "utilisation": busy_s / step_s if step_s else np.zeros(count),
+    }
+
+
+def _on_devices(graph: TaskGraph, owner: Ints) -> tuple[int, Ints, Ints]:
+    """How many compute tasks there are, then these and the transfers that touch a device, and the device of each."""
+    computes = np.flatnonzero(~graph.is_transfer)
+    transfers, ends = touches(graph, owner == np.arange(len(owner)))
+    return len(computes), np.append(computes, transfers), np.append(graph.device[computes], ends)
+
+
+def device_rows(
+    cluster: Cluster,
+    spent: Mapping[str, Floats],
+    peaks: Floats,
+    static_bytes: Floats,
+    static: Mapping[str, Floats],
+    communication: Communication,
+) -> tuple[DeviceUse, ...]:
+    """A row for each device; spent: see `spent_s`; static: see `static_parts` of `lowering.gradients`."""
+    columns = {
+        **spent,
+        "peak_memory_bytes": peaks,
+        "static_bytes": static_bytes,
+        "parameter_bytes": static["parameters"],
+        "gradient_bytes": static["gradients"],
+        "optimizer_bytes": static["optimizer"],
+        "sent_bytes": communication.sent_bytes,
+        "received_bytes": communication.received_bytes,
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return tuple(
+        DeviceUse(name=device.name, memory_bytes=device.memory_bytes, **dict(zip(columns, row, strict=True)))
+        for device, row in zip(cluster.devices, rows, strict=True)
+    )
+
+
+def link_rows(cluster: Cluster, carried: Floats, step_s: float) -> tuple[LinkUse, ...]:
+    """A row for each link; carried: bytes, shape (links,)."""
+    return tuple(
+        LinkUse(
+            name=link.name,
+            tier=link.tier,
+            bytes=size,
+            utilisation=size / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
+        )
+        for link, size in zip(cluster.links, carried.tolist(), strict=True)
+    )
