@@ -342,7 +342,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY --cluster cpu-1g --strategy data --devices 0", "'0' is not a whole number of at least 1"),
         ("simulate TINY --cluster cpu-1g --strategy data --speed -1", "'-1' is not a number above 0"),
         ("simulate TINY --cluster cpu-1g --strategy data --speed fast", "'fast' is not a number above 0"),
-        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth 3Gbps", "'3Gbps' is not NAME=VALUE"),
+        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth 3Gbps", "'3Gbps' is not TIER=VALUE"),
         (
             "simulate TINY --cluster cpu-1g --strategy data --bandwidth inter=3",
             "bandwidth '3': write a positive number",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _printing, _values
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     accuracy = parser.add_argument_group("time to accuracy")
     accuracy.add_argument(
-        "--to-accuracy", metavar="X", type=_options.positive, help="rank by the time to this accuracy, e.g. 0.97"
+        "--to-accuracy", metavar="X", type=_values.positive, help="rank by the time to this accuracy, e.g. 0.97"
     )
     accuracy.add_argument(
-        "--curves", metavar="FILE", help="measured by `shardscope converge` (default: those stored for the network)"
+        "--curves",
+        metavar="FILE",
+        help="measured by `shardscope converge` (default: those stored for the network)",
     )
 
 

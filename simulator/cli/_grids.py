@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options
+from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -35,14 +35,12 @@ WAITS = ("tensor", "context", "expert", "states")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cards = parser.add_argument_group("where PROFILE is a model card")
-    cards.add_argument(
-        "--sequence", metavar="S", type=_options.count, help="tokens of a sequence (default: the card's)"
-    )
+    cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default nanotron-h100)")
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
-    cards.add_argument("--top", metavar="K", type=_options.count, help="grids to print (default 10)")
+    cards.add_argument("--top", metavar="K", type=_values.count, help="grids to print (default 10)")
 
 
 def check_profile(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _effects, _options, _strategy
+from simulator.cli import _effects, _machine_note, _options, _strategy, _values
 
 if TYPE_CHECKING:
     from simulator.studies.accumulation import Choice
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
     )
-    parser.add_argument("--memory", metavar="SIZE", help="of every device, in place of the cluster's, e.g. 8GiB")
     parser.add_argument(
-        "--workers", metavar="N", type=_options.count, help="logical workers, a multiple of the devices"
+        "--memory", metavar="SIZE", type=_values.size, help="of every device, in place of the cluster's, e.g. 8GiB"
     )
+    parser.add_argument("--workers", metavar="N", type=_values.count, help="logical workers, a multiple of the devices")
     parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
     parser.add_argument("--json", action="store_true", help="print all choices as JSON instead")
     _strategy.add_arguments(parser)
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
         cluster,
         lambda count: make(microbatches=count),
         args.batch_size or profile.batch_size,
-        memory_bytes=None if args.memory is None else units.parse_bytes(args.memory),
+        memory_bytes=args.memory,
         workers=args.workers,
         runtime=_options.read_runtime(args),
     )
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    note = _options.machine_note(profile, cluster, args.strict)
+    note = _machine_note.machine_note(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _planned, _printing
+from simulator.cli import _machine_note, _options, _planned, _printing
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),
             },
-            _options.machine_note(profile, cluster, args.strict),
+            _machine_note.machine_note(profile, cluster, args.strict),
         )
     else:
         _print(recorded, predicted, done, device, interval)

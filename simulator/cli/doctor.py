@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _printing, _values
 from simulator.errors import MissingExtraError
 from simulator.units import format_time
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE", help=text)
     parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
     parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
-    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=300.0, help="seconds per run")
+    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=300.0, help="seconds per run")
     parser.add_argument("--json", action="store_true", help="print steps and findings as JSON instead")
 
 

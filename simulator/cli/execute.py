@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _options, _printing, _values
 from simulator.errors import InputError, MissingExtraError
 from simulator.units import format_time
 
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
     parser.add_argument("--model", metavar="NAME", help="of the zoo, or package.module:callable (default: the plan's)")
-    parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, for the latter")
-    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
-    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="measured steps (default 10)")
-    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
+    parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, for the latter")
+    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
+    parser.add_argument("--steps", metavar="N", type=_values.count, default=10, help="measured steps (default 10)")
+    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
     parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
     parser.add_argument("--json", action="store_true", help="print both steps and the critical path as JSON instead")
