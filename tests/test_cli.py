@@ -243,6 +243,12 @@ def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
 def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ("--devices", 6, "--strategies", "model", "--set", "judged=false")
     assert shardscope("compare", tiny, "--cluster", "cpu-1g", *settings) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "6 devices need 6 stages, but 'tiny' has 4 layers" in err
+    assert (
+        shardscope("compare", tiny, "--cluster", "cpu-1g", *settings[:2], "--strategies", "data,model", *settings[4:])
+        == 0
+    )
     assert "cannot be built" in capsys.readouterr().out
 
 

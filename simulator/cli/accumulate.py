@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> None:
-    from simulator.cli import _printing
+    from simulator.cli import _tables
 
-    console = _printing.new_console()
-    _printing.say(console, title)
+    console = _tables.new_console()
+    _tables.say(console, title)
     if note:
-        _printing.say(console, f"note: {note}")
+        _tables.say(console, f"note: {note}")
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
-    table = _printing.new_table("micro-batches", *columns, last="")
+    table = _tables.new_table("micro-batches", *columns, last="")
     for choice in candidates:
         table.add_row(
             str(choice.microbatches),
@@ -87,4 +87,4 @@ def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> 
             "yes" if choice.whole_shares else "no",
             "best" if choice is fastest else "",
         )
-    console.print(table)
+    _tables.print_table(console, table, ("whole shares",))

@@ -67,12 +67,12 @@ def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:
 
 
 def _print(rows: list[AllReduceByMessage], title: str) -> None:
-    from simulator.cli import _printing
+    from simulator.cli import _tables
 
-    console = _printing.new_console()
-    _printing.say(console, title)
-    table = _printing.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
+    console = _tables.new_console()
+    _tables.say(console, title)
+    table = _tables.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
     for row in rows:
         moments = (row.begin_s.max(), row.end_s.min(), row.end_s.max(), row.lockstep_s)
         table.add_row(row.collective, *(units.format_time(float(moment)) for moment in moments))
-    console.print(table)
+    _tables.print_table(console, table)

@@ -125,13 +125,13 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
 
 
 def _print(outcomes: Sequence[ValidatedRun]) -> None:
-    from simulator.cli._printing import new_console, new_table
+    from simulator.cli._tables import new_console, new_table, print_table
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
-    new_console().print(table)
+    print_table(new_console(), table)
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:
