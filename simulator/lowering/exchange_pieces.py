@@ -166,7 +166,9 @@ _Who = tuple[int, tuple[tuple[int, ...], ...]]
 """The part that makes a cell, and of each reader the parts that read it."""
 
 
-def cells_along(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
+def cells_along(
+    own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int
+) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
     """Along one axis, the extent and the intervals of what the same parts make and read."""
     return _cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers))
 
