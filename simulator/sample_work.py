@@ -11,11 +11,13 @@ from math import inf
 
 import numpy as np
 
-from simulator.errors import require
+from simulator.errors import require, require_from_0
 from simulator.taskgraph import Floats, Ints
 
 MOST_PARTS = 65_536
 """Of a batch, with work of their own."""
+MOST_DEVIATION = 100.0
+"""Of the work of a sample, relative to the mean."""
 
 
 def require_work(work: Sequence[float], samples: int) -> None:
@@ -30,8 +32,10 @@ def require_work(work: Sequence[float], samples: int) -> None:
 def drawn_work(samples: int, deviation: float, seed: int = 0) -> tuple[float, ...]:
     """The work of each of `samples`, log-normal with mean 1 and this relative standard deviation; none where it is 0.
 
-    Same seed, same work. Raises InputError for more than MOST_PARTS.
+    Same seed, same work. Raises InputError for more than MOST_PARTS, or a
+    deviation that is negative or above MOST_DEVIATION.
     """
+    require_from_0("work_deviation", deviation, MOST_DEVIATION)
     if not deviation:
         return ()
     rule = f"work is drawn for up to {MOST_PARTS:,}; state that of fewer parts in the plan"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 
-from simulator.errors import InputError
+from simulator.errors import MOST_BYTES, InputError
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -38,11 +38,14 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from `25MiB`, `16GB` or a plain number. Raises InputError on anything else."""
+    """Bytes from `25MiB`, `16GB` or a plain number. Raises InputError on anything else, and above MOST_BYTES."""
     match = _BYTES.match(text)
     if not match or float(match[1]) == math.inf:
         raise InputError(f"size {text!r}: write a number with a unit, e.g. 25MiB or 16GB")
-    return round(float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""])
+    count = float(match[1]) * {**_DECIMAL, **_BINARY}[match[2] or ""]
+    if count > MOST_BYTES:
+        raise InputError(f"size {text!r}: it is at most {format_bytes(MOST_BYTES)}")
+    return round(count)
 
 
 def parse_time(text: str) -> float:

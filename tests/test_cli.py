@@ -243,6 +243,12 @@ def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
 def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ("--devices", 6, "--strategies", "model", "--set", "judged=false")
     assert shardscope("compare", tiny, "--cluster", "cpu-1g", *settings) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "6 devices need 6 stages, but 'tiny' has 4 layers" in err
+    assert (
+        shardscope("compare", tiny, "--cluster", "cpu-1g", *settings[:2], "--strategies", "data,model", *settings[4:])
+        == 0
+    )
     assert "cannot be built" in capsys.readouterr().out
 
 
@@ -342,7 +348,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY --cluster cpu-1g --strategy data --devices 0", "'0' is not a whole number of at least 1"),
         ("simulate TINY --cluster cpu-1g --strategy data --speed -1", "'-1' is not a number above 0"),
         ("simulate TINY --cluster cpu-1g --strategy data --speed fast", "'fast' is not a number above 0"),
-        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth 3Gbps", "'3Gbps' is not NAME=VALUE"),
+        ("simulate TINY --cluster cpu-1g --strategy data --bandwidth 3Gbps", "'3Gbps' is not TIER=VALUE"),
         (
             "simulate TINY --cluster cpu-1g --strategy data --bandwidth inter=3",
             "bandwidth '3': write a positive number",

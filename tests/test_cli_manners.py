@@ -97,13 +97,35 @@ def test_a_profile_whose_layers_miss_its_step_is_noted(tmp_path: Path, capsys: p
 def test_compare_fits_into_80_columns_with_units_and_bottleneck(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("simulator.cli._printing.PLAIN_WIDTH", 80)
+    monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 80)
     assert shardscope("compare", *STEP, "--strategies", "data,model,hypergraph") == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if line.startswith("strategy"))
     rows = [line for line in lines if line.startswith(("data ", "model ", "hypergraph "))]
-    assert head.split() == ["strategy", "step", "sent", "peak", "memory", "fits", "bottleneck"]
+    assert head.split() == ["strategy", "step", "sent", "peak", "memory", "fits", "bubble", "bottleneck"]
     assert len(rows) == 3 and all(row.rstrip().endswith("%") and "MiB" in row and len(row) <= 80 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("profiles", ["profile", "parameters", "step", "device"]),
+        ("clusters", ["cluster", "intra", "inter", "what"]),
+        ("scale vgg_digits --cluster cpu-1g --devices 1,2", ["sync", "devices", "step", "samples/s", "memory"]),
+        ("simulate vgg_digits --cluster cpu-1g --devices 2 --strategy data", ["device", "compute", "busy", "peak"]),
+        ("compare llama3-8b --cluster dgx-h100 --devices 16", ["strategy", "data", "zero", "step", "GiB", "fits"]),
+        ("scenario examples/spot-cluster.yaml", ["event", "policy", "lost", "devices", "samples/s"]),
+    ],
+)
+def test_no_number_is_cut_off_on_80_columns(
+    command: str, kept: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 80)
+    monkeypatch.chdir(Path(__file__).parents[1])
+    assert shardscope(*command.split()) == 0
+    out = capsys.readouterr().out
+    head = next(line for line in out.splitlines() if line.split()[:1] == kept[:1])
+    assert "…" not in out and set(kept) <= set(head.split()) and len(head.rstrip()) <= 80
 
 
 def printed(capsys: pytest.CaptureFixture[str], *command: object) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from small_networks import branches
@@ -103,6 +106,37 @@ def test_a_tab_that_is_not_heard_of_is_closed(store: Store, monkeypatch: pytest.
     monkeypatch.setattr(desk_module, "GONE_S", 0.5)
     job = store.desk.ask(slow(store, 5), "a", 0.0)
     assert isinstance(job, Simulation) and soon(lambda: job.over.is_set(), 10.0)
+
+
+def test_a_request_that_its_tab_has_overtaken_starts_nothing(store: Store) -> None:
+    desk, before = store.desk, running(store)
+    desk.leave("b", 3)
+    late = desk.ask(slow(store, 11), "b", 0.0, number=2)
+    assert isinstance(late, Outcome) and late.run is None
+    wanted = [slow(store, 11), slow(store, 12)]
+    assert desk.want(wanted, "b", 1) == wanted and running(store) == before
+    job = desk.ask(slow(store, 11), "b", 0.0, number=4)  # the page is shown again
+    assert isinstance(job, Simulation)
+    desk.leave("b", 3)
+    desk.cancel("b", 2)
+    older = desk.ask(slow(store, 12), "b", 0.0, number=3)
+    assert isinstance(older, Outcome) and running(store) == [*before, slow(store, 11)] and not job.cancelled.is_set()
+    desk.leave("b", 5)
+    assert soon(lambda: job.over.is_set(), 5.0) and running(store) == before
+
+
+def test_a_tab_that_ends_while_it_asks_leaves_no_search(store: Store) -> None:
+    """Whatever the order in which its requests and its end are handled."""
+    before = running(store)
+    for seed in range(20, 40):
+        ask, tab = partial(store.desk.ask, slow(store, seed)), f"tab {seed}"
+        sent: list[Callable[[], object]] = [partial(ask, tab, 0.0, number=number) for number in range(4)]
+        sent.append(partial(store.desk.leave, tab, 4))
+        random.Random(seed).shuffle(sent)
+        with ThreadPoolExecutor(len(sent)) as threads:
+            for each in sent:
+                threads.submit(each)
+        assert running(store) == before
 
 
 def test_strategies_are_simulated_behind_the_page(store: Store) -> None:

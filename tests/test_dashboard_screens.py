@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,35 @@ def test_a_closed_tab_ends_its_search(browser: Any, site: str, store: Store) -> 
             return
         time.sleep(0.1)
     raise AssertionError("the search goes on")
+
+
+def test_a_tab_that_closes_before_its_request_is_handled_searches_nothing(
+    browser: Any, site: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, left, handled = threading.Event(), threading.Event(), threading.Event()
+    ask, leave = store.desk.ask, store.desk.leave
+
+    def late(*request: Any, **more: Any) -> Any:
+        sent.set()
+        assert left.wait(30)
+        answer = ask(*request, **more)
+        handled.set()
+        return answer
+
+    def leaving(*request: Any) -> None:
+        leave(*request)
+        left.set()
+
+    page = browser.new_page()
+    page.goto(f"{site}/profiles")
+    until(page, "() => !!document.querySelector('.page-title')")
+    monkeypatch.setattr(store.desk, "ask", late)
+    monkeypatch.setattr(store.desk, "leave", leaving)
+    page.goto(f"{site}/?{SLOW}&seed=5")
+    while not sent.wait(0.1):
+        page.wait_for_timeout(20)  # lets the driver work
+    page.close(run_before_unload=True)
+    assert handled.wait(30) and searching(store) == []
 
 
 def test_a_net_and_a_device_light_up_everywhere(page: Any, site: str) -> None:

@@ -18,11 +18,12 @@ from small_networks import chain, layer, network
 import partitioners
 from simulator import cli, files
 from simulator.cluster import Cluster
+from simulator.errors import MissingExtraError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import StepSettings
+from simulator.plan import Plan, StepSettings
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, graph_bound_s, least_compute_s, memory_bound_bytes
 from simulator.sweep.objectives import OBJECTIVES
@@ -179,10 +180,33 @@ def test_command(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no plan has less than" in capsys.readouterr().out
 
 
+def test_a_strategy_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = partitioners.make_plan
+
+    def make_plan(name: str, *args: Any, **options: Any) -> Plan:
+        if name == "metis":
+            raise MissingExtraError("metis needs pymetis")
+        return made(name, *args, **options)
+
+    monkeypatch.setattr(partitioners, "make_plan", make_plan)
+    search = searched(chain([1.0, 2.0]), flat_switch(2, WIRE), names=("data", "metis"))
+    assert search.best is not None and search.best.plan.strategy == "data"
+    assert search.tally.infeasible == 2 and search.tally.complete, "metis with one micro-batch, and with several"
+
+
+@pytest.mark.parametrize(("options", "stage"), [((), 0), (("--zero", "3"), 3)])
+def test_states_asked_for_are_searched_with(
+    options: Sequence[str], stage: int, tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "plan.json"
+    command = ["search", tiny, "--cluster", "gcp-v100", "--devices", "2", "--budget", "3s", "--plan-out", str(written)]
+    assert cli.main([*command, *options]) == 0
+    assert files.read_plan(written).states.stage == stage
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--budget", "soon"], "time 'soon'"),
         (["--budget", "0s"], "no plan found"),
         (["--schedule", "gpipe"], "a search chooses schedules itself"),
         (["--objective", "cost", "--cluster", "p100-4x4"], "has no prices"),

@@ -33,7 +33,6 @@ SIMULATE = ["simulate", "vgg16", "--cluster", "cpu-1g", "--strategy", "data"]
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--latency", "inter=5"], "time '5': write a number with a unit, e.g. 5us"),
         (["--devices", "1000000"], "devices is 1000000: a cluster has at most 16,384 of them"),
         (["--servers", "3"], "servers is 3: collective ring uses none; leave --servers out or take ps"),
         (["--servers", "1000000", "--sync", "ps"], "servers is 1000000: a cluster has at most 16,384 of them"),

@@ -14,9 +14,11 @@
   // A click comes before what follows, but no frame is waited for: figures that are drawn together are painted once.
   const yielded = () => window.scheduler?.yield?.() ?? rest(0);
 
+  let sends = 0; // numbered, as the server may handle them in another order
+
   async function post(name, sent, signal) {
     const head = { "Content-Type": "application/json" };
-    const answer = await fetch(`panel/${name}`, { method: "POST", headers: head, body: JSON.stringify(sent), signal });
+    const answer = await fetch(`panel/${name}`, { method: "POST", headers: head, body: JSON.stringify({ ...sent, number: ++sends }), signal });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     return answer.json();
   }
@@ -90,8 +92,16 @@
   }
 
   /* The server ends what only a tab that is gone was waiting for. */
+  const sayLeave = () => ns.tab && navigator.sendBeacon("leave", `${ns.tab} ${++sends}`);
+  window.addEventListener("pagehide", sayLeave);
+  window.addEventListener("pageshow", (event) => {
+    if (!event.persisted || !asked) return;
+    following?.abort(); // a page that was kept is shown again
+    quietly(ask(asked));
+  });
+
   function leave(tab) {
-    if (ns.tab) navigator.sendBeacon("leave", ns.tab);
+    sayLeave();
     // Dash remembers what was done, for an undo that this page does not use, and with it the table of every page before.
     const { past = [], present, future = [] } = window.store?.getState().history || {};
     for (const step of [...past, present, ...future]) if (step?.props?.getRowsRequest) step.props.getRowsRequest = null;

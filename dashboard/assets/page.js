@@ -64,8 +64,6 @@
     window.dash_clientside.set_props("load", { data: window.location.search.slice(1) });
   });
 
-  window.addEventListener("pagehide", () => ns.tab && navigator.sendBeacon("leave", ns.tab));
-
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
     if (event.target.closest("input, textarea, [contenteditable]") || event.ctrlKey || event.metaKey) return;

@@ -61,7 +61,9 @@ def add_routes(server: Flask, store: Store) -> None:
 
     @server.post("/leave")
     def leave() -> tuple[str, int]:
-        store.desk.leave(request.get_data(cache=False, as_text=True)[:64])
+        """The tab's name and its number of this request, as of panel/step."""
+        tab, _, number = request.get_data(cache=False, as_text=True)[:80].partition(" ")
+        store.desk.leave(tab[:64], int(number) if number.isdecimal() else None)
         return "", 204
 
     @server.get("/export/<name>")

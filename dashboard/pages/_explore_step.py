@@ -38,25 +38,26 @@ def _add_step(app: Dash, store: Store) -> None:
     """The browser asks for the step of its controls by itself (assets/explore.js): one request and no callback."""
 
     def step(sent: Mapping[str, Any]) -> dict[str, Any]:
-        """sent: values of CONTROLS in order, base (a query or nothing), tab, again, profile (whose layers it has)."""
+        """sent: values of CONTROLS in order, base (a query or nothing), tab, the tab's number of this request, again,
+        profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         query = now.query()
         base = store.resolved(store.read(sent["base"])[0]) if sent.get("base") else None
-        tab = str(sent["tab"])[:64]
+        tab, number = str(sent["tab"])[:64], sent.get("number")
         answer = {
             "query": query,
             "address": {"query": query, "base": sent.get("base") or ""},
             "toasts": [toast("Changed", problem, "yellow") for problem in problems],
         }
         if base:
-            store.desk.ask(base, tab, 0.0, beside=now)  # so that both are simulated at the same time
+            store.desk.ask(base, tab, 0.0, beside=now, number=number)  # so that both are simulated at the same time
         first = not sent.get("again") and searches(now.strategy)
         patience_s = PATIENCE_S if first else MORE_PATIENCE_S
-        asked = store.desk.ask(now, tab, patience_s, beside=base)
+        asked = store.desk.ask(now, tab, patience_s, beside=base, number=number)
         if isinstance(asked, Simulation):
             return {**answer, "pending": True, "again": True, "html": {"badge": as_html(busy_badge(asked.words))}}
-        pinned = store.desk.ask(base, tab, patience_s, beside=now) if base else None
+        pinned = store.desk.ask(base, tab, patience_s, beside=now, number=number) if base else None
         before = None if isinstance(pinned, Simulation) else pinned
         waits = pinned is not before
         parts = {
@@ -85,7 +86,7 @@ def _add_step(app: Dash, store: Store) -> None:
     effect(app, "step", *values, Input("baseline", "data"), State("tab", "data"))
 
     def cancel(sent: Mapping[str, Any]) -> dict[str, Any]:
-        store.desk.cancel(str(sent["tab"])[:64])
+        store.desk.cancel(str(sent["tab"])[:64], sent.get("number"))
         return {}
 
     add_panel(app.server, "cancel", cancel)

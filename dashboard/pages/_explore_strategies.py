@@ -24,7 +24,7 @@ def add(app: Dash, store: Store) -> None:
     """What the page asks for again and again, once a step is drawn, until everything has been tried."""
 
     def strategies(sent: Mapping[str, Any]) -> dict[str, Any]:
-        """sent: query, tab, and `ready`, what the page has."""
+        """sent: query, tab and number as of the step, and `ready`, what the page has."""
         now = store.resolved(store.read(sent["query"])[0])
         outcome = store.at_hand(now)
         if outcome.run is None and outcome.cluster is None and not outcome.took_s:
@@ -32,7 +32,8 @@ def add(app: Dash, store: Store) -> None:
         options = alternatives(now, outcome.profile)
         tried = [] if too_large(outcome) else [move.configuration for move in moves(outcome)]
         quick = [option for option in options if not searches(option.strategy)]
-        waiting = store.desk.want([*quick, *tried, *options], str(sent["tab"])[:64])  # what searches comes last
+        wanted = [*quick, *tried, *options]  # what searches comes last
+        waiting = store.desk.want(wanted, str(sent["tab"])[:64], sent.get("number"))
         glances = {option: store.desk.glance(option) for option in options}
         left = len(set(waiting) & set(tried))
         ready = [f"{left} left", *(option.strategy for option, glance in glances.items() if glance is not None)]

@@ -16,13 +16,16 @@ GONE_S = 12.0
 """A tab that has not asked for so long is taken to be closed."""
 _OUTCOMES, _GLANCES = 128, 4000
 _REMEMBERED_TASKS = 3_000_000
+_REMEMBERED_TABS = 10_000
 Describe = Callable[[Configuration], Request]
 
 
 class Desk:
     """Outcomes and glances that are known, and jobs for those that are not. Safe to use from several threads.
 
-    Without workers everything is computed by whoever asks, while they wait.
+    Without workers everything is computed by whoever asks, while they wait. A tab numbers what it sends: requests may
+    be handled in another order than they were sent in, and one that was sent before what is handled already (the
+    tab's end, say) starts nothing.
     """
 
     def __init__(self, describe: Describe, workers: Workers | None = None) -> None:
@@ -33,6 +36,7 @@ class Desk:
         self._glances: OrderedDict[Configuration, Glance] = OrderedDict()
         self._jobs: dict[tuple[Configuration, bool], Simulation] = {}
         self._seen: dict[str, float] = {}
+        self._numbers: OrderedDict[str, int] = OrderedDict()
         self._cancelled: dict[str, Outcome] = {}
         self._running: dict[Configuration, threading.Lock] = {}
         self._lock = threading.RLock()
@@ -70,70 +74,95 @@ class Desk:
         return self._taken(job)
 
     def ask(
-        self, configuration: Configuration, tab: str, patience_s: float, beside: Configuration | None = None
+        self,
+        configuration: Configuration,
+        tab: str,
+        patience_s: float,
+        beside: Configuration | None = None,
+        number: int | None = None,
     ) -> Outcome | Simulation:
         """The outcome for a tab, or after `patience_s` the job that makes it.
 
         What the tab asked before is dropped, but for `beside`. What it has cancelled stays so until it asks for else.
+        number: of the request, where the tab numbers them.
         """
         known = self.known(configuration)
         if known is None and self.workers is None:
             known = self._computed(configuration)
-        self._touch(tab)
-        self._drop(tab, keep=(configuration, beside), background=False)
-        ended = self._cancelled.get(tab)
-        if ended is not None and ended.configuration not in (configuration, beside):
-            self._cancelled.pop(tab, None)
-        elif ended is not None and ended.configuration == configuration:
-            return known or ended
-        if known is not None:
-            return known
-        job = self._job(configuration, tab, light=False)
+        with self._lock:  # so that the tab's end comes before all of this or after it
+            if self._overtaken(tab, number):
+                return known or stopped(self._describe(configuration), "overtaken", 0.0)
+            self._touch(tab)
+            self._drop(tab, keep=(configuration, beside), background=False)
+            ended = self._cancelled.get(tab)
+            if ended is not None and ended.configuration not in (configuration, beside):
+                self._cancelled.pop(tab, None)
+            elif ended is not None and ended.configuration == configuration:
+                return known or ended
+            if known is not None:
+                return known
+            job = self._job(configuration, tab, light=False)
         if job is None or job.over.wait(patience_s):
             return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))
         return job
 
-    def want(self, configurations: Sequence[Configuration], tab: str) -> list[Configuration]:
+    def want(self, configurations: Sequence[Configuration], tab: str, number: int | None = None) -> list[Configuration]:
         """Let these be computed behind a tab, in order and in place of what it wanted before; those still unknown."""
-        self._touch(tab)
-        self._drop(tab, keep=configurations, background=True)
-        unknown = [wanted for wanted in dict.fromkeys(configurations) if self.glance(wanted) is None]
-        for configuration in unknown:
-            if self.workers is None:
-                self.outcome(configuration)
-            else:
+        with self._lock:
+            unknown = [wanted for wanted in dict.fromkeys(configurations) if self.glance(wanted) is None]
+            if self._overtaken(tab, number):
+                return unknown
+            self._touch(tab)
+            self._drop(tab, keep=configurations, background=True)
+            for configuration in unknown if self.workers is not None else ():
                 self._job(configuration, tab, light=True)
+        for configuration in unknown if self.workers is None else ():
+            self.outcome(configuration)
         return [configuration for configuration in unknown if self.glance(configuration) is None]
 
-    def leave(self, tab: str) -> None:
-        """A tab is closed: end what only it waits for."""
-        self._drop(tab, keep=(), background=False)
-        self._drop(tab, keep=(), background=True)
+    def leave(self, tab: str, number: int | None = None) -> None:
+        """A tab is closed, or shows something else: end what only it waits for."""
         with self._lock:
+            if self._overtaken(tab, number):
+                return
+            self._drop(tab, keep=(), background=False)
+            self._drop(tab, keep=(), background=True)
             self._seen.pop(tab, None)
             self._cancelled.pop(tab, None)
 
-    def cancel(self, tab: str) -> None:
+    def cancel(self, tab: str, number: int | None = None) -> None:
         """The user of a tab does not want to wait."""
         with self._lock:
+            if self._overtaken(tab, number):
+                return
             waited = [job for job in self._jobs.values() if tab in job.tabs and not job.request.light]
             if waited:
                 ended = stopped(waited[0].request, "cancelled", time.monotonic() - waited[0].asked_s)
                 self._cancelled[tab] = ended
-        self._drop(tab, keep=(), background=False)
+            self._drop(tab, keep=(), background=False)
 
     def jobs(self) -> list[Simulation]:
         """What is waiting or running."""
         with self._lock:
             return list(self._jobs.values())
 
+    def _overtaken(self, tab: str, number: int | None) -> bool:
+        """Whether something that the tab sent after its request `number` was handled before it."""
+        if number is None:
+            return False
+        latest = max(number, self._numbers.get(tab, number))
+        self._numbers[tab] = latest
+        self._numbers.move_to_end(tab)
+        while len(self._numbers) > _REMEMBERED_TABS:
+            self._numbers.popitem(last=False)
+        return number < latest
+
     def _touch(self, tab: str) -> None:
         now = time.monotonic()
         with self._lock:
             self._seen[tab] = now
-            gone = [name for name, seen in self._seen.items() if now - seen > GONE_S]
-        for name in gone:
-            self.leave(name)
+            for name in [name for name, seen in self._seen.items() if now - seen > GONE_S]:
+                self.leave(name)
 
     def _drop(self, tab: str, keep: Sequence[Configuration | None], background: bool) -> None:
         with self._lock:
@@ -148,6 +177,7 @@ class Desk:
         """The job that makes an outcome, which `tab` now waits for; None where the outcome is there by now."""
         assert self.workers is not None
         with self._lock:
+            self._seen[tab] = time.monotonic()
             if configuration in self._outcomes or (light and configuration in self._glances):
                 return None
             job = self._jobs.get((configuration, light))
@@ -168,9 +198,8 @@ class Desk:
         while not job.over.wait(2.0):
             with self._lock:
                 now = time.monotonic()
-                gone = [tab for tab in job.tabs if now - self._seen.get(tab, now) > GONE_S]
-            for tab in gone:
-                self.leave(tab)
+                for tab in [tab for tab in job.tabs if now - self._seen[tab] > GONE_S]:
+                    self.leave(tab)
         self._taken(job)
 
     def _taken(self, job: Simulation) -> Outcome:

@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import NoReturn
 
+from simulator.cli import _effects, _values
 from simulator.errors import InputError, ShardscopeError, nearest
 from simulator.file_gate import visible
 from simulator.one_line_parser import OneLineParser
 
-LONGEST_LINE = 1500
+LONGEST_LINE, LONGEST_WORD = 1500, 300
 OUTPUTS = ("output", "plan_out", "trace_out", "plot", "usage", "hgr", "cluster_output", "stack_output")
 """Arguments that name files to write."""
 WRITING_FOLDERS = ("sweep", "validate")
@@ -102,7 +103,7 @@ def _dispatch(argv: list[str]) -> int:
     words = _from_command(argv)
     if words and hasattr(known.get(words[0]), "main"):
         limit = OneLineParser(prog="shardscope", add_help=False)
-        limit.add_argument("--timeout", dest="timeout_s", type=_duration)
+        limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
         with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
             return int(known[words[0]].main(list(words[1:])))
     args = parse(argv)
@@ -151,6 +152,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise InputError(_not_taken(words[0], unknown))
     args.argv = list(argv)
     args.command = words[0]
+    empty = [option for option in sorted(_effects.typed(args)) if getattr(args, option, None) == ""]
+    if empty:
+        raise InputError(f"{_effects.spelled(empty)}: it is empty; write a value, or leave the option out")
     return args
 
 
@@ -187,7 +191,7 @@ def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentP
     parser = OneLineParser(prog="shardscope", description="Simulate how a network trains on many devices.")
     parser.add_argument("--version", action="version", version=f"shardscope {version()}")
     text = "end after so long, e.g. 10min, with code 2 and nothing half-written; before the command"
-    parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_duration, help=text)
+    parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_values.duration, help=text)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in known.items():
         text = (module.__doc__ or "").strip()
@@ -203,22 +207,12 @@ def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentP
     return parser
 
 
-def _duration(text: str) -> float:
-    """Seconds above 0 from 90s, 10min or 1h, for argparse."""
-    from simulator.units import parse_duration
-
-    try:
-        seconds = parse_duration(text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to work in")
-    return seconds
-
-
 def one_line(error: Exception) -> str:
-    """An error in one line of at most LONGEST_LINE characters, control characters as escapes."""
+    """An error in one line of at most LONGEST_LINE characters, in words of LONGEST_WORD, control characters escaped."""
     named = isinstance(error, OSError) and error.filename is not None
     text = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[attr-defined]
-    line = visible(" ".join(text.split()))
+    words = [
+        word if len(word) <= LONGEST_WORD else f"{word[:60]}... ({len(word):,} characters)" for word in text.split()
+    ]
+    line = visible(" ".join(words))
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."

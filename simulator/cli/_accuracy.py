@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _tables, _values
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     accuracy = parser.add_argument_group("time to accuracy")
     accuracy.add_argument(
-        "--to-accuracy", metavar="X", type=_options.positive, help="rank by the time to this accuracy, e.g. 0.97"
+        "--to-accuracy", metavar="X", type=_values.positive, help="rank by the time to this accuracy, e.g. 0.97"
     )
     accuracy.add_argument(
-        "--curves", metavar="FILE", help="measured by `shardscope converge` (default: those stored for the network)"
+        "--curves",
+        metavar="FILE",
+        help="measured by `shardscope converge` (default: those stored for the network)",
     )
 
 
@@ -59,15 +61,16 @@ def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None
         return
     costs = any(row.dollars for row in rows), any(row.joules for row in rows)
     columns = ("batch", "stale", "samples", "updates", "time", "of the trials")
-    table = _printing.new_table(
+    table = _tables.new_table(
         f"to {rows[0].target:g}", *columns, *(("cost",) if costs[0] else ()), *(("energy",) if costs[1] else ())
     )
     for name, row in reached.items():
         table.add_row(name, *_cells(row, costs))
-    console = _printing.new_console()
-    console.print("", table, sep="\n")
+    console = _tables.new_console()
+    console.print()
+    _tables.print_table(console, table, ("updates", "stale"))
     for source in dict.fromkeys(row.samples.source for row in rows):
-        _printing.say(
+        _tables.say(
             console, f"samples: {source}, {rows[0].samples.trials} trials of {curves.model} on {curves.dataset}"
         )
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from simulator.cli import _printing
+from simulator.cli import _tables
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -46,24 +46,24 @@ def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> 
     """Splits, crossings, bottleneck and gains."""
     from simulator.studies.explain import crossing_words
 
-    console = _printing.new_console()
-    _printing.say(console, _summary(profile, done))
+    console = _tables.new_console()
+    _tables.say(console, _summary(profile, done))
     if done.plan.command:
-        _printing.say(console, f"made by: {done.plan.command}")
-    splits = _printing.new_table("layers", last="split")
+        _tables.say(console, f"made by: {done.plan.command}")
+    splits = _tables.new_table("layers", last="split")
     for first, last, how in explanation.splits:
         splits.add_row(first if first == last else f"{first} .. {last}", how)
     console.print("", splits, "", sep="\n")
     for use in explanation.crossings[:MOST_CROSSINGS]:
-        _printing.say(console, crossing_words(use))
+        _tables.say(console, crossing_words(use))
     rest = len(explanation.crossings) - MOST_CROSSINGS
     if rest > 0:
-        _printing.say(console, f"and {rest} more layers that send less")
+        _tables.say(console, f"and {rest} more layers that send less")
     if not explanation.crossings:
-        _printing.say(console, "nothing crosses between devices")
-    _printing.say(console, f"\nbottleneck: {explanation.bottleneck}")
+        _tables.say(console, "nothing crosses between devices")
+    _tables.say(console, f"\nbottleneck: {explanation.bottleneck}")
     for gain in explanation.gains:
-        _printing.say(console, f"{gain.change}: {gain.speedup:.2f}x faster")
+        _tables.say(console, f"{gain.change}: {gain.speedup:.2f}x faster")
 
 
 def _summary(profile: Profile, done: Run) -> str:

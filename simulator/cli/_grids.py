@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import compress
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options
+from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,25 +23,20 @@ OWN = ("sequence", "stack", "runtime", "top")
 """Options that count for cards alone."""
 COUNTING = (*OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "efficiency")
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
-LETTERS = {"data": "DP", "context": "CP", "tensor": "TP", "pipeline": "PP", "expert": "EP"}
-WIDE_ONLY = ("80 % within", "tok/s/GPU", "MFU", "bubble")
-"""Columns that a terminal has to have room for."""
-WIDEST = 500
-"""Columns in which any table fits."""
+MAY_GO = ("80 % within", "bubble", "MFU", "tok/s/GPU")
+"""Columns that a narrow terminal does not get."""
 KINDS = ("parameters", "activations", "logits", "buffers", "kept_gathers")
 WAITS = ("tensor", "context", "expert", "states")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cards = parser.add_argument_group("where PROFILE is a model card")
-    cards.add_argument(
-        "--sequence", metavar="S", type=_options.count, help="tokens of a sequence (default: the card's)"
-    )
+    cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default nanotron-h100)")
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
-    cards.add_argument("--top", metavar="K", type=_options.count, help="grids to print (default 10)")
+    cards.add_argument("--top", metavar="K", type=_values.count, help="grids to print (default 10)")
 
 
 def check_profile(args: argparse.Namespace) -> None:
@@ -121,42 +115,37 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[RankedGrid]) -
 def _print(
     card: ModelCard, ranked: Sequence[RankedGrid], stack: TrainingStack, cluster: Cluster, top: int, command: str
 ) -> None:
-    from simulator.cli import _printing
+    from simulator.cli import _tables
 
-    console = _printing.new_console()
+    console = _tables.new_console()
     batch = ranked[0].grid.batch if ranked else 0
-    _printing.say(
+    _tables.say(
         console,
         f"{card.described()} on {cluster.name}, {cluster.workers} devices, batch {batch} of {card.sequence} tokens",
     )
-    _printing.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
+    _tables.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
     runs, unfit = [each for each in ranked if each.runs], [each for each in ranked if not each.runs]
     splits = list(_bests(runs))
-    _printing.say(console, f"{len(ranked)} grids, of which {len(runs)} run; the best of each split:")
+    _tables.say(console, f"{len(ranked)} grids, of which {len(runs)} run; the best of each split:")
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
-    table = _table(named, wide=True)
-    if console.measure(table, options=console.options.update(max_width=WIDEST)).maximum > console.width:
-        table = _table(named, wide=False)
-        _printing.say(console, f"{', '.join(WIDE_ONLY)} need more columns; --json has them")
-    console.print(table)
+    _tables.print_table(console, _table(named), MAY_GO)
     for line in _left_out(unfit, runs, top):
-        _printing.say(console, line)
+        _tables.say(console, line)
     if command:
-        _printing.say(console, f"\n{command}")
+        _tables.say(console, f"\n{command}")
 
 
-def _table(named: Sequence[RankedGrid], *, wide: bool) -> Table:
-    """A row per grid; degrees by their usual letters and fewer columns unless `wide`."""
-    from simulator.cli import _printing
+def _table(named: Sequence[RankedGrid]) -> Table:
+    """A row per grid."""
+    from simulator.cli import _tables
 
     degrees = [name for name in DEGREES if _varies(name, named)]
     again = any(each.grid.recomputation == "full" for each in named)
-    columns = [*(degrees if wide else (LETTERS[name] for name in degrees)), "zero", *(("recompute",) if again else ())]
-    columns += ["micro", "step s", "80 % within", "tok/s/GPU", "MFU", "bubble", "GiB", "fits"]
-    shown = [True, *(wide or column not in WIDE_ONLY for column in columns)]
-    table = _printing.new_table("strategy", *compress(columns[:-1], shown[1:]), last=columns[-1])
+    columns = (*degrees, "zero", *(("recompute",) if again else ()))
+    measures = ("micro", "step s", "80 % within", "tok/s/GPU", "MFU", "bubble", "GiB")
+    table = _tables.new_table("strategy", *columns, *measures, last="fits")
     for each in named:
-        table.add_row(*compress(_cells(each, degrees, again), shown))
+        table.add_row(*_cells(each, degrees, again))
     return table
 
 

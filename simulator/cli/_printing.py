@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from simulator.units import format_bandwidth, format_bytes, format_time
+from simulator.cli._tables import new_console, new_table, print_table, say
+from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from simulator.cluster import Cluster, Link
-    from simulator.network.catalogue import Join, Preset
+    from simulator.cluster import Cluster
     from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
     from simulator.run import Run
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA = 1
 """Raised where a key of `--json` goes or means something else; new keys may come without."""
-PLAIN_WIDTH = 120  # columns when the output is no terminal
-WIDE = 100
-"""Columns of a terminal in which the whole comparison fits; a narrower one gets that of 80."""
 _COMPARED = ("step", "samples/s", "speed-up", "balance", "sent", "peak memory", "fits", "bubble")
-_WIDE_ONLY = ("samples/s", "speed-up", "balance", "bubble")
+_MAY_GO = ("samples/s", "speed-up", "balance", "bubble")
+"""Columns of a comparison that a narrow terminal does not get."""
 MATRIX_DEVICES = 16  # a larger matrix is left to --json
 BUSIEST_LINKS = 5
 
@@ -88,15 +85,18 @@ def print_report(
             figures.add_row("in 9 of 10 steps", f"{between} ({', '.join(map(_part, interval.parts.items()))})")
             if interval.unknown:
                 figures.add_row("  not included", "; ".join(interval.unknown))
-    console.print(figures, _device_table(report), sep="\n\n")
+    console.print(figures, end="\n\n")
+    print_table(console, _device_table(report), ("exposed comm.", "idle", "sent", "received"))
     if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
-        console.print("", _matrix_table(report), sep="\n")
+        console.print()
+        print_table(console, _matrix_table(report))
     links = sorted((link for link in report.links if link.bytes), key=lambda link: -link.utilisation)
     if links:
         busiest = new_table("busiest links", "tier", "bytes", "utilisation")
         for link in links[:BUSIEST_LINKS]:
             busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
-        console.print("", busiest, sep="\n")
+        console.print()
+        print_table(console, busiest)
     _print_trace(console, trace)
 
 
@@ -121,15 +121,12 @@ def print_comparison(
     _say_notes(console, notes)
     _print_sizes(console, reports)
     rows = [_comparison_row(report) for report in reports]
-    columns = [name for name in _COMPARED if console.width >= WIDE or name not in _WIDE_ONLY]
-    table = new_table("strategy", *columns, last="bottleneck")
+    table = new_table("strategy", *_COMPARED, last="bottleneck")
     for row in rows:
-        table.add_row(row["strategy"], *(row[name] for name in columns), row["bottleneck"])
+        table.add_row(row["strategy"], *(row[name] for name in _COMPARED), row["bottleneck"])
     for name in failed:
-        table.add_row(name, *("-" for _ in columns), "cannot be built")
-    console.print(table)
-    if len(columns) < len(_COMPARED):
-        say(console, f"{', '.join(_WIDE_ONLY)} need {WIDE} columns; --json has them")
+        table.add_row(name, *("-" for _ in _COMPARED), "cannot be built")
+    print_table(console, table, _MAY_GO)
     for name, why in failed.items():
         say(console, why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
@@ -156,70 +153,6 @@ def _comparison_row(report: Report) -> dict[str, str]:
 def _say_notes(console: Console, notes: Iterable[str]) -> None:
     for note in filter(None, notes):
         say(console, f"note: {note}")
-
-
-def print_profiles(profiles: Mapping[str, Profile]) -> None:
-    """The library, one row per profile."""
-    columns = ("batch", "layers", "parameters", "step", "layers / step", "date")
-    table = new_table("profile", *columns, last="device")
-    for name, profile in profiles.items():
-        table.add_row(
-            name,
-            str(profile.batch_size),
-            str(len(profile.layers)),
-            format_bytes(profile.parameter_bytes),
-            format_time(profile.step_s) if profile.step_s is not None else "-",
-            f"{profile.layers_to_step:.3f}" if profile.layers_to_step is not None else "-",
-            profile.date,
-            profile.device,
-        )
-    new_console().print(table)
-
-
-def print_presets(presets: Iterable[Preset]) -> None:
-    """The presets, one row each."""
-    table = new_table("cluster", "default", "memory", "intra", "inter", "$/h", last="what")
-    for preset in presets:
-        node = preset.node
-        table.add_row(
-            preset.name,
-            str(preset.default_devices),
-            format_bytes(node.memory_bytes) if node.memory_bytes else "-",
-            _speed(preset.intra) if preset.intra else "-",
-            _speed(preset.inter),
-            f"{node.dollars_per_hour:.2f}" if node.dollars_per_hour else "-",
-            preset.title,
-        )
-    console = new_console()
-    console.print(table)
-    say(
-        console,
-        "default: devices without --devices; intra: per device, each way; inter: per node, each way: line rate and the "
-        "share of it that was measured, which links give; $/h: per node",
-    )
-
-
-def print_cluster(cluster: Cluster) -> None:
-    """One cluster: its devices, its links by tier, its sources."""
-    console = new_console()
-    kinds: dict[tuple[str, str], int] = {}
-    for device in cluster.devices:
-        key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
-        kinds[key] = kinds.get(key, 0) + 1
-    say(console, f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
-    devices = new_table("devices", "number", "memory")
-    for (kind, memory), number in kinds.items():
-        devices.add_row(kind, str(number), memory)
-    tiers = new_table("tier", "links", "line rate", "measured (5-95 %)", "bandwidth", "latency")
-    tally = Counter(_link_row(link) for link in cluster.links)
-    for (tier, *cells), number in tally.items():
-        tiers.add_row(tier, str(number), *cells)
-    console.print(devices)
-    console.print(tiers)
-    for name, curves in cluster.collectives.items():
-        say(console, f"{name.replace('_', '-')} as measured on {', '.join(map(str, curves))} devices")
-    for source in cluster.sources:
-        say(console, source)
 
 
 def _print_sizes(console: Console, reports: Sequence[Report]) -> None:
@@ -287,44 +220,3 @@ def _matrix_table(report: Report) -> Table:
     for number, row in enumerate(report.communication_bytes.matrix):
         table.add_row(str(number), *(format_bytes(size) if size else "." for size in row))
     return table
-
-
-def _link_row(link: Link) -> tuple[str, ...]:
-    share = link.achieved
-    return (
-        link.tier,
-        format_bandwidth(link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s),
-        f"{share.median:.0%} ({share.low:.0%}-{share.high:.0%})" if share else "-",
-        format_bandwidth(link.bandwidth_bytes_per_s),
-        format_time(link.latency_s),
-    )
-
-
-def _speed(join: Join) -> str:
-    share = f" {join.achieved.median:.0%}" if join.achieved else ""
-    return f"{format_bandwidth(join.wire('').bandwidth_bytes_per_s)}{share}"
-
-
-def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
-    """A light table: the first column and `last` to the left, numbers to the right."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=header, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right" if header else "left", no_wrap=header)
-    if last is not None:
-        table.add_column(last)
-    return table
-
-
-def say(console: Console, text: str) -> None:
-    """A line as it is: a reader of the output finds it whole, however long."""
-    console.print(text, soft_wrap=True)
-
-
-def new_console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, markup=False)

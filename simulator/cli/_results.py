@@ -61,10 +61,10 @@ def distinguishing_columns(rows: Sequence[Row], inputs: Sequence[str], extra: Se
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     """A table of some columns of rows, values in the unit that a person expects."""
-    from simulator.cli import _printing
+    from simulator.cli import _tables
     from simulator.sweep.chart import column_title, value_text
 
-    table = _printing.new_table(title, *map(column_title, columns))
+    table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
         table.add_row(str(number), *(value_text(name, row[name]) for name in columns))
-    _printing.new_console().print(table)
+    _tables.print_table(_tables.new_console(), table, ("schedule",))

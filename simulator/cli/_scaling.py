@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simulator.cli import _printing
+from simulator.cli import _tables
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 def print_points(points: Sequence[ScalingResult], title: str, note: str, written: Sequence[str]) -> None:
     """One row per point; below, what limits each."""
-    console = _printing.new_console()
-    _printing.say(console, title)
+    console = _tables.new_console()
+    _tables.say(console, title)
     if note:
-        _printing.say(console, f"note: {note}")
+        _tables.say(console, f"note: {note}")
     for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
         which = [str(point.devices) for point in points if point.sizes_note == text]
-        _printing.say(console, f"note: on {', '.join(dict.fromkeys(which))}: {text}")
+        _tables.say(console, f"note: on {', '.join(dict.fromkeys(which))}: {text}")
     epochs = any(point.epoch_s is not None for point in points)
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
-    table = _printing.new_table("sync", *columns, *(("epoch", "$/epoch") if epochs else ()))
+    table = _tables.new_table("sync", *columns, *(("epoch", "$/epoch") if epochs else ()))
     for point in points:
         table.add_row(point.architecture, *_cells(point), *(_epoch(point) if epochs else ()))
-    console.print(table)
-    _printing.say(console, "overhead: part of the step in which a worker does not compute; memory: largest device")
+    _tables.print_table(console, table, ("speed-up", "exposed", "overhead", "sent"))
+    _tables.say(console, "overhead: part of the step in which a worker does not compute; memory: largest device")
     for point in points:
         if point.bottleneck is not None:
-            _printing.say(console, f"{point.architecture} on {point.devices}: {point.bottleneck}")
+            _tables.say(console, f"{point.architecture} on {point.devices}: {point.bottleneck}")
         if point.verdict:
-            _printing.say(console, f"{point.architecture} on {point.devices} {point.verdict}")
+            _tables.say(console, f"{point.architecture} on {point.devices} {point.verdict}")
     for path in written:
-        _printing.say(console, f"wrote {path}")
+        _tables.say(console, f"wrote {path}")
 
 
 def _cells(point: ScalingResult) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _printing
+from simulator.cli import _tables
 from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ def print_accounts(
     from simulator.sweep.chart import chart_text
 
     policy, account = next(iter(accounts.items()))
-    console = _printing.new_console()
-    _printing.say(
+    console = _tables.new_console()
+    _tables.say(
         console,
         f"{profile.model} on {cluster.name}, up to {cluster.workers} devices, for "
         f"{format_duration(scenario.duration_s)} under policy {policy}",
     )
     print(chart_text(picture))
     columns = ("policy", "lost", "repeated", "moved", "devices", "samples/s")
-    table = _printing.new_table("event", *columns)
+    table = _tables.new_table("event", *columns)
     for incident in account.incidents:
         table.add_row(
             f"{format_duration(incident.at_s)} {incident.event}",
@@ -42,17 +42,17 @@ def print_accounts(
             str(incident.devices),
             f"{incident.samples_per_s:,.1f}",
         )
-    console.print(table)
+    _tables.print_table(console, table, ("repeated", "moved"))
     for incident in account.incidents:
         if incident.parts_text:
-            _printing.say(console, f"{format_duration(incident.at_s)}: {incident.parts_text}")
-    console.print(_totals(accounts))
-    _printing.say(console, "repeated: samples computed again; no sample is left out, and none counts twice")
+            _tables.say(console, f"{format_duration(incident.at_s)}: {incident.parts_text}")
+    _tables.print_table(console, _totals(accounts), ("samples", "checkpoints", "idle", "repeated"))
+    _tables.say(console, "repeated: samples computed again; no sample is left out, and none counts twice")
 
 
 def _totals(accounts: Mapping[str, Account]) -> Any:
     columns = ("samples", "samples/s", "lost to events", "checkpoints", "idle", "repeated", "cost", "$ / M samples")
-    table = _printing.new_table("policy", *columns)
+    table = _tables.new_table("policy", *columns)
     for name, account in accounts.items():
         table.add_row(name, *_figures(account))
     return table

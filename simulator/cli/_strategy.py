@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import InputError, nearest
 
 _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
@@ -17,11 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     strategy.add_argument(
         "--effort",
         metavar="X",
-        type=_options.positive,
+        type=_values.positive,
         help="search effort relative to the default, for strategies that search",
     )
     strategy.add_argument(
-        "--set", metavar="NAME=VALUE", type=_options.assignment, action="append", default=[],
+        "--set", metavar="NAME=VALUE", action="append", default=[],
+        type=_values.assignment("NAME=VALUE, e.g. grid=8x8", str, str),
         help="an option of the strategy's own, e.g. grid=8x8, imbalance=0.05, replicas=true; repeatable",
     )  # fmt: skip
 

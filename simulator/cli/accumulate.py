@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _effects, _options, _strategy
+from simulator.cli import _effects, _machine_note, _options, _strategy, _values
 
 if TYPE_CHECKING:
     from simulator.studies.accumulation import Choice
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
     )
-    parser.add_argument("--memory", metavar="SIZE", help="of every device, in place of the cluster's, e.g. 8GiB")
     parser.add_argument(
-        "--workers", metavar="N", type=_options.count, help="logical workers, a multiple of the devices"
+        "--memory", metavar="SIZE", type=_values.size, help="of every device, in place of the cluster's, e.g. 8GiB"
     )
+    parser.add_argument("--workers", metavar="N", type=_values.count, help="logical workers, a multiple of the devices")
     parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
     parser.add_argument("--json", action="store_true", help="print all choices as JSON instead")
     _strategy.add_arguments(parser)
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
         cluster,
         lambda count: make(microbatches=count),
         args.batch_size or profile.batch_size,
-        memory_bytes=None if args.memory is None else units.parse_bytes(args.memory),
+        memory_bytes=args.memory,
         workers=args.workers,
         runtime=_options.read_runtime(args),
     )
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    note = _options.machine_note(profile, cluster, args.strict)
+    note = _machine_note.machine_note(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)
@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> None:
-    from simulator.cli import _printing
+    from simulator.cli import _tables
 
-    console = _printing.new_console()
-    _printing.say(console, title)
+    console = _tables.new_console()
+    _tables.say(console, title)
     if note:
-        _printing.say(console, f"note: {note}")
+        _tables.say(console, f"note: {note}")
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
-    table = _printing.new_table("micro-batches", *columns, last="")
+    table = _tables.new_table("micro-batches", *columns, last="")
     for choice in candidates:
         table.add_row(
             str(choice.microbatches),
@@ -87,4 +87,4 @@ def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> 
             "yes" if choice.whole_shares else "no",
             "best" if choice is fastest else "",
         )
-    console.print(table)
+    _tables.print_table(console, table, ("whole shares",))

@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _options
+from simulator.cli import _options, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = parser.add_argument_group("machine")
     _options.add_cluster(machine, "--cluster", required=True)
     _options.add_overrides(machine)
-    parser.add_argument("--size", metavar="SIZE", default="100MB", help="summed by all devices (default 100MB)")
+    parser.add_argument(
+        "--size", metavar="SIZE", type=_values.size, default="100MB", help="summed by all devices (default 100MB)"
+    )
     parser.add_argument("--collective", metavar="NAME", help="ring or tree; by default both")
     parser.add_argument(
-        "--late", metavar="DEVICE=TIME", type=_options.assignment, action="append", default=[],
+        "--late", metavar="DEVICE=TIME", action="append", default=[],
+        type=_values.assignment("DEVICE=TIME, e.g. 3=5ms", _values.whole, _values.time),
         help="a device that begins later than the others, by its number, e.g. 3=5ms; repeatable",
     )  # fmt: skip
-    parser.add_argument("--overhead", metavar="TIME", default="0", help="of a device for each message, e.g. 1us")
+    parser.add_argument(
+        "--overhead", metavar="TIME", type=_values.time, default="0", help="of a device for each message, e.g. 1us"
+    )
     parser.add_argument("--json", action="store_true", help="print when every device begins and ends as JSON instead")
 
 
@@ -39,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     cluster = _options.read_cluster(args, None)
     names = [args.collective] if args.collective else collectives_by_message()
-    begin_s, size_bytes = _beginnings(args.late, cluster.workers), units.parse_bytes(args.size)
-    overhead_s = units.parse_time(args.overhead)
+    begin_s, size_bytes, overhead_s = _beginnings(args.late, cluster.workers), args.size, args.overhead
     rows = [all_reduce_by_message(cluster, name, size_bytes, begin_s, overhead_s) for name in names]
     if args.json:
         plain = [
@@ -53,22 +57,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _beginnings(late: list[tuple[str, str]], devices: int) -> list[float]:
+def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:
     begin_s = [0.0] * devices
-    for number, time in late:
-        if not number.isdecimal() or int(number) >= devices:
-            raise InputError(f"--late {number}={time}: devices have the numbers 0 to {devices - 1}")
-        begin_s[int(number)] = units.parse_time(time)
+    for number, seconds in late:
+        if number >= devices:
+            raise InputError(f"--late {number}: devices have the numbers 0 to {devices - 1}")
+        begin_s[number] = seconds
     return begin_s
 
 
 def _print(rows: list[AllReduceByMessage], title: str) -> None:
-    from simulator.cli import _printing
+    from simulator.cli import _tables
 
-    console = _printing.new_console()
-    _printing.say(console, title)
-    table = _printing.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
+    console = _tables.new_console()
+    _tables.say(console, title)
+    table = _tables.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
     for row in rows:
         moments = (row.begin_s.max(), row.end_s.min(), row.end_s.max(), row.lockstep_s)
         table.add_row(row.collective, *(units.format_time(float(moment)) for moment in moments))
-    console.print(table)
+    _tables.print_table(console, table)

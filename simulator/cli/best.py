@@ -80,7 +80,7 @@ def _print(
     objective: str,
 ) -> None:
     """The ranking or, across a parameter, the groups' best at each of its values and who leads where."""
-    from simulator.cli import _printing
+    from simulator.cli import _tables
     from simulator.sweep.chart import column_title, value_text
 
     if not args.across:
@@ -88,11 +88,11 @@ def _print(
         columns = _results.distinguishing_columns(rows, inputs, (objective,))
         _results.print_rows(f"of {len(rows):,}", rows[: args.top], columns)
         return
-    table = _printing.new_table(column_title(args.across), *groups)
+    table = _tables.new_table(column_title(args.across), *groups)
     scores = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
     for value in sorted({value for of in scores.values() for value in of}):
         table.add_row(value_text(args.across, value), *(value_text(objective, of.get(value)) for of in scores.values()))
-    _printing.new_console().print(table)
+    _tables.print_table(_tables.new_console(), table)
     for lead in leads:
         ends = dict.fromkeys(value_text(args.across, end) for end in (lead.first, lead.last))
         print(f"{lead.name} leads at {' to '.join(ends)}")

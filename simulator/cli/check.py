@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _planned, _printing
+from simulator.cli import _machine_note, _options, _planned, _printing, _tables
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),
             },
-            _options.machine_note(profile, cluster, args.strict),
+            _machine_note.machine_note(profile, cluster, args.strict),
         )
     else:
         _print(recorded, predicted, done, device, interval)
@@ -78,34 +78,34 @@ def _device(asked: int | None, recorded: RecordedPhases, done: Run) -> int:
 def _print(
     recorded: RecordedPhases, predicted: Mapping[str, float], done: Run, device: int, interval: StepInterval
 ) -> None:
-    console, step_s, plan_s = _printing.new_console(), recorded.step_s, done.report.step_s
+    console, step_s, plan_s = _tables.new_console(), recorded.step_s, done.report.step_s
     count = len(recorded.steps_s)
     between = f", the median of {count} ({_range(min(recorded.steps_s), max(recorded.steps_s))})" if count > 1 else ""
     error = f"error of the prediction {plan_s / step_s - 1:+.1%}"
-    _printing.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
+    _tables.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
     inside = interval.low_s <= step_s <= interval.high_s
     expected = _range(interval.low_s, interval.high_s)
-    _printing.say(console, f"{'within' if inside else 'outside'} what 9 of 10 steps are expected to take, {expected}")
+    _tables.say(console, f"{'within' if inside else 'outside'} what 9 of 10 steps are expected to take, {expected}")
     name = f"device {device} {done.report.devices[device].name}"
     console.print("", _by_cause(name, recorded, predicted, step_s - plan_s), sep="\n")
     if recorded.causes_s:
         longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
         cause = max(longer, key=lambda name: abs(longer[name]))
         share = abs(longer[cause]) / step_s
-        _printing.say(console, f"\nfarthest off: {cause}, {_signed(longer[cause])} ({share:.0%} of the recorded step)")
-        _printing.say(console, "a collective's kernel also waits for the slowest rank, so traces hold waits there")
+        _tables.say(console, f"\nfarthest off: {cause}, {_signed(longer[cause])} ({share:.0%} of the recorded step)")
+        _tables.say(console, "a collective's kernel also waits for the slowest rank, so traces hold waits there")
 
 
 def _by_cause(name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float) -> object:
     """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
     if recorded.causes_s:
-        table = _printing.new_table(name, "predicted", "recorded", "longer", "error")
+        table = _tables.new_table(name, "predicted", "recorded", "longer", "error")
         for cause, seconds in predicted.items():
             actual = recorded.causes_s[cause]
             error = f"{seconds / actual - 1:+.1%}" if actual else "-"
             table.add_row(cause, format_time(seconds), format_time(actual), _signed(actual - seconds), error)
         return table
-    table = _printing.new_table(name, "predicted", "share", "alone it would be")
+    table = _tables.new_table(name, "predicted", "share", "alone it would be")
     total = sum(predicted.values())
     for cause, seconds in predicted.items():
         factor = 1 + longer_s / seconds if seconds else 0.0

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
+    from simulator.cli import _listings, _printing
     from simulator.network import catalogue
 
     if args.cluster is None:
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             _printing.print_json({"clusters": [files.plain(preset) for preset in presets]})
         else:
-            _printing.print_presets(presets)
+            _listings.print_presets(presets)
         return 0
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if args.output:
@@ -39,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json(files.plain(cluster))
     elif args.output != "-":
-        _printing.print_cluster(cluster)
+        _listings.print_cluster(cluster)
     return 0

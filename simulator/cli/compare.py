@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _accuracy, _effects, _grids, _options, _strategy
+from simulator.cli import _accuracy, _effects, _grids, _machine_note, _options, _strategy, _values
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategies", metavar="NAMES", default="all", help="names with commas between, or all (default)"
     )
     parser.add_argument(
-        "--microbatches", metavar="M", type=_options.count,
+        "--microbatches", metavar="M", type=_values.count,
         help="micro-batches per batch, for strategies that pipeline",
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
@@ -68,11 +68,13 @@ def run(args: argparse.Namespace) -> int:
                 done[name] = result
             except (InputError, MissingExtraError) as error:
                 failed[name] = str(error)
+    if not done and len(set(failed.values())) == 1:  # what is wrong is not a strategy
+        raise InputError(next(iter(failed.values())))
     ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     reports = [done[name].report for name in ranked]
-    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
+    notes = [_machine_note.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}

@@ -12,7 +12,7 @@ import argparse
 import shlex
 import sys
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import MissingExtraError
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-sizes", metavar="A..B", type=doublings, default=doublings("16..1024"),
         help="16..1024 is 16, 32, ... 1024; or numbers with commas between (default 16..1024)",
     )  # fmt: skip
-    parser.add_argument("--target", metavar="X", type=_options.positive, default=0.97, help="accuracy (default 0.97)")
+    parser.add_argument("--target", metavar="X", type=_values.positive, default=0.97, help="accuracy (default 0.97)")
     parser.add_argument(
         "--staleness",
         metavar="A..B",
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="staleness of gradients in updates, written alike (default: none)",
     )  # fmt: skip
     parser.add_argument(
-        "--stale-batch-size", metavar="B", type=_options.count, default=64, help="samples per update (default 64)"
+        "--stale-batch-size", metavar="B", type=_values.count, default=64, help="samples per update (default 64)"
     )
-    parser.add_argument("--seeds", metavar="N", type=_options.count, default=5, help="trials of each (default 5)")
+    parser.add_argument("--seeds", metavar="N", type=_values.count, default=5, help="trials of each (default 5)")
     parser.add_argument(
-        "--epochs", metavar="N", type=_options.count, default=100, help="epochs after which a trial ends (default 100)"
+        "--epochs", metavar="N", type=_values.count, default=100, help="epochs after which a trial ends (default 100)"
     )
     parser.add_argument("--output", metavar="FILE", required=True, help="the JSON file to write")
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON; progress on stderr")
@@ -76,8 +76,8 @@ def doublings(text: str) -> tuple[int, ...]:
     """Whole numbers with commas between, or A..B for A, 2A, 4A, ... up to B, for argparse."""
     first, dots, last = text.partition("..")
     if not dots:
-        return tuple(_options.count(part) for part in text.split(","))
-    low, high = _options.count(first), _options.count(last)
+        return _values.counts(text)
+    low, high = _values.count(first), _values.count(last)
     if high < low:
         raise argparse.ArgumentTypeError(f"{text!r} is empty: write the smaller number first")
     return tuple(low << i for i in range((high // low).bit_length()))

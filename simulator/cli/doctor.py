@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _printing, _tables, _values
 from simulator.errors import MissingExtraError
 from simulator.units import format_time
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE", help=text)
     parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
     parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
-    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=300.0, help="seconds per run")
+    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=300.0, help="seconds per run")
     parser.add_argument("--json", action="store_true", help="print steps and findings as JSON instead")
 
 
@@ -82,14 +82,14 @@ def run(args: argparse.Namespace) -> int:
 
 def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:
     """Print runs and findings; the exit code."""
-    console = _printing.new_console()
-    table = _printing.new_table("step", "predicted", "actual", "spread", "error")
+    console = _tables.new_console()
+    table = _tables.new_table("step", "predicted", "actual", "spread", "error")
     for each in checkups:
         times = (format_time(seconds) for seconds in (each.predicted_s, each.actual_s, each.spread_s))
         table.add_row(each.name, *times, f"{each.error:+.1%}")
-    console.print(table)
+    _tables.print_table(console, table)
     for line in findings:
-        _printing.say(console, line)
+        _tables.say(console, line)
     if not findings:
-        _printing.say(console, "predictions can be trusted here: all three steps came out within 10 %")
+        _tables.say(console, "predictions can be trusted here: all three steps came out within 10 %")
     return 1 if findings else 0

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing
+from simulator.cli import _options, _printing, _tables, _values
 from simulator.errors import InputError, MissingExtraError
 from simulator.units import format_time
 
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
     parser.add_argument("--model", metavar="NAME", help="of the zoo, or package.module:callable (default: the plan's)")
-    parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, for the latter")
-    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
-    parser.add_argument("--steps", metavar="N", type=_options.count, default=10, help="measured steps (default 10)")
-    parser.add_argument("--timeout", metavar="S", type=_options.positive, default=600.0, help="seconds (default 600)")
+    parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, for the latter")
+    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
+    parser.add_argument("--steps", metavar="N", type=_values.count, default=10, help="measured steps (default 10)")
+    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=600.0, help="seconds (default 600)")
     parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
     parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
     parser.add_argument("--json", action="store_true", help="print both steps and the critical path as JSON instead")
@@ -109,20 +109,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(execution: Execution, comparison: Comparison) -> None:
     """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong."""
-    console = _printing.new_console()
+    console = _tables.new_console()
     low, high = (format_time(f(execution.steps_s)) for f in (min, max))
     step = format_time(statistics.median(execution.steps_s))
     predicted = format_time(comparison.predicted.step_s)
     count = len(execution.steps_s)
-    _printing.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
-    _printing.say(console, f"error of the prediction {comparison.error:+.1%}")
-    table = _printing.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
+    _tables.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
+    _tables.say(console, f"error of the prediction {comparison.error:+.1%}")
+    table = _tables.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
     for kind, total in comparison.totals(comparison.path).items():
         longer = total.actual_s - total.predicted_s
         times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
         table.add_row(kind.name.lower(), str(total.tasks), *times)
     table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
-    console.print("", table, sep="\n")
+    console.print()
+    _tables.print_table(console, table)
     for title, worst in (("longest over prediction", comparison.longest), ("latest of their own", comparison.latest)):
         console.print("", _worst(title, comparison.graph, worst(_SHOWN)), sep="\n")
 
@@ -146,7 +147,7 @@ def _print_json(execution: Execution, comparison: Comparison) -> None:
 
 
 def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:
-    table = _printing.new_table(title, "predicted", "actual", "late", last="after")
+    table = _tables.new_table(title, "predicted", "actual", "late", last="after")
     for difference in differences:
         cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"
         times = (format_time(difference.predicted_s), format_time(difference.actual_s), _signed(difference.late_s))

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import InputError
 from simulator.exports import RUNTIMES
 
@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=RUNTIMES, required=True, help="the runtime")
     parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's)")
     parser.add_argument("--model", metavar="NAME", help="package.module:callable that makes the network")
-    parser.add_argument("--input-shape", metavar="AxBxC", type=_options.shape, help="of one sample, e.g. 3x224x224")
-    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
+    parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, e.g. 3x224x224")
+    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
     parser.add_argument("--output", metavar="FILE", required=True, help="what to write; - is standard output")
     parser.add_argument("--json", action="store_true", help="print what was written, and not as planned, as JSON")
 
@@ -111,5 +111,5 @@ def _captured(command: str) -> dict[str, Any]:
     """The input that a command of capture said."""
     words = shlex.split(command)
     pairs = dict(pairwise(words))
-    parsers: dict[str, Any] = {"--input-shape": _options.shape, "--vocabulary": int}
+    parsers: dict[str, Any] = {"--input-shape": _values.shape, "--vocabulary": int}
     return {name: parse(pairs[name]) for name, parse in parsers.items() if name in pairs}

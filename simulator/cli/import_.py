@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator.cli import _values
 
 if TYPE_CHECKING:
     from traces.imports._imported import Imported
@@ -31,21 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         metavar="B[,B]",
-        type=_counts,
+        type=_values.counts,
         default=(),
         help="samples per step, where the files do not say it",
     )
     parser.add_argument(
-        "--input-shape", metavar="CxHxW", type=_shape, help="one sample's shape, for package.module:callable"
+        "--input-shape", metavar="CxHxW", type=_values.shape, help="one sample's shape, for package.module:callable"
     )
-    parser.add_argument("--classes", metavar="N", type=_options.count, help="num_classes for package.module:callable")
-    parser.add_argument("--vocabulary", metavar="N", type=_options.count, help="the input is integers below this")
+    parser.add_argument("--classes", metavar="N", type=_values.count, help="num_classes for package.module:callable")
+    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
     parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
     parser.add_argument("--device", metavar="NAME", default="", help="the device's name, where the files do not say it")
     parser.add_argument(
         "--tensor-parallel",
         metavar="T",
-        type=_options.count,
+        type=_values.count,
         default=1,
         help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
     )
@@ -129,13 +128,3 @@ def _write_job(imported: Imported, args: argparse.Namespace) -> dict[str, str]:
         write_execution(imported.execution, args.execution_output)
         written[args.execution_output] = f"{len(imported.execution.steps_s)} steps as they ran"
     return written
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_options.count(part) for part in text.split(","))
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
-    return tuple(int(side) for side in text.split("x"))

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stack", metavar="S", default="nanotron-h100", help="training stack (JSON), or a name")
     parser.add_argument("--device", metavar="GPU", help="another accelerator than the stack's: h100, a100, b200, ...")
     parser.add_argument(
-        "--sequence", metavar="S", type=_options.count, help="tokens of a sequence (default: the card's)"
+        "--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)"
     )
-    parser.add_argument("--batch-size", metavar="B", type=_options.count, help="sequences of the profile (default 1)")
+    parser.add_argument("--batch-size", metavar="B", type=_values.count, help="sequences of the profile (default 1)")
     parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
     fitting.add_argument("--calibrate", metavar="CSV", help="measured runs, from which the stack's constants are taken")

@@ -9,7 +9,7 @@ import argparse
 import shlex
 from dataclasses import replace
 
-from simulator.cli import _effects, _options, _strategy
+from simulator.cli import _effects, _options, _strategy, _values
 from simulator.errors import InputError
 
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", metavar="NAME", required=True, help="partitioning strategy: data, pipeline, hypergraph, ..."
     )
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
+    parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
     _options.add_work(parser)
     parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON); - is standard output")
     parser.add_argument("--hgr", metavar="FILE", help="also write the plan's shards as a hypergraph (hMETIS)")

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
+    from simulator.cli import _listings, _printing
 
     profiles = {name: files.read_profile(name) for name in files.library()}
     if args.json:
@@ -29,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        _printing.print_profiles(profiles)
+        _listings.print_profiles(profiles)
     return 0

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options
+from simulator.cli import _machine_note, _options, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     machine.add_argument("--devices", metavar="N..M", default="1..64", help="numbers of devices (default 1..64)")
     machine.add_argument(
-        "--servers", metavar="K", type=_options.count, default=1, help="parameter servers of ps (default 1)"
+        "--servers", metavar="K", type=_values.count, default=1, help="parameter servers of ps (default 1)"
     )
     _options.add_overrides(machine)
     step = parser.add_argument_group("training step")
@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind = step.add_mutually_exclusive_group()
     kind.add_argument("--weak", action="store_true", help="every device has --batch-size samples (default)")
     kind.add_argument("--strong", action="store_true", help="all devices together have --batch-size samples")
-    step.add_argument("--batch-size", metavar="B", type=_options.count, help="samples (default: the profile's)")
+    step.add_argument("--batch-size", metavar="B", type=_values.count, help="samples (default: the profile's)")
     _options.add_gradients(step)
     shown = parser.add_argument_group("output")
-    shown.add_argument("--epoch-samples", metavar="N", type=_options.count, help="adds time and dollars per epoch")
+    shown.add_argument("--epoch-samples", metavar="N", type=_values.count, help="adds time and dollars per epoch")
     shown.add_argument(
         "--plot", metavar="FILE", help="draw the study, as .html that needs no network, or its throughput as .png"
     )
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    note = _options.machine_note(study.profile, study.cluster_of(counts[-1], 0))
+    note = _machine_note.machine_note(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, note)
     else:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator import units
-from simulator.cli import _effects, _options
+from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
         help="what to minimise; cost may leave devices unused (default step)",
     )  # fmt: skip
-    parser.add_argument("--budget", metavar="TIME", default="60s", help="time to search (default 60s)")
+    parser.add_argument(
+        "--budget", metavar="TIME", type=_values.time, default="60s", help="time to search (default 60s)"
+    )
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--json", action="store_true", help="print plan figures, bound and tally as JSON instead")
 
@@ -58,11 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _search(args: argparse.Namespace) -> PlanSearch:
     import partitioners
-    from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
     from simulator.sweep.objectives import OBJECTIVES
     from simulator.sweep.search import PlanSearch
 
-    ends_s = perf_counter() + units.parse_time(args.budget)
+    ends_s = perf_counter() + args.budget
     profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
@@ -75,12 +75,7 @@ def _search(args: argparse.Namespace) -> PlanSearch:
         profile,
         cluster,
         OBJECTIVES[args.objective],
-        step=StepSettings(
-            batch_size=args.batch_size or profile.batch_for(cluster.workers),
-            synchronisation=_options.synchronisation(args, Synchronisation()),
-            runtime=_options.read_runtime(args),
-            optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
-        ),
+        step=_options.step_settings(profile, cluster, args)[0],
         make_plan=partitioners.make_plan,
         options={name: partitioners.options(name) for name in names},
         time_left_s=lambda: ends_s - perf_counter(),

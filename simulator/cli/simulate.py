@@ -10,8 +10,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _strategy
-from simulator.errors import InputError
+from simulator.cli import _effects, _machine_note, _options, _strategy, _values
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -25,15 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan = parser.add_argument_group("plan").add_mutually_exclusive_group(required=True)
     plan.add_argument("--strategy", metavar="NAME", help="partitioning strategy: data, model, pipeline, ...")
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
-    parser.add_argument("--microbatches", metavar="M", type=_options.count, help="micro-batches per batch")
+    parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
     noise = parser.add_argument_group("noise")
     _options.add_work(noise)
     noise.add_argument(
-        "--jitter", metavar="X", type=_options.positive, default=0.0,
+        "--jitter", metavar="X", type=_values.positive, default=0.0,
         help="relative standard deviation of every compute task's duration, drawn with --seed",
     )  # fmt: skip
     noise.add_argument(
-        "--straggler", metavar="DEVICE=FACTOR", type=_options.assignment, action="append", default=[],
+        "--straggler", metavar="DEVICE=FACTOR", action="append", default=[],
+        type=_values.assignment("DEVICE=FACTOR, e.g. 3=2", _values.whole, _values.number),
         help="tasks of a device take FACTOR times as long, e.g. 3=2; repeatable",
     )  # fmt: skip
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
-    notes = [_options.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
+    notes = [_machine_note.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
     interval = step_interval(report, profile, cluster)
     if args.json:
         _printing.print_json({**report.to_dict(), "interval": asdict(interval)}, *notes)
@@ -77,16 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _noise(args: argparse.Namespace) -> Noise:
     from simulator.engine.noise import Noise
 
-    return Noise(jitter=args.jitter, stragglers=dict(map(_straggler, args.straggler)), seed=args.seed)
-
-
-def _straggler(assignment: tuple[str, str]) -> tuple[int, float]:
-    try:
-        return int(assignment[0]), float(assignment[1])
-    except ValueError:
-        raise InputError(
-            f"--straggler {assignment[0]}={assignment[1]}: write DEVICE=FACTOR in numbers, e.g. 3=2"
-        ) from None
+    return Noise(jitter=args.jitter, stragglers=dict(args.straggler), seed=args.seed)
 
 
 def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sweep", metavar="SWEEP.yaml", help="what to sweep; see docs/sweeps.md")
     parser.add_argument("--output", metavar="DIR", help="folder of the results (sweep.sqlite)")
     parser.add_argument(
-        "--jobs", metavar="N", type=_options.count, default=os.cpu_count() or 1, help="processes (default: all cores)"
+        "--jobs", metavar="N", type=_values.count, default=os.cpu_count() or 1, help="processes (default: all cores)"
     )
     parser.add_argument("--scheduler", metavar="tcp://...", help="run on the workers of this Dask scheduler")
     parser.add_argument("--dask", choices=["local"], help="run on --jobs Dask workers started here")

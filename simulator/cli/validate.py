@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator.cli import _values
 from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     suites = ("local", "reduced", "field")
     parser.add_argument("--suite", choices=suites, default="local", help="which runs (default local, the home suite)")
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the field suite (default 1)")
-    parser.add_argument("--runs", metavar="N", type=_options.count, default=60, help="of the field suite (default 60)")
+    parser.add_argument("--runs", metavar="N", type=_values.count, default=60, help="of the field suite (default 60)")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
     )
     parser.add_argument(
-        "--rounds", metavar="N", type=_options.count, default=3, help="how often to capture and to run (default 3)"
+        "--rounds", metavar="N", type=_values.count, default=3, help="how often to capture and to run (default 3)"
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
@@ -125,13 +125,13 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
 
 
 def _print(outcomes: Sequence[ValidatedRun]) -> None:
-    from simulator.cli._printing import new_console, new_table
+    from simulator.cli._tables import new_console, new_table, print_table
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
-    new_console().print(table)
+    print_table(new_console(), table)
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:

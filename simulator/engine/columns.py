@@ -113,10 +113,11 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
     asked = demand(graph, cluster, over)
     bandwidths = [link.bandwidth_bytes_per_s for link in cluster.links]
     within("bandwidth_bytes_per_s", np.array(bandwidths), 0.0, _LARGEST)
-    of_ways, frame = graph.derived.get((_frame, runtime), (None, None))
-    if frame is None or of_ways is not cluster.known_ways:
-        frame = _frame(graph, cluster, runtime, over, asked.contends)
-        graph.derived[_frame, runtime] = cluster.known_ways, frame
+    kept: tuple[object, Columns] | None = graph.derived.get((_frame, runtime))
+    if kept is None or kept[0] is not cluster.known_ways:
+        kept = cluster.known_ways, _frame(graph, cluster, runtime, over, asked.contends)
+        graph.derived[_frame, runtime] = kept
+    frame = kept[1]
     on_cores = frame.activity_class >= len(graph.routes)
     return replace(
         frame,

@@ -78,10 +78,10 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
     makers = _Side(own, own.shape[:4], layer="own", first=0)
     begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
     reading = [
-        _Side(reader, _joined_shape(reader.shape), layer=number, first=begin)
+        _Side(reader, joined_shape(reader.shape), layer=number, first=begin)
         for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
     ]
-    cells = [_cells(own, readers, axis) for axis in range(4)]
+    cells = [cells_along(own, readers, axis) for axis in range(4)]
     for parts in product(*cells):
         elements = prod(size for _, size, _ in parts)
         box = makers.number(tuple(who[0] for who, _, _ in parts))
@@ -129,7 +129,7 @@ def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tu
     return [(1.0, together), *visits] if together else visits
 
 
-def _joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+def joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """Of a reader: what it reads differs along reduce as it does along channel."""
     return shape[0], shape[1] * shape[4], shape[2], shape[3]
 
@@ -166,7 +166,9 @@ _Who = tuple[int, tuple[tuple[int, ...], ...]]
 """The part that makes a cell, and of each reader the parts that read it."""
 
 
-def _cells(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
+def cells_along(
+    own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int
+) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
     """Along one axis, the extent and the intervals of what the same parts make and read."""
     return _cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers))
 

@@ -145,11 +145,10 @@ def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
 
     The latest is kept with the graph, as a step's report asks for what its simulation did.
     """
-    of_paths, asked = graph.derived.get(demand, (None, None))
-    if of_paths is not over:
-        asked = _demand(graph, cluster, over)
-        graph.derived[demand] = over, asked
-    return asked
+    kept: tuple[Paths, Demand] | None = graph.derived.get(demand)
+    if kept is None or kept[0] is not over:
+        kept = graph.derived[demand] = over, _demand(graph, cluster, over)
+    return kept[1]
 
 
 def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:

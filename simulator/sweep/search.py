@@ -20,7 +20,7 @@ from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.errors import InputError
+from simulator.errors import InputError, MissingExtraError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import take
@@ -133,7 +133,7 @@ class PlanSearch:
         try:
             step = replace(self._step, **of_step)
             plan = self._make_plan(name, self._profile, cluster, step, **known, **own)
-        except InputError:
+        except (InputError, MissingExtraError):
             self.tally.infeasible += 1
             return
         candidate = self._judge(plan, cluster, self.best.score if self.best else inf, self._score(name))

@@ -1,0 +1,72 @@
+"""What a reader of a report should know of the profile and the links that it was made from, in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.workload import Profile
+
+LAYERS_TO_STEP = (0.8, 1.25)
+"""Layers over the measured step: outside, a profile is worth a note."""
+
+
+def machine_note(profile: Profile, cluster: Cluster, strict: bool = False) -> str:
+    """What makes times look better or other than they will be; empty where nothing is known to.
+
+    First of all that layers were modelled.
+
+    strict: raise InputError where the devices are not the profiled one and nobody said how fast they are.
+    """
+    device_note = _device_note(profile, cluster)
+    if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
+        raise InputError(f"--strict: {device_note}")
+    modelled = profile.notes if profile.notes.startswith("modelled") else ""
+    return "; ".join(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
+
+
+def _layers_note(profile: Profile) -> str:
+    """A sentence where the layers add up to something else than the measured step."""
+    ratio = profile.layers_to_step
+    if ratio is None or LAYERS_TO_STEP[0] <= ratio <= LAYERS_TO_STEP[1]:
+        return ""
+    return f"the profile's layers add up to {ratio:.2f} of its measured step, so times may be off by as much"
+
+
+def _links_note(cluster: Cluster) -> str:
+    """What share of their line rate the links between the first and the last worker give, where it was measured."""
+    crossed = [cluster.links[number] for number in cluster.route(0, cluster.workers - 1)]
+    shares = [
+        f"{tier} {share.median:.0%} ({share.low:.0%} to {share.high:.0%})"
+        for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed)
+        if share is not None and share.median != 1
+    ]
+    if not shares:
+        return ""
+    curves = ", ".join(name.replace("_", "-") for name in sorted(cluster.collectives))
+    measured = f", {curves} as measured" if curves else ""
+    return (
+        f"links give the share of their line rate measured on such links: {', '.join(shares)}{measured}; "
+        "--efficiency TIER=1 asks for the line rate"
+    )
+
+
+def _device_note(profile: Profile, cluster: Cluster) -> str:
+    """A sentence when the cluster's devices are not the profiled one, otherwise nothing."""
+    kinds = dict.fromkeys(device.kind for device in cluster.devices[: cluster.workers] if device.kind)
+    other = [kind for kind in kinds if profile.device and not _models(kind) & _models(profile.device)]
+    if not other:
+        return ""
+    scaled = set(cluster.speeds[: cluster.workers]) != {1.0}
+    advice = "they are scaled by the cluster's speed" if scaled else "scale them with --speed"
+    return f"compute times were captured on {profile.device}, not {', '.join(other)}; {advice}"
+
+
+def _models(device: str) -> set[str]:
+    """The words of a device's name that tell its model, e.g. {"v100"}; {..., "thread"} for one core of a CPU."""
+    words = set(re.findall(r"[a-z0-9]+", device.lower()))
+    return {word for word in words if not re.fullmatch(r"nvidia|tesla|gpu|rtx|pcie|sxm\d?|\d+gb|\d+", word)}

@@ -1,0 +1,83 @@
+"""What moves, counted by arithmetic, is what lowering sends: every pair of devices, there and back, to the element."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
+from test_closed_forms import chain
+
+from simulator.cluster import Cluster
+from simulator.lowering.exchange_bytes import is_countable, sent_elements
+from simulator.lowering.exchanges import Exchange, exchanges_of
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.plan import Plan, Sharding
+from simulator.taskgraph import Floats
+from simulator.workload import Geometry, Profile
+
+
+def sent(exchange: Exchange, devices: Floats, count: int) -> Floats:
+    """Elements of the messages of one direction, [source, target]."""
+    matrix = np.zeros((count, count))
+    for transfer in exchange.transfers:
+        assert transfer.pattern == "message"
+        source, target = devices[list(transfer.devices)]
+        matrix[source, target] += transfer.elements
+    return matrix
+
+
+@settings(max_examples=150, deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_counted_is_what_is_sent(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
+    plan = data.draw(plans(profile, cluster, every_axis=True))
+    first_copies = {
+        name: replace(sharding, copy=1, devices=sharding.devices[:: sharding.copy])
+        for name, sharding in plan.placements.items()
+    }
+    model, count = ShardedModel(profile, replace(plan, placements=first_copies)), len(cluster.devices)
+    for position in range(len(profile.layers)):
+        ends = model.edge(position)
+        assert is_countable(*ends)
+        counted, exchanges = sent_elements(*ends), exchanges_of(*ends, "messages")
+        at = np.ix_(counted.devices, counted.devices)
+        for direction, elements in ((exchanges.forward, counted.forward), (exchanges.backward, counted.backward)):
+            matrix = np.zeros((count, count))
+            matrix[at] = elements
+            assert (matrix == sent(direction, exchanges.devices, count)).all()
+
+
+def two_layers(own: Sharding, reader: Sharding) -> ShardedModel:
+    """A layer of 12 samples and 8 channels, and one that mixes what it reads of it."""
+    first, second = (replace(layer, output_shape=(8, 1, 1)) for layer in chain(2).layers)
+    profile = replace(chain(2), layers=(first, replace(second, geometry=Geometry(mixes_channels=True))))
+    return ShardedModel(profile, Plan(model=profile.model, batch_size=12, placements={"l0": own, "l1": reader}))
+
+
+def test_terms_by_hand() -> None:
+    """Two terms of 96 elements on devices 0 and 1; who reads them by sample are the devices 1 and 2.
+
+    Device 1 sums the half that it reads. Of the other half nobody who has a term needs the sum, so device 2 does.
+    Back, both terms' makers need the whole gradient.
+    """
+    terms = Sharding(degrees=(1, 1, 1, 1), reduce=2, devices=(0, 1))
+    readers = Sharding(degrees=(2, 1, 1, 1), devices=(1, 2))
+    counted = sent_elements(*two_layers(terms, readers).edge(0))
+    assert counted.devices == (0, 1, 2)
+    assert counted.forward.tolist() == [[0, 48, 48], [0, 0, 48], [0, 0, 0]]
+    assert counted.backward.tolist() == [[0, 0, 0], [48, 0, 0], [48, 48, 0]]
+
+
+def test_a_piece_crosses_once_however_many_shards_read_it() -> None:
+    """Both channel shards on device 1 read all of what device 0 has."""
+    own = Sharding(degrees=(1, 1, 1, 1), devices=(0,))
+    counted = sent_elements(*two_layers(own, Sharding(degrees=(1, 2, 1, 1), devices=(1, 1))).edge(0))
+    assert counted.forward.tolist() == [[0, 96], [0, 0]]
+    assert counted.backward.tolist() == [[0, 0], [96, 0]]
+
+
+def test_copies_are_not_countable() -> None:
+    copied = Sharding(degrees=(1, 1, 1, 1), copy=2, devices=(0, 1))
+    assert not is_countable(*two_layers(copied, Sharding(devices=(0,))).edge(0))
