@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class TasksOnDevices:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BackwardTasks:
     """The tasks that end backward passes: `last` by shard of one micro-batch, on `device`; `starts` by micro-batch."""
 
@@ -54,7 +55,7 @@ class BackwardTasks:
             np.add.outer(begins, self.last[shards]).ravel(), np.tile(self.device[shards], len(begins))
         )
 
-    @property
+    @cached_property
     def whole(self) -> TasksOnDevices:
         """All of them."""
         return TasksOnDevices.of(np.add.outer(self.starts, self.last).ravel(), np.tile(self.device, len(self.starts)))

@@ -56,11 +56,11 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
     first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
     limit: dict[_Members, int] = defaultdict(lambda: first)
     open_pieces: dict[_Members, list[Replicas]] = defaultdict(list)
+    open_bytes: dict[_Members, int] = defaultdict(int)
     filled: list[Bucket] = []
 
     def close(members: _Members) -> None:
-        joined = tuple(open_pieces.pop(members))
-        size = sum(piece.parameter_bytes for piece in joined)
+        joined, size = tuple(open_pieces.pop(members)), open_bytes.pop(members)
         holders, devices, alike = members
         bucket = Bucket(
             group=devices if holders == devices else tuple(sorted({*holders, *devices})),
@@ -78,8 +78,8 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
         if piece.is_summed and piece.parameter_bytes:
             members = piece.holders, piece.devices, piece.alike
             open_pieces[members].append(piece)
-            held = sum(other.parameter_bytes for other in open_pieces[members])
-            if held * ratio >= limit[members]:
+            open_bytes[members] += piece.parameter_bytes
+            if open_bytes[members] * ratio >= limit[members]:
                 close(members)
                 limit[members] = limits.bucket_bytes
     for members in list(open_pieces):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.symmetry import Symmetry
-from simulator.taskgraph import Kind, Route, TaskGraph
+from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 
 _UNITS_BYTES = (1.0, 2.0**-10)
 """Sums of multiples of one of these are exact up to 2^52 times it."""
@@ -30,21 +30,28 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     counted = graph.is_transfer & (~sums | (len(symmetry.ranks) > 1))
     pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[counted]]
     size_bytes, total = graph.bytes[counted], graph.bytes[counted] @ pairs
-    if not any(total <= 2**52 * unit and not (size_bytes % unit).any() for unit in _UNITS_BYTES):
+    if not any(total <= 2**52 * unit and _are_multiples(size_bytes, unit) for unit in _UNITS_BYTES):
         return False
-    users: list[list[float]] = [[] for _ in cluster.links]
+    users: dict[int, list[float]] = {}
     for number, route in enumerate(graph.routes):
-        for link, weight in cluster.link_weights(route.pairs).items():
-            users[link] += number, weight
+        for crossed, weight in cluster.link_weights(route.pairs).items():
+            users.setdefault(crossed, []).extend((number, weight))
     numbers: dict[object, int] = {}
-    alike = [
-        numbers.setdefault((link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used), len(numbers))
-        for link, used in zip(cluster.links, users, strict=True)
-    ]
+    alike = {}
+    for number, used in users.items():
+        link = cluster.links[number]
+        kind = (link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used)
+        alike[number] = numbers.setdefault(kind, len(numbers))
     return all(_has_equal_ways(route, alike, cluster) for route in graph.routes if route.copies > 1)
 
 
-def _has_equal_ways(route: Route, alike: Sequence[int], cluster: Cluster) -> bool:
+def _are_multiples(size_bytes: Floats, unit_bytes: float) -> bool:
+    """Whether these are whole multiples of a power of two, by which division is exact."""
+    times = size_bytes / unit_bytes
+    return bool((times == np.floor(times)).all())
+
+
+def _has_equal_ways(route: Route, alike: Mapping[int, int], cluster: Cluster) -> bool:
     """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
     ways = [[alike[link] for link in cluster.route(*pair)] for pair in route.pairs]
     return ways == ways[: len(route.single)] * route.copies

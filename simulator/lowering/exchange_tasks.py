@@ -42,22 +42,20 @@ def _add_messages(
     builder: GraphBuilder, model: ShardedModel, passes: Passes, positions: Sequence[int], own_buffers: bool
 ) -> None:
     """Append a message from each shard to each device that reads it, and back, of several layers in a row."""
-    edges = [model.plain_edge(position) for position in positions]
-    counts = np.array([len(edge.size_bytes) for edge in edges])
-    before = np.cumsum(counts) - counts  # messages of earlier layers, one way
-    producer = np.concatenate([passes.first[i] + edge.reads.producer for i, edge in zip(positions, edges, strict=True)])
-    reader = passes.first[np.concatenate([edge.reads.consumer for edge in edges])]
-    reader = reader + np.concatenate([edge.reads.shard for edge in edges])
-    number = np.concatenate([edge.crossings.entry for edge in edges])
-    number = np.where(number < 0, -1, number + np.repeat(before, [len(edge.reads.producer) for edge in edges]))
-    local, away = number < 0, number >= 0
+    edges = model.plain_edges(positions)
+    producer, reader = passes.first[edges.source] + edges.producer, passes.first[edges.target] + edges.shard
+    size, counts = edges.size_bytes, edges.counts
+    if not len(size):
+        builder.depend(reader, producer)
+        builder.depend(producer + passes.total, reader + passes.total)
+        return
+    number, local, away = edges.entry, edges.entry < 0, edges.entry >= 0
     builder.depend(reader[local], producer[local])
     builder.depend(producer[local] + passes.total, reader[local] + passes.total)
-    if not counts.any():
-        return
-    layer, shard = np.repeat(positions, counts), np.concatenate([edge.crossings.shard for edge in edges])
-    sender, target = passes.first[layer] + shard, np.concatenate([edge.crossings.device for edge in edges])
-    size, home = np.concatenate([edge.size_bytes for edge in edges]), passes.device[sender]
+    before = np.cumsum(counts) - counts  # messages of earlier layers, one way
+    layer, shard, target = edges.layer, edges.sender, edges.device
+    sender = passes.first[layer] + shard
+    home = passes.device[sender]
     there = np.arange(len(size)) + np.repeat(before, counts)  # of a layer's tasks first all activations,
     back = there + np.repeat(counts, counts)  # then their gradients
     both = np.argsort(np.concatenate([there, back]))

@@ -34,7 +34,7 @@ def add_synchronisation(
 
     Returns for every sum of a step the tasks that end it, with the devices that then hold the result.
     """
-    plan, sums, whole = model.plan, model.sums_per_step, backwards.whole
+    plan, sums = model.plan, model.sums_per_step
     delivered: list[list[tuple[int, tuple[int, ...]]]] = []
     previous: dict[Hashable, _Sent] = {}
     steps_of = [
@@ -49,7 +49,7 @@ def add_synchronisation(
         summed = slice(number_of_sum * each, (number_of_sum + 1) * each)
         delivered.append([])
         for number, (bucket, steps) in enumerate(zip(model.buckets, steps_of, strict=True)):
-            ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), whole)
+            ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), backwards)
             tasks = _add_steps(builder, bucket, number, steps, ready)
             delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
             if bucket.members in previous:
@@ -61,7 +61,7 @@ def add_synchronisation(
     if at_once:
         delivered.append(_add_sums(builder, model.buckets, [steps[0] for steps in steps_of], backwards))
     if not model.schedule.stashes_weights:
-        updates = _add_updates_after(builder, model, cluster, whole, [end for ends in delivered for end in ends])
+        updates = _add_updates_after(builder, model, cluster, backwards, [end for ends in delivered for end in ends])
         if plan.states.stage in (1, 2):
             _add_gathers_after(builder, model, cluster, updates)
     return delivered
@@ -138,7 +138,7 @@ def _add_updates_after(
     builder: GraphBuilder,
     model: ShardedModel,
     cluster: Cluster,
-    whole: TasksOnDevices,
+    backwards: BackwardTasks,
     delivered: Sequence[tuple[int, tuple[int, ...]]],
 ) -> Ints:
     """Append the optimizer's update of every device; delivered: (task, devices that hold its result).
@@ -150,10 +150,12 @@ def _add_updates_after(
     last = np.iinfo(np.int64).max
     update = np.full(len(cluster.devices), -1)
     update[devices] = builder.add(Kind.UPDATE, len(devices), device=devices, seconds=seconds, priority=last)
-    before = [(np.full(len(ends), task), np.array(ends)) for task, ends in delivered]
-    for tasks, ends in [*before, (whole.tasks, whole.devices)]:
-        counts = update[ends] >= 0
-        builder.depend(update[ends[counts]], tasks[counts])
+    ends = np.array([device for _, holders in delivered for device in holders], dtype=np.int64)
+    tasks = np.repeat([task for task, _ in delivered] or [0], [len(holders) for _, holders in delivered] or [0])
+    every = np.add.outer(backwards.starts, backwards.last).ravel(), np.tile(backwards.device, len(backwards.starts))
+    for after, on in ((tasks, ends), every):
+        counts = update[on] >= 0
+        builder.depend(update[on[counts]], after[counts])
     return update
 
 
@@ -163,13 +165,13 @@ def _add_ready(
     plan: Plan,
     bucket: Bucket,
     number: int,
-    backwards: Callable[[Replicas], TasksOnDevices],
-    whole: TasksOnDevices,
+    ready_of: Callable[[Replicas], TasksOnDevices],
+    backwards: BackwardTasks,
 ) -> TasksOnDevices:
     """The tasks that make the gradient of a bucket's devices ready to leave; compression is appended here."""
     setting = plan.synchronisation
-    ready = backwards(bucket.pieces[0]).joined(
-        [*map(backwards, bucket.pieces[1:]), *([] if setting.overlap else [whole.on(bucket.group)])]
+    ready = ready_of(bucket.pieces[0]).joined(
+        [*map(ready_of, bucket.pieces[1:]), *([] if setting.overlap else [backwards.whole.on(bucket.group)])]
     )
     seconds_at_speed_1 = setting.compression_s_per_byte * bucket.size_bytes
     if not seconds_at_speed_1:
@@ -235,10 +237,13 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     Servers hold them in place of the workers' state. Of what devices share out each of them holds a part.
     Raises InputError where parameters are to be updated on a server and the cluster has none.
     """
-    held = np.zeros(len(cluster.devices))
-    for devices, size, states in _holdings(model, cluster):
-        held[devices] += size * ordered_sum(states)
-    return held
+    devices: list[int] = []
+    size_bytes: list[float] = []
+    for holders, size, states in _holdings(model, cluster):
+        devices += holders
+        size_bytes += [size * ordered_sum(states)] * len(holders)
+    on = np.array(devices, dtype=np.int64)
+    return np.bincount(on, weights=size_bytes, minlength=len(cluster.devices)).astype(np.float64)
 
 
 def static_parts(model: ShardedModel, cluster: Cluster) -> dict[str, Floats]:

@@ -29,7 +29,8 @@ class GraphBuilder:
     """Collects the columns of a TaskGraph, each of shape (tasks,): seconds, bytes, and whole numbers."""
 
     def __init__(self) -> None:
-        self._blocks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _DEFAULTS}
+        self._columns = {name: np.zeros(0, dtype=dtype) for name, (dtype, _) in _DEFAULTS.items()}
+        self._added: list[tuple[int, dict[str, Any]]] = []  # tasks that are not in the columns yet
         self._edges: list[tuple[Ints, Ints]] = []
         self._elsewhere: list[tuple[Ints, Ints, Floats]] = []
         self._routes: dict[Route, int] = {}
@@ -39,14 +40,13 @@ class GraphBuilder:
         return self._count
 
     def add(self, kind: Kind | Ints, count: int, **columns: npt.ArrayLike) -> Ints:
-        """Append `count` tasks; each column has shape (count,) or is one value. Returns their indices (count,)."""
-        columns["kind"] = kind
-        for name, (dtype, default) in _DEFAULTS.items():
-            block: npt.NDArray[Any] = np.empty(count, dtype=dtype)
-            block[...] = columns.pop(name, default)
-            self._blocks[name].append(block)
-        if columns:
-            raise TypeError(f"unknown columns {sorted(columns)}")
+        """Append `count` tasks; each column has shape (count,) or is one value. Returns their indices (count,).
+
+        Columns are read when one is asked for, so arrays stay as they are until then.
+        """
+        if not columns.keys() <= _DEFAULTS.keys():
+            raise TypeError(f"unknown columns {sorted(columns.keys() - _DEFAULTS.keys())}")
+        self._added.append((count, {**columns, "kind": kind}))
         self._count += count
         return np.arange(self._count - count, self._count)
 
@@ -83,10 +83,22 @@ class GraphBuilder:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column as it stands, as one array of shape (tasks,) that may be changed in place."""
-        blocks = self._blocks[name]
-        if len(blocks) != 1:
-            blocks[:] = [np.concatenate(blocks) if blocks else np.zeros(0, dtype=_DEFAULTS[name][0])]
-        return blocks[0]
+        if self._added:
+            self._fill()
+        return self._columns[name]
+
+    def _fill(self) -> None:
+        """Put what was added into the columns."""
+        for name, (dtype, default) in _DEFAULTS.items():
+            before = self._columns[name]
+            column: npt.NDArray[Any] = np.empty(self._count, dtype=dtype)
+            column[: len(before)] = before
+            end = len(before)
+            for count, added in self._added:
+                column[end : end + count] = added.get(name, default)
+                end += count
+            self._columns[name] = column
+        self._added.clear()
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -107,7 +119,7 @@ class GraphBuilder:
         """
         number = np.cumsum(tasks) - 1
         for name in _DEFAULTS:
-            self._blocks[name] = [self.column(name)[tasks]]
+            self._columns[name] = self.column(name)[tasks]
         self._routes.clear()
         route = self.column("route")
         route[route >= 0] = [self.route(each) for each in routes]
@@ -122,15 +134,15 @@ class GraphBuilder:
         """
         count, later, earlier = self._count, *self.edges()
         for name in _DEFAULTS:
-            self._blocks[name] = [np.tile(self.column(name), times)]
-        microbatch = np.repeat(np.arange(times), count)
-        self._blocks["microbatch"] = [microbatch]
-        self._blocks["priority"] = [self.column("priority") + microbatch * priority_step]
-        offsets = np.repeat(np.arange(times) * count, len(later))
-        self._edges = [(np.tile(later, times) + offsets, np.tile(earlier, times) + offsets)]
+            self._columns[name] = _repeated(self.column(name), times)
+        starts = np.arange(times) * count
+        self._columns["microbatch"] = np.repeat(np.arange(times), count)
+        priority = self.column("priority").reshape(times, count)
+        priority += (np.arange(times) * priority_step)[:, None]
+        order = np.argsort(later * count + earlier)  # as `build` wants them
+        self._edges = [(np.add.outer(starts, later[order]).ravel(), np.add.outer(starts, earlier[order]).ravel())]
         tasks, devices, sizes = self.allocations()
-        offsets = np.repeat(np.arange(times) * count, len(tasks))
-        self._elsewhere = [(np.tile(tasks, times) + offsets, np.tile(devices, times), np.tile(sizes, times))]
+        self._elsewhere = [(np.add.outer(starts, tasks).ravel(), _repeated(devices, times), _repeated(sizes, times))]
         self._count = count * times
 
     def allocations(self) -> tuple[Ints, Ints, Floats]:
@@ -150,9 +162,10 @@ class GraphBuilder:
     def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
         """The finished graph."""
         later, earlier = self.edges()
-        edges = np.sort(later * self._count + earlier)  # by task, then by what it waits for
+        edges = np.sort(later * self._count + earlier, kind="stable")  # quick where most stand in order
+        waits = np.bincount(later, minlength=self._count)
         start = np.zeros(self._count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(later, minlength=self._count), out=start[1:])
+        np.cumsum(waits, out=start[1:])
         tasks, devices, sizes = self.allocations()
         return TaskGraph(
             allocation_task=tasks,
@@ -160,8 +173,15 @@ class GraphBuilder:
             allocation_bytes=sizes,
             **{name: self.column(name) for name in _DEFAULTS},
             dependency_start=start,
-            dependencies=edges % max(self._count, 1),
+            dependencies=edges - np.repeat(np.arange(self._count) * self._count, waits),
             routes=tuple(self._routes),
             static_bytes=static_bytes,
             layer_names=tuple(layer_names),
         )
+
+
+def _repeated(column: npt.NDArray[Any], times: int) -> npt.NDArray[Any]:
+    """A column so many times, one after the other."""
+    rows: npt.NDArray[Any] = np.empty((times, len(column)), dtype=column.dtype)
+    rows[...] = column
+    return rows.reshape(-1)

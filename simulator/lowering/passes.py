@@ -28,23 +28,17 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> 
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
-    weight_s = seconds[1] * _weight_fractions(model)[layer]
+    weight_s = seconds[1] * _weight_fractions(model)[layer] if model.schedule.splits_backward else np.zeros(1)
+    turn = 2 * len(sizes) - 1 - layer
     backward = builder.add(
-        Kind.BACKWARD,
-        len(device),
-        seconds=seconds[1] - weight_s,
-        priority=2 * len(sizes) - 1 - layer,
-        allocated_bytes=output,
-        **columns,
+        Kind.BACKWARD, len(device), seconds=seconds[1] - weight_s, priority=turn, allocated_bytes=output, **columns
     )
     builder.depend(backward, forward)
     last = backward.copy()
-    split = np.flatnonzero(weight_s > 0)
-    columns = {"device": device[split], "layer": layer[split], "shard": shard[split]}
-    last[split] = builder.add(
-        Kind.WEIGHT, len(split), seconds=weight_s[split], priority=2 * len(sizes) - 1 - layer[split], **columns
-    )
-    builder.depend(last[split], backward[split])
+    if split := np.flatnonzero(weight_s > 0).tolist():
+        columns = {"device": device[split], "layer": layer[split], "shard": shard[split], "priority": turn[split]}
+        last[split] = builder.add(Kind.WEIGHT, len(split), seconds=weight_s[split], **columns)
+        builder.depend(last[split], backward[split])
     builder.column("freed_bytes")[last] += saved + output
     again = _add_recomputations(builder, model, layer, forward)
     return Passes(first=first, device=device, last=last, recompute=again, segment=model.segment_of, total=len(device))
@@ -124,9 +118,8 @@ def _weight_fractions(model: ShardedModel) -> Floats:
     for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
     """
     fractions = np.zeros(len(model.profile.layers))
-    if model.schedule.splits_backward:
-        fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
-        fractions[model.stages[0]] = 1.0
+    fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
+    fractions[model.stages[0]] = 1.0
     return fractions
 
 

@@ -24,6 +24,8 @@ from simulator.taskgraph import Ints, Kind
 
 def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
     """Let the segments of a micro-batch wait for the gradients that they are for, and exchange what they did before."""
+    if not (model.segments or model.plan.received_again):
+        return
     later, earlier = builder.edges()
     for segment in model.segments:
         _wait_for_gradients(builder, passes, segment, later, earlier)

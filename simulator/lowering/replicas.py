@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simulator.lowering.kept_answers import kept
 from simulator.lowering.reshard import Target, Term, groups_of
 from simulator.lowering.shard_regions import Interval, channel_bytes, split
 from simulator.plan import Sharding
@@ -99,10 +100,15 @@ def replicas_of(
 
 def _own(
     profile: Profile, placements: Mapping[str, Sharding], users: Sequence[int], first: Sequence[int], models: int
-) -> Iterator[Replicas]:
-    """The pieces of a layer that shares its parameters with no other."""
-    position = users[0]
-    layer, sharding = profile.layers[position], placements[profile.layers[position].name]
+) -> tuple[Replicas, ...]:
+    """The pieces of a layer that shares its parameters with no other, kept for other plans of the profile."""
+    sharding = placements[profile.layers[users[0]].name]
+    key = "pieces", users[0], first[users[0]], models, sharding.shape, sharding.devices
+    return kept(profile, key, lambda: tuple(_cut(profile, users[0], sharding, first, models)), len(sharding.devices))
+
+
+def _cut(profile: Profile, position: int, sharding: Sharding, first: Sequence[int], models: int) -> Iterator[Replicas]:
+    layer = profile.layers[position]
     inputs = _input_channels(profile, layer)
     for slot, interval in enumerate(split(layer.channels, sharding.degrees[1])):
         of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TypeVar
 
 import numpy as np
 
@@ -15,9 +14,10 @@ from simulator import collectives
 from simulator.errors import require
 from simulator.lowering import pass_costs, schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
-from simulator.lowering.crossings import Crossings, PlainEdge, Reads, crossings_of, reads_of
+from simulator.lowering.crossings import Crossings, PlainEdge, PlainEdges, Reads, crossings_of, reads_of
 from simulator.lowering.exchange_pieces import EdgeEnd
 from simulator.lowering.exchanges import Exchanges, exchanges_of
+from simulator.lowering.kept_answers import Answer, kept
 from simulator.lowering.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
 from simulator.lowering.shard_regions import Interval, shards
@@ -27,10 +27,6 @@ from simulator.lowering.typical_scaling import Bound
 from simulator.plan import Plan, Sharding
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
-
-_MOST_SHARDS, _MOST_KEPT = 512, 50_000
-"""Of what is kept for other plans of a profile: shards that it is about, and how many answers."""
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,18 +236,42 @@ class ShardedModel:
         """What of the layer's output crosses between devices, of its `reads`."""
         return crossings_of(reads, *self.ends(position, reads))
 
-    def plain_edge(self, position: int) -> PlainEdge:
-        """Reads and crossings of a layer that `has_plain_edge`."""
-        ends = [self.placements[i] for i in (position, *self.profile.consumers[position])]
-        cuts = tuple((end.degrees, end.samples, end.devices) for end in ends)
+    @cached_property
+    def _cuts(self) -> tuple[object, ...]:
+        """For each layer what stands for its cut, and the devices of its shards, in all plans of the profile."""
+        known = {
+            id(each): self.profile.derived.setdefault(("cut", each.shape, each.samples, each.devices), object())
+            for each in self.plan.distinct_placements
+        }
+        return tuple(known[id(sharding)] for sharding in self.placements)
+
+    def plain_edges(self, positions: Sequence[int]) -> PlainEdges:
+        """Reads and crossings of layers that `has_plain_edge`; a run of them that are cut alike is kept as a whole."""
+        runs = (tuple(run) for _, run in groupby(positions, key=self._cuts.__getitem__))
+        return PlainEdges.joined([self._run_of_plain_edges(run) for run in runs])
+
+    def _run_of_plain_edges(self, positions: tuple[int, ...]) -> PlainEdges:
+        readers = [self.profile.consumers[position] for position in positions]
+        end = max((max(of_layer) for of_layer in readers if of_layer), default=0) + 1
+        cuts = self._cuts[positions[0] : max(end, positions[-1] + 1)]
+        shards = sum(len(self.devices[position]) for position in positions)
+
+        def edges() -> PlainEdges:
+            return PlainEdges.of(positions, readers, [self._plain_edge(position) for position in positions])
+
+        return self._kept(("edges", positions[0], positions[-1], self.plan.microbatch_size, cuts), edges, shards)
+
+    def _plain_edge(self, position: int) -> PlainEdge:
+        readers = self.profile.consumers[position]
+        ends = position, *readers
 
         def edge() -> PlainEdge:
-            reads = self.reads(position)
-            crossings = self.crossings(position, reads)
-            return PlainEdge(reads, crossings, crossings.elements * self.profile.element_bytes(position))
+            reads, element_bytes = self.reads(position), self.profile.element_bytes(position)
+            return PlainEdge.of(readers, reads, self.crossings(position, reads), element_bytes)
 
-        shards = sum(len(end.devices) for end in ends)
-        return self._kept(("edge", position, self.plan.microbatch_size, cuts), edge, shards)
+        alike, cuts = self.profile.read_alike[position], tuple(self._cuts[end] for end in ends)
+        shards = sum(len(self.devices[end]) for end in ends)
+        return self._kept(("edge", alike, self.plan.microbatch_size, cuts), edge, shards)
 
     def shard_elements(self, position: int) -> Floats:
         """Output elements of each shard of one micro-batch, shape (shards,)."""
@@ -293,13 +313,5 @@ class ShardedModel:
         ]
         return np.concatenate(columns, axis=1)
 
-    def _kept(self, key: Hashable, make: Callable[[], Kept], size: int) -> Kept:
-        """What `make` gives for `key`, kept with the profile for other plans where it is about a few shards."""
-        known: Kept | None = self.profile.derived.get(key)
-        if known is None:
-            known = make()
-            if size <= _MOST_SHARDS:
-                if len(self.profile.derived) >= _MOST_KEPT:
-                    self.profile.derived.clear()
-                self.profile.derived[key] = known
-        return known
+    def _kept(self, key: Hashable, make: Callable[[], Answer], size: int) -> Answer:
+        return kept(self.profile, key, make, size)

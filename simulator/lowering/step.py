@@ -118,7 +118,8 @@ def _add_overheads(builder: GraphBuilder, runtime: Runtime, orders: list[list[In
     seconds = builder.column("seconds")
     if pipelined:
         seconds[builder.column("kind") == Kind.UPDATE] *= 1 + runtime.gradient_scaling
-    seconds[builder.column("route") < 0] += runtime.task_overhead_s
+    if runtime.task_overhead_s:
+        seconds[builder.column("route") < 0] += runtime.task_overhead_s
     for order in orders if runtime.pass_overhead_s else ():
         seconds[[tasks[0] for tasks in order]] += runtime.pass_overhead_s
 
@@ -146,13 +147,15 @@ def _add_order(
     chunks_of: dict[tuple[int, ...], list[list[int]]] = {}
     for layers in model.stages:
         chunks_of.setdefault(model.placements[layers[0]].device_set, []).append(layers)
+    computing = set(passes.device.tolist())  # of equal ranks the first alone
     for rank, (devices, chunks) in enumerate(chunks_of.items()):
         distinct, which, microbatch = _instructions(
             model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks)
         )
         tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
-        for device in np.intersect1d(devices, passes.device).tolist():
-            own = [forward[passes.device[forward] == device] for forward in tasks]
+        on_device = [passes.device[forward] for forward in tasks]
+        for device in sorted(computing.intersection(devices)):
+            own = [forward[of_task == device] for forward, of_task in zip(tasks, on_device, strict=True)]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
             first = [
                 np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64))

@@ -270,6 +270,8 @@ def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
 
 def _speed_classes(pace: Floats) -> Ints:
     """See Symmetry.speed_class; pace: of the devices of each replica, shape (replicas, devices of one, 2)."""
+    if (pace == pace[0]).all():
+        return np.zeros(len(pace), dtype=np.int64)
     _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number.reshape(-1)]
 

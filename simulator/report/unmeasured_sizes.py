@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from simulator.lowering.kept_answers import kept
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.typical_scaling import BOUNDS, Direction, device_class
 
@@ -47,10 +48,7 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
     for position in range(len(profile.layers)):
         cut = _cut(model, position)
         if cut not in sums:
-            low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)
-            # Each (2, shards). Beyond the measured size the larger cost gives the shorter time.
-            least, most = np.minimum(low, high), np.maximum(low, high)
-            sums[cut] = float(least.sum()), float(typical.sum()), float(most.sum())
+            sums[cut] = _bounds_s(model, position)
         low_s, typical_s, high_s = (
             total + value for total, value in zip((low_s, typical_s, high_s), sums[cut], strict=True)
         )
@@ -59,6 +57,20 @@ def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
     low_share, high_share = low_s / typical_s, high_s / typical_s
     percent = f"{(low_share - 1) * 100:+.0f}..{(high_share - 1) * 100:+.0f} %"
     return UnmeasuredSizes(note=f"{sizes}: typical curve of {kind}s, {percent}", low=low_share, high=high_share)
+
+
+def _bounds_s(model: ShardedModel, position: int) -> tuple[float, float, float]:
+    """Seconds of a layer's shards at the ends of the spread and between them, kept for other plans of the profile."""
+
+    def bounds_s() -> tuple[float, float, float]:
+        low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)
+        # Each (2, shards). Beyond the measured size the larger cost gives the shorter time.
+        least, most = np.minimum(low, high), np.maximum(low, high)
+        return float(least.sum()), float(typical.sum()), float(most.sum())
+
+    cut, classes = model.placements[position], model.replica_classes
+    key = "bounds_s", model.profile.alike[position], model.plan.microbatch_size, cut.shape, cut.samples
+    return kept(model.profile, (*key, classes.tobytes()), bounds_s, len(cut.devices) * len(classes))
 
 
 def _cut(model: ShardedModel, position: int) -> tuple[int, int]:
