@@ -45,11 +45,14 @@ class Route:
     A message has one pair. A ring all-reduce has one per neighbour: each pair carries the task's bytes, in
     `rounds` rounds, each of which waits once for the slowest pair's latency. copies: so many equal transfers with
     `single` pairs each, one after the other in `pairs`, that replicas do at the same time; see `lowering.symmetry`.
+    ahead_bytes: of messages that leave together, what goes right ahead of this one; it arrives as the end of one
+    message of both, and waits for no latency of its own.
     """
 
     pairs: tuple[tuple[int, int], ...]
     rounds: int = 1
     copies: int = 1
+    ahead_bytes: float = 0.0
 
     def __hash__(self) -> int:
         return hash((len(self.pairs), self.pairs[:1], self.pairs[-1:], self.rounds))  # of thousands of pairs at once
@@ -58,6 +61,11 @@ class Route:
     def single(self) -> tuple[tuple[int, int], ...]:
         """The pairs of one transfer, the first of equal ones."""
         return self.pairs if self.copies == 1 else self.pairs[: len(self.pairs) // self.copies]
+
+    @property
+    def latencies(self) -> int:
+        """How many times it waits for latency."""
+        return 0 if self.ahead_bytes else self.rounds
 
     @property
     def devices(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -245,6 +246,23 @@ def test_layers_add_up_to_the_step(vgg_small: Profile) -> None:
     assert vgg_small.step_s and vgg_small.layers_to_step
     assert vgg_small.layers_to_step == pytest.approx(vgg_small.layers_s / vgg_small.step_s, rel=1e-5)
     assert 0.5 < vgg_small.layers_to_step < 2
+
+
+def test_layers_take_as_long_together_as_ordinary_passes_of_every_size() -> None:
+    network = Network(build=lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), input_shape=(8,))
+    rounds = MeasurementRounds(network, torch.device("cpu"), 4, torch.float32, ())
+    rounds.measure(3, 1)
+    layers = list(rounds.layers())
+    together_s = sum(layer.forward_s + layer.backward_s + layer.update_s for layer in layers)
+    assert together_s == pytest.approx(statistics.median(rounds.whole_s), rel=1e-4)
+    for size in (1, 2):
+        points = [point for layer in layers for point in layer.scaling if point.batch_size == size]
+        passes_s = rounds.smaller_whole_s[size]
+        assert len(points) == len(layers) and len(passes_s) == 3
+        expected_s = pytest.approx(statistics.median(passes_s), rel=1e-4)
+        assert sum(point.forward_s + point.backward_s for point in points) == expected_s
+    (remark,) = rounds.remarks()
+    assert f"layers timed one by one took {rounds.layers_to_step():.3f} of the whole step" in remark
 
 
 def test_a_profile_survives_its_file(vgg_small: Profile, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_closed_forms import chain, staged, star
 
+from simulator.cluster import Curve
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.schedules import SCHEDULES, load
 from simulator.lowering.sharded_model import ShardedModel
@@ -150,6 +151,32 @@ def test_torch_receives_only_when_it_needs_to() -> None:
     fast = star(2, bandwidth=size, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01    ab", "  01ab"]
     assert picture(run(profile, fast, plan, runtime=TORCH_PIPELINING), 1.0) == ["01     a b", "  0 1ab"]
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_torch_sends_what_a_pass_made_as_one_batch(measured: bool) -> None:
+    """Two tensors leave when the pass of both has ended (2), after one word, with one latency of 0.5 and 0.25 each."""
+    whole = chain(3, forward_s=1.0, backward_s=1.0, parameter_bytes=0)
+    joined = replace(whole.layers[2], inputs=("l1", "l0"))
+    profile = replace(whole, layers=(*whole.layers[:2], joined))
+    size = profile.layers[0].output_bytes
+    cluster = star(2, bandwidth=4.0 * size, latency_s=0.5)
+    if measured:
+        curve = Curve(points=((size, 0.75), (2.0 * size, 1.0)))
+        cluster = replace(cluster, links=tuple(replace(link, curve=curve) for link in cluster.links))
+    placements = {f"l{i}": Sharding(devices=(i // 2,)) for i in range(3)}
+    plan = Plan(model="chain", batch_size=48, placements=placements, schedule="gpipe")
+    found = run(profile, cluster, plan, runtime=replace(TORCH_PIPELINING, busy_latency_s=1e-3))
+    kinds = found.graph.kind
+
+    def spans(kind: Kind) -> list[tuple[float, float]]:
+        starts, ends = (column[kinds == kind].tolist() for column in (found.timeline.start_s, found.timeline.end_s))
+        return list(zip(starts, ends, strict=True))
+
+    assert len(spans(Kind.READY)) == 2
+    assert spans(Kind.ACTIVATION) == [pytest.approx((2.0, 2.75)), pytest.approx((2.75, 3.0))]
+    assert spans(Kind.GRADIENT) == [pytest.approx((5.0, 5.75)), pytest.approx((5.75, 6.0))]
+    assert found.timeline.step_s == pytest.approx(8.0)
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:

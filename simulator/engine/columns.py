@@ -153,7 +153,7 @@ def _frame(
         line=_lines(graph),
         overlap_rate=1 / runtime.overlap_slowdown,
         touched=Ragged.of(route.devices for route in graph.routes) if slowed or busy else _NO_ROWS,
-        turn_s=np.array([r.rounds * runtime.busy_latency_s for r in graph.routes]) if busy else none,
+        turn_s=np.array([r.latencies * runtime.busy_latency_s for r in graph.routes]) if busy else none,
         neighbours=_neighbours(cluster) if busy else _NO_ROWS,
         core_start=core_start,
         core_device=core_device,

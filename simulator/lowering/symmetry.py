@@ -215,7 +215,7 @@ class Symmetry:
         images = self._of_class[self._position[route.pairs[0][0]][0]]
         columns = [[self._position[device][1] for device in pair] for pair in route.pairs]
         pairs = images[:, columns].reshape(-1, 2)  # (replicas of the class x pairs, 2)
-        return Route(tuple((a, b) for a, b in pairs.tolist()), rounds=route.rounds, copies=len(images) * route.copies)
+        return replace(route, pairs=tuple((a, b) for a, b in pairs.tolist()), copies=len(images) * route.copies)
 
 
 class AsymmetryError(Exception):

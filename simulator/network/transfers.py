@@ -117,7 +117,7 @@ def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
         hop=np.repeat(np.arange(len(hops)), [len(links) for links in hops]),
         hop_link=np.array([link for links in hops for link in links], dtype=np.int64),
         pair=np.repeat(np.arange(len(routes)), [len(route.single) for route in routes]),
-        rounds=np.array([route.rounds for route in routes], dtype=np.int64),
+        rounds=np.array([route.latencies for route in routes], dtype=np.int64),
     )
 
 
@@ -195,5 +195,10 @@ def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
 
 
 def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:
-    """Seconds of a transfer over measured links that has them for itself."""
-    return route.rounds * max(cluster.transfer_s(*pair, size_bytes / route.rounds) for pair in route.single)
+    """Seconds of a transfer over measured links that has them for itself, beyond those of what goes ahead of it."""
+
+    def slowest_s(sent_bytes: float) -> float:
+        return route.rounds * max(cluster.transfer_s(*pair, sent_bytes / route.rounds) for pair in route.single)
+
+    whole_s = slowest_s(route.ahead_bytes + size_bytes)
+    return whole_s - slowest_s(route.ahead_bytes) if route.ahead_bytes else whole_s

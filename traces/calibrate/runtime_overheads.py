@@ -3,9 +3,8 @@
 Our executor adds to every task: assembling inputs, passing gradients on and memory that no layer may overwrite cost
 time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
 one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
-batches, keeping inputs and outputs, checking shapes. That is what a step takes beyond its layers, as they take in a
-step that is observed. DDP, FSDP2 and tensor parallelism add hooks, copies and dispatch to a step, which takes turns
-with a plain one.
+batches, keeping inputs and outputs, checking shapes. DDP, FSDP2 and tensor parallelism add hooks, copies and dispatch
+to a step. Their steps take turns with plain ones over the same micro-batches.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MICROBATCHES = 4
 
 
 def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, group: Any = None) -> float:
-    """Seconds that torch's pipelines add to each pass: the median over steps of one stage that is the whole network.
+    """Seconds that torch's pipelines add to each pass over a stage, which here is the whole network; at least 0.
 
     group: a process group of this rank alone, by default the default one. Raises UnknownNameError when the network is
     not in the zoo.
@@ -57,18 +56,15 @@ def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, gro
         loss = partial(observer.call, names[-1], loss_of(Loss()))
         stage = Stage(parts, 0, [0], observer, group)
         runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
+        plain = build(network)
         data, target = samples(network, profile.batch_size), torch.zeros(profile.batch_size)
-        overheads_s = []
-        for _ in range(warmup + repeats):
-            start_s = time.monotonic()
-            runtime.step(data, target=target)
-            taken_s = time.monotonic() - start_s
-            observer.on = True
-            runtime.step(data, target=target)
-            observer.on = False
-            layers_s = sum(task.end_s - task.start_s for task in observer.take(0.0))
-            overheads_s.append((taken_s - layers_s) / (2 * MICROBATCHES))
-    return max(0.0, statistics.median(overheads_s[warmup:]))
+
+        def step() -> None:
+            for part in data.tensor_split(MICROBATCHES):
+                plain(part).backward()
+
+        longer_s = _longer_s(step, lambda: runtime.step(data, target=target), repeats, warmup)
+    return longer_s / (2 * MICROBATCHES)
 
 
 def wrapped_overhead_s(
@@ -80,15 +76,28 @@ def wrapped_overhead_s(
     out of what would be sent, and DTensor's dispatch. Plain and wrapped steps take turns; their median difference, at
     least 0.
     """
-    data, both = samples(network, batch_size), (build(network), wrap(build(network)))
-    descents = [optimizer(trained.parameters()) for trained in both]
-    longer_s = []
-    for _ in range(warmup + repeats):
-        ends_s = [time.perf_counter()]
-        for trained, descent in zip(both, descents, strict=True):
+    data = samples(network, batch_size)
+
+    def step_of(trained: Module) -> Callable[[], None]:
+        descent = optimizer(trained.parameters())
+
+        def step() -> None:
             trained(data).backward()
             descent.step()
             descent.zero_grad()
+
+        return step
+
+    return _longer_s(step_of(build(network)), step_of(wrap(build(network))), repeats, warmup)
+
+
+def _longer_s(plain: Callable[[], object], wrapped: Callable[[], object], repeats: int, warmup: int) -> float:
+    """By how many seconds `wrapped` takes longer than `plain`, which take turns: the median, at least 0."""
+    longer_s = []
+    for _ in range(warmup + repeats):
+        ends_s = [time.perf_counter()]
+        for step in (plain, wrapped):
+            step()
             ends_s.append(time.perf_counter())
         longer_s.append((ends_s[2] - ends_s[1]) - (ends_s[1] - ends_s[0]))
     return max(0.0, statistics.median(longer_s[warmup:]))

@@ -8,7 +8,8 @@ Needs torch and the standard library only. Every time is a median over rounds of
 every spread an interquartile range. The last layer is the loss: the network's own where it returns one, otherwise cross
 entropy against random classes.
 
-The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a GPU
+The sum of the layers is compared with the ordinary whole step, measured in the same rounds. On a CPU they are scaled to
+it, at every batch size (measurement_rounds.py); notes say by how much they were off. On a GPU
 
 - *launching*: layers are launched while the GPU sleeps, so their times hold none of it; the whole step holds as much
   as an ordinary one: layers_to_step is well below 1 where launching limits the step. Notes count where it failed.

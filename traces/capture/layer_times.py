@@ -24,9 +24,14 @@ class Times:
     empty_call_s: dict[int, float] = field(default_factory=dict)
 
     @property
+    def phases(self) -> tuple[dict[int, float], ...]:
+        """What adds up to a step: seconds forward, backward and of the update."""
+        return self.forward_s, self.backward_s, self.update_s
+
+    @property
     def total_s(self) -> float:
         """Seconds of all timed layers together."""
-        return sum(sum(part.values()) for part in (self.forward_s, self.backward_s, self.update_s))
+        return sum(sum(part.values()) for part in self.phases)
 
 
 class Marks:

@@ -1,8 +1,13 @@
 """Rounds of measurement over one network, and the layers that their medians make.
 
 One round runs, one after another: the ordinary whole step; the same step timed layer by layer; the sums of gradients
-over micro-batches; forward and backward timed at every smaller batch size; and forward and backward with narrowed
-layers, for every fraction of output and of input channels. So a drift of the machine hits all of them alike.
+over micro-batches; forward and backward at every smaller batch size, both ordinary and timed layer by layer; and
+forward and backward with narrowed layers, for every fraction of output and of input channels. So a drift of the machine
+hits all of them alike.
+
+On a CPU a layer that is timed by itself also takes what timing it costs, and finds colder caches; and between layers
+there is work that is no layer's. In a small micro-batch that is a fifth of the whole and more. So the layers of each
+batch size are scaled to take as long together as the ordinary pass of that size.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import survey
 from traces.capture.layer_times import Times
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import draw
+from traces.capture.network_inputs import Data, draw
 from traces.capture.recorded_steps import RECORDED, StepSource
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
@@ -32,7 +37,8 @@ from traces.zoo.networks import Network
 class MeasurementRounds:
     """A network on a device with data of `batch_size` samples, ready to be measured.
 
-    inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far.
+    inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far,
+    smaller_whole_s: of ordinary forward and backward passes by their batch size.
     recorded: whether its layers were recorded from a run, not traced. skipped: smaller batch sizes that are left out
     because the network calls other layers there.
     """
@@ -59,6 +65,7 @@ class MeasurementRounds:
         self._full: list[Times] = []
         self._sums: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._smaller_passes}
+        self.smaller_whole_s: dict[int, list[float]] = {size: [] for size in self._smaller_passes}
         self._narrow: dict[tuple[bool, Fraction], list[Times]] = {
             (reading, fraction): []
             for reading in (False, True)
@@ -105,12 +112,17 @@ class MeasurementRounds:
             if progress:
                 progress(count + 1, warmup + repeats)
 
+    def layers_to_step(self) -> float:
+        """Seconds of all layers timed one by one over those of the whole step, of medians."""
+        return _sum_s(self._full) / statistics.median(self.whole_s)
+
     def layers(self) -> Iterator[Layer]:
-        """The layers with the medians of all rounds."""
+        """The layers with the medians of all rounds, scaled to what they take together."""
+        scale = 1 / self.layers_to_step() if self._clock.times_calls else 1.0
         for i, surveyed in enumerate(self.surveyed):
-            forward, backward, update = _column(self._full, i)
+            forward, backward, update = ([scale * s for s in part] for part in _column(self._full, i))
             sums = [times.accumulate_s.get(i, 0.0) for times in self._sums]
-            again = [times.recompute_s.get(i, 0.0) for times in self._full]
+            again = [scale * times.recompute_s.get(i, 0.0) for times in self._full]
             yield Layer(
                 name=surveyed.name,
                 kind=surveyed.kind,
@@ -129,7 +141,7 @@ class MeasurementRounds:
                 tied_to=surveyed.tied_to,
                 flops=surveyed.flops,
                 geometry=surveyed.geometry,
-                scaling=(*self._batch_points(i), *self._channel_points(i)),
+                scaling=(*self._batch_points(i), *self._channel_points(i, scale)),
             )
 
     def variants(self, fraction: Fraction, reading: bool = False) -> dict[int, Narrowed]:
@@ -142,13 +154,15 @@ class MeasurementRounds:
 
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
-            forward, backward, _ = _column(times, layer)
+            whole_s = self.smaller_whole_s[size]
+            scale = statistics.median(whole_s) / _sum_s(times) if whole_s else 1.0
+            forward, backward = ([scale * s for s in part] for part in _column(times, layer)[:2])
             yield ScalingPoint(batch_size=size, forward_s=median(forward), backward_s=median(backward))
 
-    def _channel_points(self, layer: int) -> Iterator[ScalingPoint]:
+    def _channel_points(self, layer: int, scale: float) -> Iterator[ScalingPoint]:
         for (reading, fraction), times in self._narrow.items():
             if fraction in self.surveyed[layer].narrowed[reading]:
-                forward, backward, _ = _column(times, layer)
+                forward, backward = ([scale * s for s in part] for part in _column(times, layer)[:2])
                 yield ScalingPoint(
                     batch_size=len(self.inputs),
                     channel_fraction=1.0 if reading else float(fraction),
@@ -164,6 +178,8 @@ class MeasurementRounds:
         passes = self._smaller_passes.get(smallest, self.passes)  # sums of gradients are as large at every batch size
         self._sums.append(passes.accumulated(self.inputs[:smallest]))
         for size, times in self._smaller.items():
+            if self._clock.times_calls:
+                self.smaller_whole_s[size].append(self._whole_pass(self.inputs[:size]))
             times.append(self._smaller_passes[size].gradients(self.inputs[:size])[0])
         for (reading, fraction), times in self._narrow.items():
             times.append(self.passes.narrowed(self.inputs, self.variants(fraction, reading)))
@@ -179,6 +195,16 @@ class MeasurementRounds:
         self._clock.settle()
         return self._clock.seconds(start, end)
 
+    def _whole_pass(self, data: Data) -> float:
+        """Seconds of an ordinary forward and backward pass right after another, as in a step of several."""
+        seconds = 0.0
+        for _ in range(2):
+            start = self._clock.mark()
+            self.trained(data).backward()
+            seconds = self._clock.seconds(start, self._clock.mark())
+            self._optimizer.zero_grad()
+        return seconds
+
     def _train(self) -> None:
         self.trained(self.inputs).backward()
         self._optimizer.step()
@@ -190,6 +216,8 @@ class MeasurementRounds:
             yield RECORDED
         if self.skipped:
             yield f"at batch sizes {', '.join(map(str, self.skipped))} it calls other layers, so these are left out"
+        if self._clock.times_calls:
+            yield f"layers timed one by one took {self.layers_to_step():.3f} of the whole step, and are scaled to it"
         if remark := self._clock.remark():
             yield remark
 
@@ -198,6 +226,8 @@ class MeasurementRounds:
         self.whole_s.clear()
         for times in (self._full, self._sums, *self._smaller.values(), *self._narrow.values()):
             times.clear()
+        for whole_s in self.smaller_whole_s.values():
+            whole_s.clear()
 
 
 def median(seconds: Sequence[float]) -> float:
@@ -211,6 +241,12 @@ def spread(seconds: Sequence[float]) -> float:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
     return float(f"{upper - lower:.6g}")
+
+
+def _sum_s(times: Sequence[Times]) -> float:
+    """Seconds of all layers together, of each the medians."""
+    layers = {layer for each in times for part in each.phases for layer in part}
+    return sum(statistics.median(part) for layer in sorted(layers) for part in _column(times, layer))
 
 
 def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float], list[float]]:
