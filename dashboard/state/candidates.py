@@ -59,16 +59,16 @@ def recorded_candidates(
     judged = _judge.Judge._simulated
     until_s, again_s = time.monotonic() + within_s, 0.0
     best: _judge.Verdict | None = None
-    told: _judge.Verdict | None = None
+    announced: _judge.Verdict | None = None
 
     def recorded(self: _judge.Judge, plan: Plan, graph: TaskGraph, label: str) -> _judge.Verdict:
-        nonlocal best, told, again_s
+        nonlocal best, announced, again_s
         verdict = judged(self, plan, graph, label)
         kept.append(_candidate(graph, cluster, label, verdict.step_s, verdict is self.best))
         best = verdict if verdict.beats(best) else best
         began_s = time.monotonic()
-        if tell is not None and best is not None and best is not told and began_s >= again_s:
-            told = best
+        if tell is not None and best is not None and best is not announced and began_s >= again_s:
+            announced = best
             tell(best.plan)
             again_s = began_s + max(_PAUSE_S, (time.monotonic() - began_s) / _SHARE)
         if time.monotonic() > until_s and best is not None:

@@ -188,8 +188,8 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
         if request.plan is not None:
             return outcome(request.plan)
         try:
-            told = so_far if show is not None and searches(now.strategy) else None
-            with recorded_candidates(candidates, cluster, SEARCH_S, told):
+            listener = so_far if show is not None and searches(now.strategy) else None
+            with recorded_candidates(candidates, cluster, SEARCH_S, listener):
                 plan, note = build_plan(now, profile, cluster, runtime, tell), ""
         except SearchOverError as over:
             plan = _named(over.plan, now)
