@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +15,8 @@ from functools import partial
 import pytest
 from small_networks import branches
 
-from dashboard.frame.controls import remarks
+from dashboard.app import create_app, listen
+from dashboard.frame.controls import CONTROLS, remarks
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
@@ -95,11 +99,29 @@ def test_cancelling_is_an_answer_until_something_else_is_asked(store: Store) -> 
     assert isinstance(store.desk.ask(slow(store, 4), "a", 0.2), Simulation)
     store.desk.cancel("a")
     answer = store.desk.ask(slow(store, 4), "a", 0.0)
-    assert isinstance(answer, Outcome) and answer.run is None and "cancelled" in answer.reason
+    assert isinstance(answer, Outcome) and "cancelled" in answer.reason + answer.note
     assert isinstance(store.desk.ask(quick(store), "a", 20.0), Outcome)
     again = store.desk.ask(slow(store, 4), "a", 0.0)
     assert isinstance(again, Simulation)
     store.desk.leave("a")
+
+
+def test_a_search_shows_what_its_best_plan_so_far_comes_to(store: Store) -> None:
+    job = store.desk.ask(slow(store, 8), "a", 0.0)
+    assert isinstance(job, Simulation) and soon(lambda: job.best is not None)
+    seen = store.at_hand(slow(store, 8))
+    assert seen.run is not None and seen.candidates and f"best of {len(seen.candidates)} plans so far" in seen.note
+    assert seen.run.report.step_s == pytest.approx(min(tried.step_s for tried in seen.candidates))
+    assert store.desk.known(slow(store, 8)) is None and store.desk.glance(slow(store, 8)) is None
+    store.desk.cancel("a")
+    kept = store.desk.ask(slow(store, 8), "a", 0.0)
+    assert isinstance(kept, Outcome) and kept.run is not None and "cancelled: this is the best of" in kept.note
+    assert store.at_hand(slow(store, 8)) is kept
+    others = store.desk.ask(slow(store, 8), "b", 0.0)
+    assert isinstance(others, Simulation)  # who has not cancelled it has it searched
+    store.desk.leave("a")
+    store.desk.leave("b")
+    assert store.at_hand(slow(store, 8)).run is None
 
 
 def test_a_tab_that_is_not_heard_of_is_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +159,22 @@ def test_a_tab_that_ends_while_it_asks_leaves_no_search(store: Store) -> None:
             for each in sent:
                 threads.submit(each)
         assert running(store) == before
+
+
+def test_a_connection_that_is_closed_ends_the_search(store: Store) -> None:
+    values = [control.shown(getattr(slow(store, 13), control.field)) for control in CONTROLS]
+    body = json.dumps({"values": values, "base": None, "tab": "wire", "number": 1}).encode()
+    server = listen(create_app(store), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port)) as wire:
+            head = "POST /panel/step HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert soon(lambda: slow(store, 13) in running(store), 10.0)
+        assert soon(lambda: slow(store, 13) not in running(store), 5.0)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_strategies_are_simulated_behind_the_page(store: Store) -> None:

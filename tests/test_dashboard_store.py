@@ -12,11 +12,12 @@ import pytest
 from small_networks import branches, chain
 
 from dashboard.frame.controls import profile_options
+from dashboard.state import caps, uploads
 from dashboard.state import desk as desk_module
-from dashboard.state import simulating, uploads
 from dashboard.state.advice import advise, moves
+from dashboard.state.caps import require_size, require_small
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Outcome, Request, require_size, require_small
+from dashboard.state.simulating import Outcome, Request
 from dashboard.state.store import Store
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
@@ -94,7 +95,7 @@ def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered(monkeypatch: py
     placements = {layer.name: halves[i % 2] for i, layer in enumerate(profile.layers)}
     plan = Plan(model="small", batch_size=8, microbatches=8, placements=placements)
     # 20 layers of 64 shards; 19 of them sent to 64 devices; both ways, 8 micro-batches
-    monkeypatch.setattr(simulating, "MOST_TASKS", 300_000)
+    monkeypatch.setattr(caps, "MOST_TASKS", 300_000)
     with pytest.raises(InputError, match=f"{2 * 64 * 8 * (20 + 19 * 64):,} tasks"):
         require_size(profile, plan)
 
@@ -103,7 +104,7 @@ def test_caps_are_checked_before_planning(store: Store) -> None:
     profile = store.profiles.get("chain")
     with pytest.raises(InputError, match="plans layerwise for up to 32 devices"):
         require_small(configured(store, strategy="layerwise", devices=64), profile)
-    with pytest.raises(InputError, match=f"simulates up to {simulating.MOST_TASKS:,}"):
+    with pytest.raises(InputError, match=f"simulates up to {caps.MOST_TASKS:,}"):
         require_small(configured(store, strategy="data", devices=1024, microbatches=1024), profile)
     require_small(configured(store, strategy="pipeline", devices=1024, microbatches=1024), profile)
 

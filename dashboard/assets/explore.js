@@ -83,12 +83,20 @@
     const control = (following = new AbortController());
     asked = sent;
     let answer = { again: false };
+    let best = new AbortController(); // of what follows from a search's best plan so far
+    control.signal.addEventListener("abort", () => best.abort());
     do {
-      answer = await post("step", { ...sent, again: answer.again, profile: ns.profile }, control.signal);
+      answer = await post("step", { ...sent, again: answer.again, best: best.plan, profile: ns.profile }, control.signal);
       if (control.signal.aborted) return;
+      if (answer.failed) return take(answer, results);
       take(answer, results);
-    } while (answer.again && !answer.failed);
-    if (!answer.failed) await follow(answer, control.signal);
+      if (!answer.pending || !answer.ran || answer.best === best.plan) continue;
+      best.abort();
+      best = Object.assign(new AbortController(), { plan: answer.best });
+      quietly(follow(answer, best.signal));
+    } while (answer.again);
+    best.abort();
+    await follow(answer, control.signal);
   }
 
   /* The server ends what only a tab that is gone was waiting for. */
@@ -112,7 +120,8 @@
     for (const [id, html] of Object.entries(answer.html || {})) ns.fill(id, html);
     if (answer.toasts?.length) set("toasts", { sendNotifications: answer.toasts });
     if (answer.failed) return ns.fill("badge", '<span class="badge red">no answer</span>');
-    results.classList.toggle("stale", answer.pending);
+    ns.asking = answer.query;
+    results.classList.toggle("stale", answer.pending && !answer.ran);
     results.classList.toggle("nothing", !answer.pending && !answer.ran);
     results.setAttribute("aria-busy", answer.pending);
     document.getElementById("cancel").style.display = answer.pending ? "" : "none";
@@ -120,7 +129,9 @@
   }
 
   async function follow(answer, signal) {
-    const shown = answer.ran ? answer.query : null;
+    const shown = answer.ran ? `${answer.query}${answer.best ? `&best=${answer.best}` : ""}` : null;
+    // The tasks of one plan of a search are not those of the next.
+    if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
     Object.assign(ns, { query: answer.query, shown, message: answer.ran ? "" : "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
     const spans = ns.fetchSpans(ns.timelineQuery(), signal);
@@ -213,11 +224,11 @@
     ns.rebased = key(query);
   }
 
-  /* Back to what is shown; where nothing is shown yet, the page says that the search was cancelled. */
+  /* Back to what is shown; where that is of these controls, or nothing, the page says that the search was cancelled. */
   async function cancel() {
     following?.abort();
     await post("cancel", { tab: ns.tab });
-    if (ns.query) set("load", { data: ns.query }); // whose answer is shown as it comes
+    if (ns.query && ns.query !== ns.asking) set("load", { data: ns.query }); // whose answer is shown as it comes
     else await ask(asked);
   }
 

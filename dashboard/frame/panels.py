@@ -3,6 +3,8 @@ millisecond at each change of any other: numbers, tables and words come as HTML,
 
 from __future__ import annotations
 
+import select
+import socket
 import traceback
 from collections.abc import Callable, Mapping
 from html import escape
@@ -31,6 +33,18 @@ def add_panel(server: Flask, name: str, answer: Callable[[Mapping[str, Any]], Ma
         return Response(to_json_plotly(content), mimetype="application/json")
 
     server.add_url_rule(f"/panel/{name}", f"panel-{name}", view, methods=["POST"])
+
+
+def hung_up() -> bool:
+    """Whether nobody waits for the answer to this request any more: its connection is closed at the other end."""
+    connection = request.environ.get("werkzeug.socket")
+    if connection is None:
+        return False
+    try:
+        readable = select.select([connection], [], [], 0)[0]
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except (OSError, ValueError):  # closed at this end, too
+        return True
 
 
 def toast(title: str, message: str, color: str = "red") -> dict[str, Any]:

@@ -128,7 +128,7 @@ def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcom
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
     """Details of the selection; a task's number has no meaning in another run."""
     task, layer, device = (selection.get(part) for part in ("task", "layer", "device"))
-    if task is not None and selection.get("query") == query:
+    if task is not None and task < len(run.graph) and selection.get("query") == query:
         return task_detail(outcome, task)
     if layer is not None and layer < len(outcome.profile.layers):
         return layer_detail(run, layer)

@@ -9,13 +9,14 @@ from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
 from dashboard.frame.controls import BY_STRATEGY, CONTROLS, SLIDERS, Remark, cluster_options, plan_options, remarks
-from dashboard.frame.panels import add_panel, as_html, toast
+from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict, why
 from dashboard.state import uploads
+from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration, from_values
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome, searches
+from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
 from simulator.units import format_time
@@ -35,11 +36,14 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_step(app: Dash, store: Store) -> None:
-    """The browser asks for the step of its controls by itself (assets/explore.js): one request and no callback."""
+    """The browser asks for the step of its controls by itself (assets/explore.js): one request and no callback.
+
+    While a search goes on the answer is of its best plan so far; `best` tells one of these from the next.
+    """
 
     def step(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: values of CONTROLS in order, base (a query or nothing), tab, the tab's number of this request, again,
-        profile (whose layers it has)."""
+        best (what it shows of a search), profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         query = now.query()
@@ -48,37 +52,47 @@ def _add_step(app: Dash, store: Store) -> None:
         answer = {
             "query": query,
             "address": {"query": query, "base": sent.get("base") or ""},
-            "toasts": [toast("Changed", problem, "yellow") for problem in problems],
+            "toasts": [toast("Changed", problem, "yellow") for problem in problems if not sent.get("again")],
         }
         if base:
             store.desk.ask(base, tab, 0.0, beside=now, number=number)  # so that both are simulated at the same time
         first = not sent.get("again") and searches(now.strategy)
         patience_s = PATIENCE_S if first else MORE_PATIENCE_S
         asked = store.desk.ask(now, tab, patience_s, beside=base, number=number)
-        if isinstance(asked, Simulation):
-            return {**answer, "pending": True, "again": True, "html": {"badge": as_html(busy_badge(asked.words))}}
+        busy = asked if isinstance(asked, Simulation) else None
+        if busy and hung_up():  # a browser that kills a tab may not let it say that it leaves
+            store.desk.leave(tab, number)
+        outcome = asked.best if isinstance(asked, Simulation) else asked
+        going_on = {"badge": as_html(busy_badge(busy.words))} if busy else {}
+        if outcome is None:
+            return {**answer, "pending": True, "again": True, "html": going_on}
+        patience_s = 0.0 if busy else patience_s
         pinned = store.desk.ask(base, tab, patience_s, beside=now, number=number) if base else None
         before = None if isinstance(pinned, Simulation) else pinned
         waits = pinned is not before
+        best = f"{outcome.took_s:.3f}{' alone' if waits else ''}" if busy else ""
+        if best and best == sent.get("best"):
+            return {**answer, "pending": True, "again": True, "ran": True, "best": best, "html": going_on}
         parts = {
-            "kpis": kpi_row(asked, before),
-            "badge": badge(asked),
-            "verdict": verdict(asked),
-            "why": why(asked),
-            "chips": chips(asked, _validation(store)),
-            "baseline-name": "simulating the baseline …" if waits else baseline_name(before, asked),
+            "kpis": kpi_row(outcome, before),
+            "badge": badge(outcome),
+            "verdict": verdict(outcome),
+            "why": why(outcome),
+            "chips": chips(outcome, _validation(store)),
+            "baseline-name": "simulating the baseline …" if waits else baseline_name(before, outcome),
         }
-        layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(asked.profile.layers)]
+        layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(outcome.profile.layers)]
         return {
             **answer,
-            "pending": False,
-            "again": waits,
-            "ran": asked.run is not None,
-            "html": {name: as_html(part) for name, part in parts.items()},
-            "controls": _controls(asked),
+            "pending": busy is not None,
+            "again": waits or busy is not None,
+            "ran": outcome.run is not None,
+            "best": best,
+            "html": {name: as_html(part) for name, part in parts.items()} | going_on,
+            "controls": _controls(outcome),
             "profile": now.profile,
             "layers": None if sent.get("profile") == now.profile else layers,
-            "words": _run_words(asked),
+            "words": _run_words(outcome),
         }
 
     add_panel(app.server, "step", step)

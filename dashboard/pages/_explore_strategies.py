@@ -9,12 +9,13 @@ from dash import Dash, html
 
 from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
-from dashboard.pages._explore_words import advice_line, loads, trying
+from dashboard.pages._explore_words import advice_line, loads, searching, trying
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives
+from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Glance, searches
+from dashboard.state.simulating import Glance, glance_of
 from dashboard.state.store import Store
 from dashboard.words.kpis import seconds_range
 from simulator.units import format_bytes, format_time
@@ -30,20 +31,24 @@ def add(app: Dash, store: Store) -> None:
         if outcome.run is None and outcome.cluster is None and not outcome.took_s:
             return {"html": {"strategies": "", "advice": ""}, "waiting": False, "ready": []}  # it was cancelled
         options = alternatives(now, outcome.profile)
-        tried = [] if too_large(outcome) else [move.configuration for move in moves(outcome)]
+        known_now = store.desk.glance(now)
+        tried = [] if too_large(outcome) or known_now is None else [move.configuration for move in moves(outcome)]
         quick = [option for option in options if not searches(option.strategy)]
-        wanted = [*quick, *tried, *options]  # what searches comes last
+        wanted = [*quick, *tried, *options[known_now is None :]]  # what searches comes last, what is shown is made
         waiting = store.desk.want(wanted, str(sent["tab"])[:64], sent.get("number"))
         glances = {option: store.desk.glance(option) for option in options}
+        if known_now is None and outcome.run is not None:
+            glances[now] = glance_of(outcome)  # of the best plan so far
         left = len(set(waiting) & set(tried))
         ready = [f"{left} left", *(option.strategy for option, glance in glances.items() if glance is not None)]
         if waiting and ready == sent.get("ready"):
             return {"waiting": True, "ready": ready}
         known = {option.strategy: glance for option, glance in glances.items() if glance is not None and glance.ran}
-        words = {
-            "strategies": strategies_table(list(glances.items())),
-            "advice": trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome),
-        }
+        if known_now is None:
+            advice = searching()
+        else:
+            advice = trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome)
+        words = {"strategies": strategies_table(list(glances.items())), "advice": advice}
         drawn = partition_words(store, outcome, known)
         html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
         return {"html": html_of, "figures": drawn.figures, "waiting": bool(waiting), "ready": ready}

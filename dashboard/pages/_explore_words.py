@@ -151,6 +151,11 @@ def trying(done: int, count: int) -> Any:
     return html.Div(f"Trying single changes: {done} of {count} simulated …", className="advice figure-note")
 
 
+def searching() -> Any:
+    """What stands there of the best plan so far of a search."""
+    return html.Div("Single changes are tried of what a whole search finds.", className="advice figure-note")
+
+
 def advice_line(advice: Advice, outcome: Outcome) -> Any:
     """The largest loss of the step, and a button for each change that is offered."""
     options = offered(advice)

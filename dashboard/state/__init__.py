@@ -19,6 +19,7 @@ uploads        reading what a browser sends: nothing in it may run, read a file 
                here
 validations    stored validations: where they come from, and their runs in groups. No Dash here
 alternatives   the strategies beside each other: what the menu makes of each
+caps           what this page does not plan or simulate, told before anything is planned
 candidates     the plans that a search tried, each in a few figures
 columns        the columns of the partition figure: stretches of the network with a plan's splits
 device_groups  devices in groups where there are too many to be drawn each

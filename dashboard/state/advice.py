@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import partitioners
+from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, TIERS, Configuration
 from dashboard.state.measures import Share, shares
-from dashboard.state.simulating import Outcome, searches
+from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.errors import InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -30,6 +30,8 @@ class Candidate:
 
 
 _recording = threading.Lock()
+_PAUSE_S, _SHARE = 1.5, 0.1
+"""Seconds between two best plans that are told of, and the most of a search's time that telling may take."""
 
 
 class SearchOverError(Exception):
@@ -41,8 +43,12 @@ class SearchOverError(Exception):
 
 
 @contextmanager
-def recorded_candidates(kept: list[Candidate], cluster: Cluster, within_s: float = inf) -> Iterator[None]:
+def recorded_candidates(
+    kept: list[Candidate], cluster: Cluster, within_s: float = inf, tell: Callable[[Plan], None] | None = None
+) -> Iterator[None]:
     """Append every plan that a search simulates meanwhile to `kept`; after within_s raise SearchOverError in it.
+
+    tell: is told of the best plan so far, now and then.
 
     The judge of the searches keeps its best plan alone, so its simulation is wrapped. One thread at a time records;
     others go on without.
@@ -51,14 +57,20 @@ def recorded_candidates(kept: list[Candidate], cluster: Cluster, within_s: float
         yield
         return
     judged = _judge.Judge._simulated
-    until_s = time.monotonic() + within_s
+    until_s, again_s = time.monotonic() + within_s, 0.0
     best: _judge.Verdict | None = None
+    announced: _judge.Verdict | None = None
 
     def recorded(self: _judge.Judge, plan: Plan, graph: TaskGraph, label: str) -> _judge.Verdict:
-        nonlocal best
+        nonlocal best, announced, again_s
         verdict = judged(self, plan, graph, label)
         kept.append(_candidate(graph, cluster, label, verdict.step_s, verdict is self.best))
         best = verdict if verdict.beats(best) else best
+        began_s = time.monotonic()
+        if tell is not None and best is not None and best is not announced and began_s >= again_s:
+            announced = best
+            tell(best.plan)
+            again_s = began_s + max(_PAUSE_S, (time.monotonic() - began_s) / _SHARE)
         if time.monotonic() > until_s and best is not None:
             raise SearchOverError(best.plan)
         return verdict

@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Glance, Outcome, Request, compute, glance_of, searches, stopped
+from dashboard.state.simulating import Glance, Outcome, Request, compute, glance_of, stopped
 from dashboard.state.workers import BACKGROUND, CLICKS, SEARCHES, Simulation, Workers
 
 GONE_S = 12.0
@@ -48,6 +49,13 @@ class Desk:
             if outcome is not None:
                 self._outcomes.move_to_end(configuration)
             return outcome
+
+    def so_far(self, configuration: Configuration) -> Outcome | None:
+        """What the best plan of a search that goes on, or that somebody has cancelled, comes to."""
+        with self._lock:
+            job = self._jobs.get((configuration, False))
+            ended = (each for each in self._cancelled.values() if each.configuration == configuration)
+            return job.best if job is not None else next(ended, None)
 
     def glance(self, configuration: Configuration) -> Glance | None:
         """The outcome in figures, if it is at hand."""
@@ -115,7 +123,8 @@ class Desk:
             self._touch(tab)
             self._drop(tab, keep=configurations, background=True)
             for configuration in unknown if self.workers is not None else ():
-                self._job(configuration, tab, light=True)
+                if (configuration, False) not in self._jobs:
+                    self._job(configuration, tab, light=True)
         for configuration in unknown if self.workers is None else ():
             self.outcome(configuration)
         return [configuration for configuration in unknown if self.glance(configuration) is None]
@@ -137,7 +146,9 @@ class Desk:
                 return
             waited = [job for job in self._jobs.values() if tab in job.tabs and not job.request.light]
             if waited:
-                ended = stopped(waited[0].request, "cancelled", time.monotonic() - waited[0].asked_s)
+                best, ran_s = waited[0].best, time.monotonic() - waited[0].asked_s
+                note = f"the search was cancelled: this is the best of {len(best.candidates)} plans" if best else ""
+                ended = replace(best, note=note) if best else stopped(waited[0].request, "cancelled", ran_s)
                 self._cancelled[tab] = ended
             self._drop(tab, keep=(), background=False)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import partitioners
-from dashboard.state.simulating import require_size
+from dashboard.state.caps import require_size
 from dashboard.state.store import Store
 from partitioners._scenario_plans import ScenarioPlans
 from simulator.cluster import Cluster

@@ -15,11 +15,12 @@ import numpy as np
 
 import partitioners
 from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
+from dashboard.state.caps import require_size, require_small, searches
 from dashboard.state.configuration import OWN, Configuration
 from dashboard.state.flows import Flows, flows_of
 from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.errors import InputError, ShardscopeError
+from simulator.errors import ShardscopeError
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
@@ -30,16 +31,12 @@ from simulator.taskgraph import Floats
 from simulator.units import format_time
 from simulator.workload import Profile
 
-MOST_TASKS = 2_000_000
 MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
 SEARCH_S = 60.0
 """Seconds after which a search ends with the best plan that it has tried; one that has none then is given up later."""
-WHOLE = frozenset({"pipeline", "model", "greedy"})
-"""Strategies that keep every layer on one device."""
-MOST_SEARCHED = {"layerwise": 32, "hypergraph": 256, "metis": 256, "spatial": 256, "shuffle": 256}
-"""Devices up to which a strategy's search ends within this page's time budget."""
 Tell = Callable[[str], None]
+Show = Callable[["Outcome"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,65 +144,68 @@ def glance_of(outcome: Outcome) -> Glance:
     )
 
 
-def simulated(request: Request, tell: Tell | None = None) -> tuple[Outcome | None, Glance | None]:
+def simulated(
+    request: Request, tell: Tell | None = None, show: Show | None = None
+) -> tuple[Outcome | None, Glance | None]:
     """The outcome of a request (None where it stays behind) and its figures where it is light.
 
-    tell: is told how a search gets on.
+    tell: is told how a search gets on; show: is shown what the best of its plans so far comes to, unless it is light.
     """
-    outcome = compute(request, tell)
+    outcome = compute(request, tell, None if request.light else show)
     if not request.light:
         return outcome, None  # somebody waits for it, and for its figures later
     large = outcome.run is not None and outcome.run.report.tasks > MOST_SHIPPED_TASKS
     return (None if large else outcome), glance_of(outcome)
 
 
-def compute(request: Request, tell: Tell | None = None) -> Outcome:
-    """Plan, check and simulate; what cannot be is an outcome with the reason."""
+def compute(request: Request, tell: Tell | None = None, show: Show | None = None) -> Outcome:
+    """Plan, check and simulate; what cannot be is an outcome with the reason. tell, show: as of `simulated`."""
     now, profile = request.configuration, request.profile
     started, usual, cluster = time.perf_counter(), None, None
     runtime = request.uploaded.runtime if request.uploaded else IDEAL
     candidates: list[Candidate] = []
-    note = ""
+
+    def outcome(plan: Plan, note: str = "") -> Outcome:
+        assert cluster is not None
+        plan.check(profile, cluster)
+        require_size(profile, plan)
+        result = run(profile, cluster, plan, runtime=runtime)
+        return Outcome(
+            configuration=now, profile=profile, usual=usual, cluster=cluster, run=result,
+            took_s=time.perf_counter() - started, candidates=tuple(candidates), note=note,
+        )  # fmt: skip
+
+    def so_far(plan: Plan) -> None:
+        with suppress(ShardscopeError):
+            assert show is not None
+            show(outcome(_named(plan, now), f"the best of {len(candidates)} plans so far: the search goes on"))
+
     try:
         if request.plan is None:
             require_small(now, profile)
         usual = usual_cluster(now, request.uploaded)
         cluster = changed_cluster(usual, now)
         if request.plan is not None:
-            plan = request.plan
-        else:
-            plan, note = _searched(now, profile, cluster, runtime, tell, candidates)
-        plan.check(profile, cluster)
-        require_size(profile, plan)
-        result = run(profile, cluster, plan, runtime=runtime)
+            return outcome(request.plan)
+        try:
+            listener = so_far if show is not None and searches(now.strategy) else None
+            with recorded_candidates(candidates, cluster, SEARCH_S, listener):
+                plan, note = build_plan(now, profile, cluster, runtime, tell), ""
+        except SearchOverError as over:
+            plan = _named(over.plan, now)
+            ended = f"the search ended after {SEARCH_S:.0f} s with the best of {len(candidates)} plans"
+            note = f"{ended}; its command searches on"
+        return outcome(plan, note)
     except ShardscopeError as error:
         return Outcome(
             configuration=now, profile=profile, usual=usual, cluster=cluster, reason=str(error),
             took_s=time.perf_counter() - started,
         )  # fmt: skip
-    took_s = time.perf_counter() - started
-    return Outcome(
-        configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, took_s=took_s,
-        candidates=tuple(candidates), note=note,
-    )  # fmt: skip
 
 
-def _searched(
-    now: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime, tell: Tell | None, tried: list[Candidate]
-) -> tuple[Plan, str]:
-    """The strategy's plan, or the best that it tried in SEARCH_S and a note on that; `tried` grows."""
-    try:
-        with recorded_candidates(tried, cluster, SEARCH_S):
-            return build_plan(now, profile, cluster, runtime, tell), ""
-    except SearchOverError as over:
-        made = f"{now.strategy} (as {over.plan.strategy})" if over.plan.strategy else now.strategy
-        note = f"the search ended after {SEARCH_S:.0f} s with the best of {len(tried)} plans; its command searches on"
-        return replace(over.plan, strategy=made), note
-
-
-def searches(strategy: str) -> bool:
-    """Whether a strategy takes its time: it says so by an option of effort."""
-    return "effort" in partitioners.options(strategy)
+def _named(plan: Plan, now: Configuration) -> Plan:
+    """A plan that a search tried, under the name that the search would give it."""
+    return replace(plan, strategy=f"{now.strategy} (as {plan.strategy})" if plan.strategy else now.strategy)
 
 
 def batch_of(configuration: Configuration, profile: Profile) -> int:
@@ -259,45 +259,6 @@ def build_plan(
         runtime=runtime,
     )
     return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
-
-
-def require_small(configuration: Configuration, profile: Profile) -> None:
-    """Raise InputError, before anything is planned, where planning or simulating would take this page too long."""
-    now, most = configuration, MOST_SEARCHED.get(configuration.strategy)
-    if most is not None and now.devices > most:
-        raise InputError(
-            f"devices is {now.devices}: this page plans {now.strategy} for up to {most} devices; use fewer, or run it "
-            "with the command under Export"
-        )
-    if searches(now.strategy):
-        return
-    each = 1 if now.strategy in WHOLE else now.devices
-    tasks = 2 * len(profile.layers) * each * (now.microbatches or 1)
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"the step has at least {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches "
-            "or devices, or run it with the command under Export"
-        )
-
-
-def require_size(profile: Profile, plan: Plan) -> None:
-    """Raise InputError when lowering `plan` could make more tasks than a page should wait for.
-
-    Counts every shard's two passes and, where producer and consumer are placed unlike each other, a message each
-    way from every shard to every device of the consumer: an upper bound but for the gradients.
-    """
-    tasks = 0
-    for position, layer in enumerate(profile.layers):
-        sharding = plan.placements[layer.name]
-        shards = len(sharding.devices)
-        targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {sharding}
-        reached = len({device for target in targets for device in target.devices})
-        tasks += 2 * shards * (1 + reached) * plan.microbatches
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"the step may have {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
-            "devices, or run it with the command under Export"
-        )
 
 
 def stopped(request: Request, why: str, took_s: float) -> Outcome:

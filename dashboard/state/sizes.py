@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
-from dashboard.state.simulating import WHOLE, batch_of
+from dashboard.state.simulating import batch_of
 from simulator.workload import Profile
 
 _MOST_OFFERED = 7

@@ -89,10 +89,15 @@ class Store:
         return self.desk.outcome(self.resolved(configuration))
 
     def at_hand(self, configuration: Configuration) -> Outcome:
-        """The outcome of what was simulated before; of anything else an outcome without a run, and nothing begins."""
+        """The outcome of what was simulated before, or of the best plan so far of what is searched.
+
+        Of anything else an outcome without a run, and nothing begins.
+        """
         resolved = self.resolved(configuration)
         if self.desk.workers is None or self.desk.known(resolved) or self.desk.glance(resolved):
             return self.desk.outcome(resolved)
+        if (so_far := self.desk.so_far(resolved)) is not None:
+            return so_far
         profile = self.profiles.get(resolved.profile)
         return Outcome(configuration=resolved, profile=profile, reason="this was not simulated")
 

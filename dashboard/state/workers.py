@@ -19,7 +19,8 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from dashboard.state.simulating import Glance, Outcome, Request, searches, simulated, stopped
+from dashboard.state.caps import searches
+from dashboard.state.simulating import Glance, Outcome, Request, simulated, stopped
 from simulator.owned_files import folder_prefix
 from simulator.units import format_time
 from simulator.workload import Profile
@@ -38,13 +39,17 @@ WAITING, RUNNING, OVER = "waiting", "running", "over"
 
 @dataclass(slots=True, eq=False)
 class Simulation:
-    """A request on its way to an outcome. tabs: who waits for it; progress: what its search last said."""
+    """A request on its way to an outcome.
+
+    tabs: who waits for it. progress: what its search last said. best: what its best plan so far comes to.
+    """
 
     request: Request
     lane: str
     tabs: set[str] = field(default_factory=set)
     state: str = WAITING
     progress: str = ""
+    best: Outcome | None = None
     asked_s: float = field(default_factory=time.monotonic)
     began_s: float | None = None
     outcome: Outcome | None = None
@@ -104,8 +109,8 @@ class Workers:
             thread.join(timeout=5)
 
     def _serve(self, lane: str) -> None:
-        # Those for clicks start at once, so that nobody's first click waits for what a new process imports.
-        process = _Process(self._context, _NICENESS[lane]) if lane == CLICKS else None
+        # These start at once, so that nobody waits for what a new process imports.
+        process = _Process(self._context, _NICENESS[lane]) if lane != BACKGROUND else None
         while (job := self._next(lane)) is not None:
             if job.cancelled.is_set():
                 _end(job, "cancelled", final=False)
@@ -139,6 +144,9 @@ class Workers:
                 kind, content = process.pipe.recv()
                 if kind == "progress":
                     job.progress = content
+                    continue
+                if kind == "best":
+                    job.best = replace(content, profile=job.request.profile)
                     continue
                 if kind == "failed":
                     raise EOFError(content)
@@ -271,7 +279,11 @@ def _work(pipe: Connection, niceness: int) -> None:
         try:
             profile = profiles.setdefault(request.configuration.profile, request.profile)
             whole = replace(request, profile=profile)
-            outcome, glance = simulated(whole, lambda words: pipe.send(("progress", words)))
+            outcome, glance = simulated(
+                whole,
+                lambda words: pipe.send(("progress", words)),
+                lambda best: pipe.send(("best", _without_profile(best))),
+            )
             answer: tuple[str, Any] = "done", (outcome and _without_profile(outcome), glance)
         except Exception as error:  # whatever a plan that nobody foresaw does
             answer = "failed", f"{type(error).__name__}: {error}"
