@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import bytedance, ddp_buckets, megatron_golden, neusight, sailor, simumax, torchtitan
+from benchmarks.accuracy import (
+    bytedance,
+    ddp_buckets,
+    megatron_a100,
+    megatron_golden,
+    neusight,
+    sailor,
+    simumax,
+    torchtitan,
+)
 from benchmarks.accuracy.__main__ import PAGE, page
 from benchmarks.accuracy._steps import PredictedStep, mean_error, rank_correlation, summary, worst_error
 
@@ -51,6 +60,11 @@ def test_language_models_stay_within_what_the_page_says() -> None:
     stated, silent = ([abs(peak.error) for peak in peaks if peak.stated == says] for says in (True, False))
     assert len(stated) == 71 and sum(stated) / len(stated) <= 0.03
     assert len(silent) == 150 and sum(silent) / len(silent) <= 0.05
+
+
+def test_megatron_on_a100_stays_within_what_the_page_says() -> None:
+    steps = megatron_a100.predicted_steps()
+    assert len(steps) == 8 and mean_error(steps) <= 0.12 and abs(worst_error(steps)) <= 0.16
 
 
 def test_figures_below_a_table() -> None:

@@ -13,7 +13,7 @@ from simulator.files import write_text_atomic
 
 SECTIONS = (
     *("neusight", "sailor", "ddp_buckets", "bytedance"),
-    *("ultrascale", "llm_foundry", "dgxc", "torchtitan", "simumax", "megatron_golden"),
+    *("ultrascale", "llm_foundry", "megatron_a100", "dgxc", "torchtitan", "simumax", "megatron_golden"),
 )
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "accuracy.md"
 INTRODUCTION = """# Accuracy on real GPUs

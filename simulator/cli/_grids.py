@@ -32,7 +32,7 @@ WAITS = ("tensor", "context", "expert", "states")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cards = parser.add_argument_group("where PROFILE is a model card")
     cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
-    cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default nanotron-h100)")
+    cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.transformers.launch_commands import RUNTIMES
     from simulator.transformers.model_card import read_card
     from simulator.transformers.modelled_profile import STEP_SEQUENCES
-    from simulator.transformers.stack_on_cluster import devices_per_node, on_cluster
+    from simulator.transformers.stack_on_cluster import accelerator_of, devices_per_node, nearest_stack, on_cluster
     from simulator.transformers.training_stack import read_stack
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         raise UnknownNameError.of("runtime", args.runtime, RUNTIMES)
     card, cluster = read_card(args.profile), _options.read_cluster(args, None)
     card = replace(card, sequence=args.sequence or card.sequence)
-    stack = on_cluster(read_stack(args.stack or "nanotron-h100"), cluster)
+    stack = read_stack(args.stack) if args.stack else nearest_stack(accelerator_of(cluster))
+    stack = on_cluster(stack, cluster)
     batch = args.batch_size or STEP_SEQUENCES * cluster.workers
     ranked = ranked_grids(
         card, cluster.workers, batch, stack, node_devices=devices_per_node(cluster), strategies=_strategies(args)

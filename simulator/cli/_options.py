@@ -127,15 +127,26 @@ def add_states(step: argparse._ActionsContainer) -> None:
 
 
 def read_profile(args: argparse.Namespace) -> Profile:
-    """The profile asked for; of a model card, a modelled one. Raises as the readers do."""
+    """The profile asked for, as `profile_on` reads it."""
+    return profile_on(args.profile, args.cluster)
+
+
+def profile_on(source: str, cluster: str | None) -> Profile:
+    """The profile in `source`; of a model card, one modelled on the cluster's GPU, or an H100. Raises as readers do."""
     from simulator import files
+    from simulator.network import catalogue
     from simulator.transformers.model_card import is_card
 
-    if not is_card(args.profile):
-        return files.read_profile(args.profile)
+    if not is_card(source):
+        return files.read_profile(source)
     from simulator.transformers.modelled_profile import read_profile_or_card  # takes a while to load
+    from simulator.transformers.stack_on_cluster import accelerator_of
 
-    return read_profile_or_card(args.profile)
+    try:
+        gpu = accelerator_of(catalogue.read_cluster(cluster)) if cluster else "h100"
+    except InputError:  # no GPU of a language model: the note on the profile says whose times these are
+        gpu = "h100"
+    return read_profile_or_card(source, gpu)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:

@@ -26,7 +26,7 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
     _effects.check_step(args)
     plan = files.read_plan(args.plan)
     made = args if args.cluster else _made_by(plan)
-    profile = files.read_profile(args.profile or made.profile or plan.model)
+    profile = _options.profile_on(args.profile or made.profile or plan.model, made.cluster)
     cluster = _options.read_cluster(made, plan.synchronisation.collective)
     return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(made))
 

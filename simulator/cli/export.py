@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _values
+from simulator.cli import _options, _values
 from simulator.errors import InputError
 from simulator.exports import RUNTIMES
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.output == "-":
         raise InputError("output is -: standard output cannot hold both the script and --json; name a file")
     plan = files.read_plan(args.plan)
-    profile = files.read_profile(args.profile or _profile_of(plan))
+    profile = _options.profile_on(args.profile or _profile_of(plan), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
     runtime.check(plan, shape)

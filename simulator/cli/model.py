@@ -36,7 +36,9 @@ ELSEWHERE = dict.fromkeys(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("card", metavar="CARD", nargs="?", help="model card (YAML), or the name of one that ships")
-    parser.add_argument("--stack", metavar="S", default="nanotron-h100", help="training stack (JSON), or a name")
+    parser.add_argument(
+        "--stack", metavar="S", help="training stack (JSON), or a name (default: the one of the nearest GPU)"
+    )
     parser.add_argument("--device", metavar="GPU", help="another accelerator than the stack's: h100, a100, b200, ...")
     parser.add_argument(
         "--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)"
@@ -50,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator.transformers.model_card import cards, read_card
-    from simulator.transformers.stack_on_cluster import on_accelerator
+    from simulator.transformers.stack_on_cluster import nearest_stack, on_accelerator
     from simulator.transformers.training_stack import read_stack, write_stack
 
-    stack = read_stack(args.stack)
+    stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
         stack = _calibrated(stack, args.calibrate)
         print("\n".join(stack.remarks) or f"every constant of {stack.name} was told by the runs")
@@ -89,7 +91,7 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
     from simulator import files
     from simulator.transformers.modelled_profile import modelled_profile
 
-    command = f"shardscope model {args.card} --stack {args.stack} --output {args.output}"
+    command = f"shardscope model {args.card} --stack {args.stack or stack.name} --output {args.output}"
     profile = modelled_profile(card, stack, batch_size=args.batch_size or 1, command=command)
     files.write_profile(profile, args.output)
     print(f"{args.output}: {len(profile.layers)} layers of {card.name}, modelled with {stack.name}, not measured")

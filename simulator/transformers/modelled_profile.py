@@ -12,8 +12,9 @@ from simulator.transformers.accelerators import Accelerator, accelerator
 from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
 from simulator.transformers.gradient_exchange import ADAM_TRAFFIC
 from simulator.transformers.model_card import ModelCard, is_card, read_card
+from simulator.transformers.stack_on_cluster import nearest_stack, on_accelerator
 from simulator.transformers.stage_time import EMBEDDING_TRAFFIC, operator_seconds
-from simulator.transformers.training_stack import StackConstants, TrainingStack, read_stack
+from simulator.transformers.training_stack import StackConstants, TrainingStack
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
@@ -46,12 +47,16 @@ STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 
 
-def read_profile_or_card(source: str | Path) -> Profile:
-    """The profile in a file or the library; of a model card, the modelled one. Raises as the readers do."""
+def read_profile_or_card(source: str | Path, gpu: str = "h100") -> Profile:
+    """The profile in a file or the library; of a model card, the one modelled on accelerator `gpu`.
+
+    Raises as the readers do.
+    """
     if not is_card(source):
         return read_profile(source)
-    command = f"shardscope model {source} --output"
-    return modelled_profile(read_card(source), read_stack("nanotron-h100"), batch_size=STEP_SEQUENCES, command=command)
+    stack = on_accelerator(nearest_stack(gpu), gpu)
+    command = f"shardscope model {source} --stack {stack.name} --device {gpu} --output"
+    return modelled_profile(read_card(source), stack, batch_size=STEP_SEQUENCES, command=command)
 
 
 def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "") -> Profile:

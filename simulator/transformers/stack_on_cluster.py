@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.transformers.accelerators import ACCELERATORS, accelerator
-from simulator.transformers.training_stack import TrainingStack
+from simulator.transformers.training_stack import TrainingStack, read_stack, stacks
+
+
+def nearest_stack(name: str) -> TrainingStack:
+    """Of the stacks that ship, that of the GPU whose peak is nearest to that of `name`, by their ratio.
+
+    What software reaches of a peak differs between generations of GPUs, mostly by their power and memory.
+    """
+    peak = accelerator(name).flops_per_s
+    shipped = [read_stack(known) for known in stacks()]
+    return min(shipped, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
 
 
 def on_accelerator(stack: TrainingStack, name: str) -> TrainingStack:
