@@ -68,7 +68,7 @@ class PlainEdge(NamedTuple):
     @classmethod
     def of(cls, readers: Sequence[int], reads: Reads, crossings: Crossings, element_bytes: float) -> PlainEdge:
         number = np.searchsorted(readers, reads.consumer)  # readers stand in ascending order
-        size_bytes = crossings.elements * element_bytes
+        size_bytes = crossings.elements * np.float64(element_bytes)
         return cls(reads.producer, number, reads.shard, crossings.entry, crossings.shard, crossings.device, size_bytes)
 
 

@@ -140,4 +140,6 @@ def _routes(builder: GraphBuilder, stands: Ints) -> list[Route]:
 def _distinct(values: Ints) -> Ints:
     """As np.unique, which is slower where it needs nothing but the values."""
     ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    first_of_each: npt.NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    distinct: Ints = ordered[first_of_each]
+    return distinct
