@@ -21,6 +21,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from simulator.cluster import Cluster
@@ -60,13 +61,18 @@ def applicable(name: str, **wanted: Any) -> dict[str, Any]:
 
 def check_options(name: str, wanted: Mapping[str, object]) -> None:
     """Raise UnknownNameError for one of `wanted` that is no option of strategy `name`, InputError for a wrong type."""
-    known, hints = options(name), typing.get_type_hints(load(name))
+    known, hints = options(name), _hints(name)
     for option, value in wanted.items():
         if option not in known:
             raise UnknownNameError.of(f"option of strategy {name}", option, known)
         if option in hints and not _is_of(value, hints[option]):
             kinds = [kind.__name__ for kind in _kinds(hints[option]) if kind is not type(None)]
             raise InputError(f"{option} is {value!r}: strategy {name} takes {' or '.join(kinds)} there")
+
+
+@cache
+def _hints(name: str) -> Mapping[str, Any]:
+    return typing.get_type_hints(load(name))
 
 
 def _kinds(hint: Any) -> tuple[type, ...]:
@@ -97,6 +103,7 @@ def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings,
     return step.plan(profile, load(name)(profile, cluster, step, **own), name)
 
 
+@cache
 def _own_options(name: str) -> Mapping[str, object]:
     parameters = inspect.signature(load(name)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}

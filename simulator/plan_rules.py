@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import le
 from typing import TYPE_CHECKING
 
 from simulator.errors import InputError, UnknownNameError, require, require_count, require_from_0
@@ -42,7 +43,10 @@ def require_cuttable(profile: Profile, layer: Layer, sharding: Sharding, samples
             f"placements: layer {layer.name!r} has parts of {sharding.samples} samples, {sum(sharding.samples)} in "
             f"all, but a micro-batch has {samples}; make the plan anew for this batch"
         )
-    for what, degree, extent in zip(BOX_AXES, sharding.degrees, (samples, *layer.output_shape), strict=True):
+    extents = samples, *layer.output_shape
+    if all(map(le, sharding.degrees, extents)):
+        return
+    for what, degree, extent in zip(BOX_AXES, sharding.degrees, extents, strict=True):
         if degree > extent:
             raise InputError(
                 f"placements: layer {layer.name!r} is split {degree} ways by {what}, but a micro-batch has "

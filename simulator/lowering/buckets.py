@@ -14,6 +14,9 @@ from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.workload import Profile
 
+Users = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The group, the holders and the devices of a bucket."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
@@ -37,16 +40,16 @@ class Bucket:
         """What buckets of the same devices have in common, those of other ranks that sum alike included."""
         return self.group, self.alike
 
-    def steps(self, cluster: Cluster, plan: Plan) -> list[CollectiveTask]:
-        """The collective's steps for this bucket."""
+    def steps(self, cluster: Cluster, plan: Plan, users: Users | None = None) -> list[CollectiveTask]:
+        """The collective's steps for this bucket; users: who takes part, if not its own."""
         settings = plan.synchronisation
-        if self.holders != self.devices:
-            return collectives.sum_and_give(self.holders, self.devices, self.sent_bytes)
+        group, holders, devices = users or (self.group, self.holders, self.devices)
+        if holders != devices:
+            return collectives.sum_and_give(holders, devices, self.sent_bytes)
         if plan.states.stage:
-            return collectives.scattered_sum(cluster, plan.states.shard_groups(self.devices), self.sent_bytes)
-        return collectives.load(settings.collective).tasks(
-            cluster, self.group, self.sent_bytes, self.update_s, settings.serving_workers
-        )
+            return collectives.scattered_sum(cluster, plan.states.shard_groups(devices), self.sent_bytes)
+        collective = collectives.load(settings.collective)
+        return collective.tasks(cluster, group, self.sent_bytes, self.update_s, settings.serving_workers)
 
 
 def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.symmetry import Symmetry
+from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 
 _UNITS_BYTES = (1.0, 2.0**-10)
@@ -32,17 +33,25 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     size_bytes, total = graph.bytes[counted], graph.bytes[counted] @ pairs
     if not any(total <= 2**52 * unit and _are_multiples(size_bytes, unit) for unit in _UNITS_BYTES):
         return False
-    users: dict[int, list[float]] = {}
-    for number, route in enumerate(graph.routes):
-        for crossed, weight in cluster.link_weights(route.pairs).items():
-            users.setdefault(crossed, []).extend((number, weight))
-    numbers: dict[object, int] = {}
-    alike = {}
-    for number, used in users.items():
-        link = cluster.links[number]
-        kind = (link.bandwidth_bytes_per_s, link.latency_s, link.curve, *used)
-        alike[number] = numbers.setdefault(kind, len(numbers))
+    alike = _kinds_of_links(graph, cluster)
     return all(_has_equal_ways(route, alike, cluster) for route in graph.routes if route.copies > 1)
+
+
+def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
+    """By link that is used, the number of its kind: as fast, and as often used by the same routes."""
+    over = paths(graph.routes, cluster)
+    order = np.argsort(over.link, kind="stable")  # of each link the routes ascending
+    route = np.repeat(np.arange(len(graph.routes)), np.diff(over.start))[order]
+    users = np.stack([route, over.weight[order]], axis=1)  # (uses, 2)
+    begin = np.flatnonzero(np.diff(over.link[order], prepend=-1))
+    used = over.link[order][begin].tolist()
+    numbers: dict[object, int] = {}
+    kinds: dict[int, int] = {}
+    for number, first, end in zip(used, begin.tolist(), [*begin[1:].tolist(), len(users)], strict=True):
+        link = cluster.links[number]
+        kind = link.bandwidth_bytes_per_s, link.latency_s, link.curve, users[first:end].tobytes()
+        kinds[number] = numbers.setdefault(kind, len(numbers))
+    return kinds
 
 
 def _are_multiples(size_bytes: Floats, unit_bytes: float) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from simulator.distinct import distinct
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
 from simulator.lowering.symmetry import AsymmetryError
@@ -105,7 +106,7 @@ def _require_each_device_once(builder: GraphBuilder, stands: Ints, first: Ints, 
     lengths = np.array([len(devices) for devices in touched])[builder.column("route")[transfers]]
     ends = np.array([device for number in builder.column("route")[transfers] for device in touched[number]])
     task = np.repeat(transfers, lengths)
-    pairs, groups = (_distinct(stands[task] * len(first) + of) for of in (ends, first[ends]))
+    pairs, groups = (distinct(stands[task] * len(first) + of) for of in (ends, first[ends]))
     _require(len(pairs) == len(ends) == len(groups) * len(ranks))
     _require(((stands[task] == task) & (first[ends] == ends)).sum() == len(groups))
 
@@ -113,7 +114,7 @@ def _require_each_device_once(builder: GraphBuilder, stands: Ints, first: Ints, 
 def _dependencies(builder: GraphBuilder, stands: Ints) -> tuple[Ints, Ints]:
     """What the first of each class waits for: the first of the classes that every other of its class waits for."""
     count, (later, earlier) = len(stands), builder.edges()
-    later, waits = np.divmod(_distinct(later * count + stands[earlier]), count)
+    later, waits = np.divmod(distinct(later * count + stands[earlier]), count)
     classes, times = np.unique(stands[later] * count + waits, return_counts=True)
     _require((times == np.bincount(stands, minlength=count)[classes // count]).all())
     kept = stands[later] == later
@@ -135,11 +136,3 @@ def _routes(builder: GraphBuilder, stands: Ints) -> list[Route]:
             joined[key] = Route(pairs, rounds=routes[key[0]].rounds, copies=len(key))
         of_classes.append(joined[key])
     return of_classes
-
-
-def _distinct(values: Ints) -> Ints:
-    """As np.unique, which is slower where it needs nothing but the values."""
-    ordered = np.sort(values)
-    first_of_each: npt.NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    distinct: Ints = ordered[first_of_each]
-    return distinct

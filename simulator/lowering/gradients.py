@@ -93,9 +93,9 @@ def _add_sums(
         layer=[bucket.pieces[0].layer for bucket in buckets],
         shard=np.arange(len(buckets)),
     )
-    shards = [np.concatenate([piece.shards for piece in bucket.pieces]) for bucket in buckets]
+    shards = [[shard for piece in bucket.pieces for shard in piece.shards] for bucket in buckets]
     waiting = np.repeat(tasks, [len(of_bucket) for of_bucket in shards])
-    last = backwards.last[np.concatenate([tasks[:0], *shards])]
+    last = backwards.last[np.array([shard for of_bucket in shards for shard in of_bucket], dtype=np.int64)]
     builder.depend(np.tile(waiting, len(backwards.starts)), np.add.outer(backwards.starts, last).ravel())
     previous: dict[Hashable, int] = {}
     for task, bucket in zip(tasks.tolist(), buckets, strict=True):

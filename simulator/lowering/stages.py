@@ -17,9 +17,12 @@ def stages_of(profile: Profile, plan: Plan) -> list[list[int]]:
     in topological order. Raises InputError when the device sets of two stages overlap, or when devices hold unequally
     many, because then no fixed order exists.
     """
-    sets = [plan.placements[layer.name].device_set for layer in profile.layers]
+    set_of = {id(sharding): sharding.device_set for sharding in plan.distinct_placements}
+    sets = [set_of[id(plan.placements[layer.name])] for layer in profile.layers]
     owner: dict[int, tuple[int, ...]] = {}
-    for layer, devices in zip(profile.layers, sets, strict=True):
+    first = {devices: layer for layer, devices in reversed([*zip(profile.layers, sets, strict=True)])}
+    for devices in dict.fromkeys(sets):
+        layer = first[devices]
         for device in devices:
             if owner.setdefault(device, devices) != devices:
                 raise InputError(
@@ -27,7 +30,10 @@ def stages_of(profile: Profile, plan: Plan) -> list[list[int]]:
                     f"by devices {owner[device]} and {devices} (layer {layer.name!r}); use schedule 'dataflow'"
                 )
     if not load(plan.schedule).several_stages:
-        return [[i for i, other in enumerate(sets) if other == devices] for devices in dict.fromkeys(sets)]
+        stages: dict[tuple[int, ...], list[int]] = {}
+        for i, devices in enumerate(sets):
+            stages.setdefault(devices, []).append(i)
+        return list(stages.values())
     runs = [[i for i, _ in run] for _, run in groupby(enumerate(sets), key=lambda entry: entry[1])]
     _check_chunks(plan, [sets[run[0]] for run in runs])
     return runs

@@ -25,6 +25,7 @@ import numpy as np
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
+from simulator.distinct import distinct
 from simulator.lowering import schedules
 from simulator.lowering.buckets import Bucket
 from simulator.lowering.replicas import Replicas
@@ -161,8 +162,7 @@ class Symmetry:
         for devices in bucket.alike or (bucket.group,):
             group = self.group(devices)
             holders, users = (group, group) if bucket.alike else map(self.group, (bucket.holders, bucket.devices))
-            whole = replace(bucket, group=group, holders=holders, devices=users)
-            steps_of.append(whole.steps(cluster, self.whole))
+            steps_of.append(bucket.steps(cluster, self.whole, (group, holders, users)))
             if not all(_treats_alike(step, group) for step in steps_of[-1]):
                 raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
         own = bucket.group
@@ -281,7 +281,7 @@ def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
     shards = np.concatenate([_shards_of(sharding, replicas) for sharding in placements], axis=1)
     _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
     images = shards[:, first]  # (replicas, devices of one)
-    if (images[:, which.reshape(-1)] != shards).any() or len(np.unique(images)) < images.size:
+    if (images[:, which.reshape(-1)] != shards).any() or len(distinct(images)) < images.size:
         return None
     return images
 
@@ -293,7 +293,7 @@ def _ranks(placements: Sequence[Sharding], replicas: int) -> Ints:
     """
     groups = {tuple(sorted(_shards_of(sharding, replicas)[0].tolist())) for sharding in placements}
     ranks = np.array(sorted(groups)).T if len({*map(len, groups)}) == 1 else np.zeros((0, 0), dtype=np.int64)
-    return ranks if len(np.unique(ranks)) == ranks.size else ranks[:0]
+    return ranks if len(distinct(ranks)) == ranks.size else ranks[:0]
 
 
 def _shards_of(sharding: Sharding, replicas: int) -> Ints:

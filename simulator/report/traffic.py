@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simulator.distinct import distinct
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
 MATRIX_DEVICES = 1024
@@ -105,7 +106,7 @@ def traffic_matrix(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Flo
 def touches(graph: TaskGraph, counts: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Every (transfer, device at one of its ends) of the devices that count, shape (devices,)."""
     number = np.repeat(np.arange(len(graph.routes)), 2 * graph.pair_counts) * len(counts) + graph.pairs.ravel()
-    route, devices = np.divmod(np.unique(number), len(counts))
+    route, devices = np.divmod(distinct(number), len(counts))
     counting = counts[devices]
     lengths, devices = np.bincount(route[counting], minlength=len(graph.routes)), devices[counting]
     transfers = np.flatnonzero(graph.route >= 0)
