@@ -31,7 +31,7 @@ from traces.results.validations import Overhead
 from traces.zoo.networks import load
 
 BATCH_SIZE = 32
-REPEATS = {"captures": 3, "capture": 25, "overhead": 15}
+REPEATS = {"captures": 3, "capture": 10, "overhead": 15}
 """How many captures are made of a network, how often each measures every layer, and how many steps are taken to see
 what a runtime adds to them."""
 CALIBRATED_BYTES: tuple[int, ...] = (64, *(1 << exponent for exponent in range(12, 24)))
