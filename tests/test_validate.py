@@ -143,7 +143,7 @@ def test_the_reduced_suite_runs_and_is_predicted(tmp_path: Path) -> None:
     """Bytes within 3 %, times within a factor of two: one capture of a shared machine, whose speed differs by half from
     minute to minute, says no more; `shardscope validate` measures how wrong times are, in rounds."""
     outcomes = validate.validate(
-        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"capture": 7, "overhead": 5}
+        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"captures": 1, "capture": 7, "overhead": 5}
     )
     assert len(outcomes) == len(validation_cases.reduced())
     assert abs(summarised(outcomes).worst_bytes_error) < 0.03, outcomes

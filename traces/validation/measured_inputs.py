@@ -31,9 +31,10 @@ from traces.results.validations import Overhead
 from traces.zoo.networks import load
 
 BATCH_SIZE = 32
-REPEATS = {"capture": 25, "overhead": 15}
-"""How often a capture measures every layer, and steps are taken to see what a runtime adds to them."""
-CALIBRATED_BYTES: tuple[int, ...] = (64, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 23)
+REPEATS = {"captures": 3, "capture": 10, "overhead": 15}
+"""How many captures are made of a network, how often each measures every layer, and how many steps are taken to see
+what a runtime adds to them."""
+CALIBRATED_BYTES: tuple[int, ...] = (64, *(1 << exponent for exponent in range(12, 24)))
 
 
 def measure_inputs(
@@ -41,13 +42,13 @@ def measure_inputs(
     folder: Path,
     cores: Sequence[int],
     say: Callable[[str], None],
-    captures: int,
     repeats: Mapping[str, int],
 ) -> None:
     """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them.
 
-    captures: of each network; repeats: as REPEATS.
+    repeats: as REPEATS.
     """
+    captures = repeats["captures"]
     models = list(dict.fromkeys(case.model for case in cases))
     split = {
         case.model for case in cases if case.via == "execute"

@@ -70,7 +70,7 @@ def validate(
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
     make_plan: the case's plan from profile and calibrated cluster. say: called with each line about the progress.
-    rounds: how often every run is made, and every network captured before; repeats: see REPEATS. A run that fails is
+    rounds: how often every run is made; repeats: of what is measured before, see REPEATS. A run that fails is
     reported to `say` and left out. Raises RunError where this machine has no network lab.
     """
     reason = namespaces.available()
@@ -80,7 +80,7 @@ def validate(
     for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
-    measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, rounds, repeats)
+    measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, repeats)
     for number in range(rounds):
         missing = [case for case in cases if len(_rounds(folder, case)) <= number]
         for count, case in enumerate(missing, 1):
