@@ -37,6 +37,7 @@ WATCH = """() => {
   const panel = (where) => () => (seen[where] = performance.now());
   document.querySelectorAll(".js-plotly-plot:not(#candidates-graph *)").forEach((graph) => graph.on("plotly_afterplot",
     panel(graph.getBoundingClientRect().top < window.innerHeight ? "panels" : "below")));
+  new MutationObserver(panel("below")).observe(document.querySelector("#partition-drawing"), { childList: true });
   new MutationObserver(panel("panels")).observe(document.querySelector("#timeline"),
     { attributeFilter: ["data-paint-ms"] });
 }"""

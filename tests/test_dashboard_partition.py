@@ -15,6 +15,7 @@ from dashboard.figures.candidates import candidates
 from dashboard.figures.partition import partition, strategies
 from dashboard.figures.partition_rows import Strip, balance
 from dashboard.figures.shades import shades_of
+from dashboard.state.candidates import Candidate
 from dashboard.state.columns import MOST_COLUMNS, by_column, columns_of
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import device_groups, group_of
@@ -23,7 +24,7 @@ from dashboard.state.folding import stretches
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
-from dashboard.words.partition import against, heaviest_nets
+from dashboard.words.partition import against, heaviest_nets, moved_words
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
 from simulator.plan import Sharding
@@ -226,6 +227,36 @@ def test_plans_that_coincide_share_one_label() -> None:
     plans = {"hypergraph": plan(0.1, 2**30), "owt": plan(0.1, 2**30), "pipeline": plan(0.9, 2**34)}
     for dots in candidates((), plans, "hypergraph")["data"]:
         assert list(dots["text"]) == ["hypergraph", "", "pipeline"] and len(dots["x"]) == 3
+
+
+def test_plans_tried_that_are_far_slower_are_told_of_and_not_drawn() -> None:
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="hypergraph", devices=4)
+    best = Glance(configuration=now, step_s=0.1, total_bytes=2**30, between_bytes=0.0, load_balance_ratio=1.0)
+    tried = [
+        Candidate(label="x", total_bytes=2**30, between_bytes=0.0, step_s=s, load_balance_ratio=1.0, best=False)
+        for s in (0.2, 0.3, 0.5, 60.0)
+    ]
+    drawn = candidates(tried, {"hypergraph": best}, "hypergraph")
+    assert drawn["data"][0]["y"] == pytest.approx([200.0, 300.0])
+    assert "not drawn: 2 tried with over 4 × the shortest step" in drawn["layout"]["annotations"][0]["text"]
+
+
+def test_bytes_of_plans_have_one_unit_without_powers_of_ten_and_a_zero() -> None:
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
+    best = Glance(configuration=now, step_s=0.1, total_bytes=2.0**50, between_bytes=0.0, load_balance_ratio=1.0)
+    layout = candidates((), {"data": best, "owt": replace(best, between_bytes=2.0**48)}, "data")["layout"]
+    assert layout["xaxis"]["title"]["text"] == "GiB moved" and layout["xaxis"]["ticktext"] == ["1,000,000"]
+    assert layout["xaxis2"]["ticktext"][0] == "0" and "200,000" in layout["xaxis2"]["ticktext"]
+
+
+def test_a_sentence_says_what_moves_and_where() -> None:
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="owt", devices=4)
+    here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)))
+    data = replace(here, configuration=replace(now, strategy="data"), total_bytes=2**22)
+    assert moved_words(here, None) == "It moves 1.00 MiB a step, 512 KiB of it between nodes. "
+    assert moved_words(replace(here, between_bytes=0.0), data) == (
+        "It moves 1.00 MiB a step, none of it between nodes (data parallelism: 4.00 MiB, 512 KiB between nodes). "
+    )
 
 
 def test_balance_is_per_block(store: Store) -> None:

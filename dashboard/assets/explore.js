@@ -137,28 +137,27 @@
     const spans = ns.fetchSpans(ns.timelineQuery(), signal);
     const requests = [
       ["balance", () => panel("above", views)],
-      ["partition", () => ns.drawPartition(shown, shown ? ns.selection || {} : {})],
       ["memory", () => panel("below")],
-    ].sort(([one], [other]) => inView(other) - inView(one));
-    const seen = requests.map(([id]) => inView(id));
-    // One after the other, each while what came before it is drawn: asked together, all would come late.
+      ["partition", () => ns.drawPartition(shown, shown ? ns.selection || {} : {})],
+    ];
+    requests.sort(([one], [other]) => inView(other) - inView(one));
+    // First what can be seen, one after the other, each while what came before it is drawn; then the rest together.
     let before = spans;
-    const parts = requests.map(([, request]) => {
+    const parts = requests.map(([id, request]) => {
       const part = before.then(() => (signal.aborted ? null : request()));
       part.catch(() => {}); // its error is met where it is awaited
-      before = part.catch(() => {});
+      if (id === "balance" || inView(id)) before = part.catch(() => {});
       return part;
     });
     setControls(answer);
     await ns.showSpans("timeline", spans, ns.message);
-    let told = false;
-    for (const [i, part] of parts.entries()) {
+    for (const part of parts) {
       if (signal.aborted) return;
-      if (!told && !seen[i]) told = tell(answer);
       const show = await part;
       if (typeof show === "function") await show();
     }
-    if (!told) tell(answer);
+    if (signal.aborted) return;
+    tell(answer);
     window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
@@ -172,13 +171,12 @@
     }
   }
 
-  /* What other pages and callbacks read: told once what can be seen is drawn, as every page of Dash wakes up for it. */
+  /* What other pages and callbacks read: told once all is drawn, as every component of Dash wakes up for it. */
   function tell(answer) {
     remember(answer.query, answer.words);
     set("configuration", { data: answer.query });
     set("address", { data: answer.address });
     rebase(answer.query, asked.base);
-    return true;
   }
 
   function inView(id) {

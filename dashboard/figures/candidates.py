@@ -13,31 +13,43 @@ from dashboard.words.kpis import seconds_range
 from simulator.units import format_bytes, format_time
 
 _UNEVEN = 1.10
-_MIB = 2**20
+_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_NEAR = 4.0
+"""Plans whose step is that many times the shortest would squeeze all others into a corner."""
 
 
 def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], shown: str) -> Figure:
     """Left all bytes, right those between nodes; hollow: max / mean above 1.10; grey: tried by the search.
 
-    Plans that move nothing stand at the left edge of the logarithmic axis, as their hover says.
+    Plans tried that are far slower than the best are told of and not drawn. Plans that move nothing stand at the left
+    edge of the logarithmic axis, as their hover says.
     """
     if not strategies:
         return message("no plans yet")
     data: list[dict[str, Any]] = []
+    everything: list[Candidate | Glance] = [*tried, *strategies.values()]
+    slowest_s = _NEAR * min(plan.step_s for plan in everything)
+    slow = sum(plan.step_s > slowest_s for plan in tried)
+    tried = [plan for plan in tried if plan.step_s <= slowest_s]
+    left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
+    largest = max(plan.total_bytes for plan in everything if plan.step_s <= slowest_s)
+    size, unit = next(((size, name) for size, name in _UNITS if largest >= 10 * size), _UNITS[-1])
+    axes: list[dict[str, Any]] = []
     for number, what in enumerate(("total_bytes", "between_bytes")):
-        amounts = [getattr(plan, what) / _MIB for plan in (*tried, *strategies.values())]
+        amounts = [getattr(plan, what) / size for plan in (*tried, *strategies.values())]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
+        axes.append(_bytes_axis(amounts, floor))
         axis = {"xaxis": "x2", "yaxis": "y"} if number else {}
         if tried:
             data.append(_dots(
-                [max(getattr(plan, what) / _MIB, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
+                [max(getattr(plan, what) / size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
                 [_words(plan.label, getattr(plan, what), plan.step_s, plan.load_balance_ratio) for plan in tried],
                 [plan.load_balance_ratio > _UNEVEN for plan in tried], OUTLINE, 7,
             ) | axis)  # fmt: skip
         names = list(strategies)
         seen = list(strategies.values())
         dots = _dots(
-            [max(getattr(plan, what) / _MIB, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
+            [max(getattr(plan, what) / size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
             [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio, plan.interval_s)
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
@@ -45,19 +57,30 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
         texts = _free_labels(names, dots["x"], dots["y"])
         named = {"mode": "markers+text", "text": texts, "textposition": _sides(seen, what), "textfont": {"size": 11}}
         data.append(dots | named | axis)
-    moved, between = (
-        log_axis(x for dots in data if ("xaxis" in dots) == second for x in dots["x"]) for second in (False, True)
-    )
+    moved, between = axes
     return figure(
         data,
-        xaxis={**moved, "title": {"text": "MiB moved"}, "domain": [0, 0.46]},
-        xaxis2={**between, "title": {"text": "MiB between nodes"}, "domain": [0.54, 1], "anchor": "y",
+        xaxis={**moved, "title": {"text": f"{unit} moved"}, "domain": [0, 0.46]},
+        xaxis2={**between, "title": {"text": f"{unit} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
-        annotations=[{"text": "hollow: max / mean above 1.10 · grey: tried by the search", "showarrow": False,
-                      "xref": "paper", "yref": "paper", "x": 1, "y": 1.12, "font": {"size": 11}}],
-        margin={"l": 52, "r": 28, "t": 26, "b": 40},
+        annotations=[{"text": f"hollow: max / mean above 1.10 · grey: tried{left_out}", "showarrow": False,
+                      "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom", "align": "right",
+                      "font": {"size": 11}}],
+        margin={"l": 52, "r": 28, "t": 38, "b": 40},
     )  # fmt: skip
+
+
+def _bytes_axis(amounts: Sequence[float], floor: float) -> dict[str, Any]:
+    """A logarithmic axis for amounts whose zeros stand at `floor`, which is then its first tick."""
+    known = [amount for amount in amounts if amount > 0]
+    axis = log_axis(known)
+    if len(known) == len(amounts):
+        return axis
+    ticks = [
+        (tick, text) for tick, text in zip(axis["tickvals"], axis["ticktext"], strict=True) if known and tick > floor
+    ]
+    return axis | {"tickvals": [floor, *(tick for tick, _ in ticks)], "ticktext": ["0", *(text for _, text in ticks)]}
 
 
 def _dots(

@@ -28,7 +28,7 @@ from simulator.run import Run
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
-BINS = 160
+BINS = 120
 _NAMED = 8
 """Devices up to which there is room for more than their numbers."""
 MOST_LINKS = 24

@@ -71,7 +71,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
     return {"data": data, "layout": {**framed, **layout}}
 
 
-def log_axis(values: Iterable[float], words: Callable[[float], str] = "{:,g}".format) -> dict[str, Any]:
+def log_axis(values: Iterable[float], words: Callable[[float], str] = "{:,.10g}".format) -> dict[str, Any]:
     """A logarithmic axis for positive values, with ticks at 1, 2 and 5 times powers of ten, or at the powers alone."""
     known = [value for value in values if value > 0]
     low, high = min(known, default=1.0), max(known, default=1.0)

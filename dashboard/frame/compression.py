@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ipaddress
 import threading
 from typing import Any
 
@@ -14,7 +15,10 @@ _LEAST_BYTES, _MOST_KEPT = 1024, 200
 
 
 def compress(server: Flask) -> None:
-    """Send gzip to browsers that take it; files that do not change are compressed once and kept."""
+    """Send gzip to browsers that take it; files that do not change are compressed once and kept.
+
+    To a browser on this machine everything else goes as it is: packing half a megabyte takes longer than sending it.
+    """
     kept: dict[str, bytes] = {}
     lock = threading.Lock()
 
@@ -23,6 +27,7 @@ def compress(server: Flask) -> None:
         fixed = request.path.startswith(_FIXED)
         if (
             response.status_code != 200
+            or (not fixed and _is_near(request.remote_addr))
             or "gzip" not in request.headers.get("Accept-Encoding", "")
             or response.headers.get("Content-Encoding")
             or not (response.mimetype or "").startswith(_TYPES)
@@ -47,3 +52,11 @@ def compress(server: Flask) -> None:
         response.headers["Content-Encoding"] = "gzip"
         response.headers.add("Vary", "Accept-Encoding")
         return response
+
+
+def _is_near(address: str | None) -> bool:
+    """Whether an address of the other end is this machine's."""
+    try:
+        return ipaddress.ip_address(address or "").is_loopback
+    except ValueError:
+        return False

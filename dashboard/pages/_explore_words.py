@@ -18,7 +18,7 @@ from dashboard.state.measures import transfer_seconds
 from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
-from dashboard.words.partition import against
+from dashboard.words.partition import against, moved_words
 from simulator.cluster import Cluster
 from simulator.lowering.typical_scaling import device_class
 from simulator.run import Run
@@ -67,6 +67,7 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
     if shown is not None and data is not None and data.configuration != now:
         faster = against(shown.step_s, data.step_s, time=True)
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
+    text += moved_words(shown, data) if shown is not None else ""
     return html.Div([html.Strong(name), text, reason])
 
 

@@ -32,7 +32,7 @@ SPARED_S = 1.0
 CLICKS, SEARCHES, BACKGROUND = "clicks", "searches", "background"
 _POLL_S = 0.02
 _NICENESS = {CLICKS: 0, SEARCHES: 6, BACKGROUND: 12}
-REST_S = 0.4
+REST_S = 0.8
 """What runs in the background stands still while clicks are simulated, and for as long after them as drawing takes."""
 WAITING, RUNNING, OVER = "waiting", "running", "over"
 

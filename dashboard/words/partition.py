@@ -79,7 +79,9 @@ def _saving(columns: Sequence[Column], own: Floats, other: Floats) -> str:
     if saved[at] <= 0.01 * other.sum():
         return "No block moves notably fewer bytes than under data parallelism. "
     before, after = float(other[at].sum()), float(own[at].sum())
-    return f"{columns[at].title}: {format_bytes(before)} under data parallelism, {format_bytes(after)} here. "
+    return (
+        f"{columns[at].title} moves {format_bytes(after) if after else 'nothing'} instead of {format_bytes(before)}. "
+    )
 
 
 def _price(columns: Sequence[Column], own: Floats, other: Floats) -> str:
@@ -88,6 +90,17 @@ def _price(columns: Sequence[Column], own: Floats, other: Floats) -> str:
     if paid[at] <= 0:
         return ""
     return f"The price: {format_bytes(float(own[at, 0]))} of activations cross after {columns[at].title}."
+
+
+def moved_words(now: Glance, data: Glance | None) -> str:
+    """What a step moves, how much of it between nodes, and what data parallelism would move."""
+    if not now.total_bytes:
+        return "It moves nothing. "
+    far = f"{format_bytes(now.between_bytes)} of it" if now.between_bytes else "none of it"
+    if data is None or not data.ran or data.configuration == now.configuration:
+        return f"It moves {format_bytes(now.total_bytes)} a step, {far} between nodes. "
+    other = f"{format_bytes(data.total_bytes)}, {format_bytes(data.between_bytes)} between nodes"
+    return f"It moves {format_bytes(now.total_bytes)} a step, {far} between nodes (data parallelism: {other}). "
 
 
 def against(now: float, other: float, *, time: bool = False) -> str:
