@@ -153,7 +153,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args.argv = list(argv)
     args.command = words[0]
     typed = _effects.typed(args)
-    empty = [name for name, value in sorted(vars(args).items()) if value == ""]
+    empty = [name for name, value in sorted(vars(args).items()) if value in ("", [""])]
     if empty:
         which = ", ".join(f"--{name.replace('_', '-')}" if name in typed else name.upper() for name in empty)
         raise InputError(f"{which}: it is empty; write a value, or leave the option out")
