@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.link_shares import LEAST_BYTES, MIB, aceso_all_reduces
 from benchmarks.published import shared_data
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from traces.imports.nccl_tests import read_nccl_log
 
 Curves = Mapping[str, Mapping[int, Curve]]

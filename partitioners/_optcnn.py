@@ -19,7 +19,8 @@ import numpy as np
 from partitioners._fabric import Fabric
 from partitioners._wiring import Traffic, Wave, Wiring, joined
 from simulator import collectives
-from simulator.cluster import Cluster, Curve, Device
+from simulator.cluster import Cluster, Device
+from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.shard_regions import Interval, channel_bytes, reads, shards, split

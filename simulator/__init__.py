@@ -4,6 +4,7 @@
     units       reading and printing quantities; inside there are only seconds, bytes, FLOP and ratios
     workload    Profile: a network measured layer by layer on one device
     expert_routing    Routing: which tokens travel to which experts
+    curve       Curve: measured times of messages by their size
     cluster     Cluster: devices and the links that join them
     routes      the shortest way between two nodes
     plan        Plan: who computes which shard

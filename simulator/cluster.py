@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
-from math import exp, inf, log
+from math import inf
 from typing import Any, Literal
 
+from simulator.curve import Curve
 from simulator.errors import (
     MOST_BYTES,
     InputError,
@@ -23,49 +22,8 @@ from simulator.ordered_sum import ordered_sum
 from simulator.routes import Routes
 
 LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
-NOISE = 0.2
-"""By how much a measured time may fall below that of a smaller message."""
 MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
 """What a cluster may have measured curves of."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Measured (bytes, seconds) points, interpolated log-log.
-
-    Below the first point the first time holds (latency); beyond the last the last segment's bandwidth holds.
-    """
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    points: tuple[tuple[float, float], ...]
-
-    def __post_init__(self) -> None:
-        require(len(self.points) >= 2, "points", len(self.points), "a curve has at least 2 (bytes, seconds) points")
-        require(all(b > 0 and t > 0 for b, t in self.points), "points", self.points, "bytes and seconds are positive")
-        sizes = [b for b, _ in self.points]
-        require(sizes == sorted(set(sizes)), "points", sizes, "sizes are strictly increasing")
-        for size, seconds in self.points:
-            require_from_0("points", size, MOST_BYTES)
-            require_time("points", seconds)
-
-    def require_rising(self, where: str) -> None:
-        """Raise InputError where a larger message takes a shorter time, by more than it varies."""
-        for (small, before_s), (large, after_s) in pairwise(self.points):
-            rule = f"more bytes do not take less time than the {before_s:g} s of {small:g}; measure again"
-            require(after_s >= before_s * (1 - NOISE), f"{where}: points", f"{after_s:g} s at {large:g} bytes", rule)
-
-    def seconds(self, size_bytes: float) -> float:
-        """Time of a message of `size_bytes`."""
-        (b_last, t_last), (b_prev, t_prev) = self.points[-1], self.points[-2]
-        if size_bytes <= self.points[0][0]:
-            return self.points[0][1]
-        if size_bytes >= b_last:
-            slope = (t_last - t_prev) / (b_last - b_prev)
-            return t_last + max(slope, t_last / b_last if slope <= 0 else 0.0) * (size_bytes - b_last)
-        i = bisect_left(self.points, (size_bytes, -inf))
-        (b0, t0), (b1, t1) = self.points[i - 1], self.points[i]
-        return exp(log(t0) + log(t1 / t0) * log(size_bytes / b0) / log(b1 / b0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ import small_networks
 
 import partitioners
 from simulator import files
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster

@@ -13,7 +13,8 @@ import numpy as np
 from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make_profile, simulated, timeline_values
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
 
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.elastic.job import simulate_job
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import Overheads

@@ -8,7 +8,7 @@ import pytest
 from plans import planned
 
 from simulator import files
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower

@@ -18,7 +18,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 from plans import planned
 
 from simulator import cli, files
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier

@@ -7,68 +7,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import MB, REPORT_KEYS, report, shardscope, written_tiny
 from conftest import ROOT
 
 from simulator import cli, collectives, files
 from simulator.cli import compare
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
-from simulator.workload import Layer, Profile
 
-MB = 10**6
 HEAVY = ("torch", "dash", "plotly", "pydantic", "kahypar", "numpy", "networkx", "rich", "yaml", "simpy")
-KEYS = {
-    "step_s",
-    "samples_per_s",
-    "load_balance_ratio",
-    "bubble_ratio",
-    "communication_bytes",
-    "peak_memory_bytes",
-    "devices",
-    "bottleneck",
-}
-
-
-def _layer(name: str, *inputs: str) -> Layer:
-    return Layer(
-        name=name,
-        kind="linear",
-        inputs=inputs,
-        output_shape=(8, 1, 1),
-        forward_s=4e-3,
-        backward_s=8e-3,
-        update_s=1e-3,
-        parameter_bytes=MB,
-        output_bytes=8 * MB,
-        saved_bytes=8 * MB,
-    )
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> str:
-    """The path of a chain of four equal layers, 26 ms each on one device at batch 8."""
-    layers = (_layer("a"), _layer("b", "a"), _layer("c", "b"), _layer("d", "c"))
-    path = tmp_path / "tiny.json"
-    files.write_profile(Profile(model="tiny", device="Acme CPU, 1 thread", batch_size=8, layers=layers), path)
-    return str(path)
-
-
-def shardscope(*arguments: object) -> int:
-    """The exit code of a command line, run here."""
-    try:
-        return cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:  # argparse, for help and for arguments that it refuses
-        assert isinstance(stop.code, int)
-        return stop.code
-
-
-def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    """What a command prints with --json."""
-    assert shardscope(*arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return written_tiny(tmp_path)
 
 
 # Help.
@@ -112,7 +66,7 @@ def test_help_names_every_schedule_and_every_collective(
 
 def test_one_device_takes_the_sum_of_the_layers(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
-    assert found.keys() >= KEYS
+    assert found.keys() >= REPORT_KEYS
     assert found["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
     assert found["communication_bytes"].keys() == {
         *("total", "forward", "backward", "synchronisation", "parameters", "matrix"),
@@ -206,73 +160,6 @@ def test_a_note_says_when_times_come_from_another_device(
     told = capsys.readouterr()
     assert (note in told.err) == noted
     assert json.loads(told.out)["model"] == "tiny"
-
-
-# compare.
-
-
-def test_compare_ranks_by_step_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--strategies", "model,data,pipeline")["strategies"]
-    steps = [row["report"]["step_s"] for row in rows]
-    assert steps == sorted(steps)
-    assert {row["strategy"] for row in rows} == {"data", "model", "pipeline"}
-    assert all(row["report"].keys() >= KEYS for row in rows)
-
-
-def test_compare_gives_micro_batches_to_pipelines_only(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model,pipeline", "--microbatches", 8)
-    rows = report(capsys, *command)["strategies"]
-    parts = {row["strategy"]: row["report"]["microbatches"] for row in rows}
-    assert parts == {"data": 1, "model": 1, "pipeline": 8}
-
-
-def test_a_strategy_that_cannot_be_built_is_a_row_with_its_reason(
-    tiny: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = ("--devices", 6, "--strategies", "data,model", "--set", "judged=false")
-    command = ("compare", tiny, "--cluster", "cpu-1g", *settings)
-    rows = report(capsys, *command)["strategies"]
-    assert [row["strategy"] for row in rows] == ["data", "model"]
-    assert "4 layers" in rows[1]["error"]
-    assert shardscope(*command) == 0
-    text = capsys.readouterr().out
-    assert re.search(r"^model .* cannot be built", text, re.MULTILINE)
-    assert re.search(r"^model: .*4 layers", text, re.MULTILINE)
-
-
-def test_compare_fails_when_no_strategy_can_be_built(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("--devices", 6, "--strategies", "model", "--set", "judged=false")
-    assert shardscope("compare", tiny, "--cluster", "cpu-1g", *settings) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "6 devices need 6 stages, but 'tiny' has 4 layers" in err
-    assert (
-        shardscope("compare", tiny, "--cluster", "cpu-1g", *settings[:2], "--strategies", "data,model", *settings[4:])
-        == 0
-    )
-    assert "cannot be built" in capsys.readouterr().out
-
-
-def test_compare_takes_every_strategy_of_the_folder(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import partitioners
-
-    rows = report(capsys, "compare", tiny, "--cluster", "cpu-1g", "--devices", 2)["strategies"]
-    assert {row["strategy"] for row in rows} == set(partitioners.strategies())
-
-
-def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = tmp_path / "best.json"
-    command = ("compare", tiny, "--cluster", "cpu-1g", "--strategies", "data,model", "--trace-out", trace)
-    rows = report(capsys, *command)["strategies"]
-    events = json.loads(trace.read_text())["traceEvents"]
-    last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
-    assert last * 1e-6 == pytest.approx(rows[0]["report"]["step_s"], rel=1e-5)
-
-
-def test_what_does_not_fit_is_said(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("compare", tiny, "--cluster", "t4-g4dn", "--batch-size", 2**17, "--strategies", "data")
-    assert shardscope(*command) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"data: does not fit: \S*gpu0 needs ", text)
 
 
 # Lists.

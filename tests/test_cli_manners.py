@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import shardscope
 
 from simulator import cli, files
 from simulator.errors import InputError
@@ -16,14 +17,6 @@ from simulator.network.catalogue import read_cluster
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
 STEP = ("vgg_digits", *CLUSTER)
 NETWORK = ("--model", "mine:net", "--input-shape", "1x8x8")
-
-
-def shardscope(*arguments: object) -> int:
-    try:
-        return cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        assert isinstance(stop.code, int)
-        return stop.code
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.plan import Plan, Sharding, Synchronisation

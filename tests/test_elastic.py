@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 
 import torch
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 from small_networks import chain
 
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
 from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import shardscope
 from conftest import ROOT
 
-from simulator import cli, files
+from simulator import files
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
@@ -21,14 +22,6 @@ pytestmark = pytest.mark.usefixtures("forked_python")
 
 MODEL = ("--model", "traces.zoo.networks:vgg_digits", "--input-shape", "1x8x8")
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
-
-
-def shardscope(*arguments: object) -> int:
-    try:
-        return cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        assert isinstance(stop.code, int)
-        return stop.code
 
 
 def plan(folder: Path, strategy: str, *options: str) -> Path:

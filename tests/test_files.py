@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from random_inputs import clusters, profiles
 
 from simulator import file_content, files
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.plan import Plan, Sharding, Synchronisation

@@ -16,8 +16,9 @@ from partitioners import _optcnn
 from partitioners._fabric import Fabric
 from partitioners._optcnn import configurations, cost_tables, sharding_of
 from simulator import collectives
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
 from simulator.collectives.ring import ring
+from simulator.curve import Curve
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition
 from simulator.report.volume import communication_volume

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.errors import InputError
 from traces.imports.nccl_tests import collective_curves, left_out_errors, read_nccl_log, two_parameter_errors
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, two_tier

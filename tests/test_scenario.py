@@ -15,7 +15,8 @@ from plans import planned
 from small_networks import BATCH, layer, network, switched
 
 from simulator import cli
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.elastic.job import simulate_job
 from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_networks import BATCH, chain, layer, network, switched
 
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
 from simulator.errors import InputError

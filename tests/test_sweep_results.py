@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import shardscope
 from small_networks import chain
 
-from simulator import cli, files
+from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.chart import Chart, Series, chart, chart_text, column_title, value_text
 from simulator.sweep.export import write_parquet
@@ -28,14 +29,6 @@ parameters:
   microbatches: [1, 4]
 where: [microbatches == 1 or strategy == 'pipeline']
 """
-
-
-def shardscope(*arguments: object) -> int:
-    """The exit code of a command line, run here."""
-    try:
-        return cli.main([str(argument) for argument in arguments])
-    except SystemExit as stopped:
-        return int(str(stopped.code))
 
 
 @pytest.fixture(scope="module")

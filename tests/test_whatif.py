@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from test_closed_forms import ONE_BUCKET, chain, replicated, staged, star
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.plan import Sharding
 from simulator.run import run
 from simulator.studies.explain import crossing_words, describe, explain

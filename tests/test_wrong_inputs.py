@@ -16,7 +16,7 @@ from small_networks import chain, switched
 from benchmarks.fuzz import _dumped
 from benchmarks.fuzz_formats import formats
 from simulator import cli
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.engine.noise import Noise
 from simulator.errors import InputError, UnknownNameError
 

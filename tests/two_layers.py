@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.cluster import Cluster, Curve, Device, Link
+from simulator.cluster import Cluster, Device, Link
+from simulator.curve import Curve
 from simulator.plan import StepSettings
 from simulator.workload import Geometry, Layer, Profile
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from benchmarks.accuracy._steps import PredictedStep, mean_error, steps_table, summary
 from benchmarks.published import shared_data
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.files import read_profile
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Plan, Sharding, Synchronisation

@@ -152,9 +152,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise InputError(_not_taken(words[0], unknown))
     args.argv = list(argv)
     args.command = words[0]
-    empty = [option for option in sorted(_effects.typed(args)) if getattr(args, option, None) == ""]
+    typed = _effects.typed(args)
+    empty = [name for name, value in sorted(vars(args).items()) if value in ("", [""])]
     if empty:
-        raise InputError(f"{_effects.spelled(empty)}: it is empty; write a value, or leave the option out")
+        which = ", ".join(f"--{name.replace('_', '-')}" if name in typed else name.upper() for name in empty)
+        raise InputError(f"{which}: it is empty; write a value, or leave the option out")
     return args
 
 

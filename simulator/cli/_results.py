@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simulator.cli import _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where", metavar="SQL", action="append", default=[],
         help="only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\"; repeatable",
     )  # fmt: skip
-    parser.add_argument("--top", metavar="N", type=int, default=10, help="rows to print (default 10)")
+    parser.add_argument("--top", metavar="N", type=_values.count, default=10, help="rows to print (default 10)")
     parser.add_argument(
         "--output", metavar="FILE", action="append", default=[], type=Path,
         help="write all rows (.csv, .parquet) or the plot (.html, .png); repeatable",

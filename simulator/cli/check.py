@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _machine_note, _options, _planned, _printing, _tables
+from simulator.cli import _machine_note, _options, _planned, _printing, _tables, _values
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recorded", metavar="LOG_OR_TRACE", help="a trace of torch.profiler, or a file of step times")
     parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
-    parser.add_argument("--device", metavar="N", type=int, help=text)
+    parser.add_argument("--device", metavar="N", type=_values.whole, help=text)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead")
     _options.add_inputs(parser, required=False)
 

@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="M",
-        default="",
         help="a network of the zoo or package.module:callable, where a trace needs it",
     )
     parser.add_argument(
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--classes", metavar="N", type=_values.count, help="num_classes for package.module:callable")
     parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
     parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
-    parser.add_argument("--device", metavar="NAME", default="", help="the device's name, where the files do not say it")
+    parser.add_argument("--device", metavar="NAME", help="the device's name, where the files do not say it")
     parser.add_argument(
         "--tensor-parallel",
         metavar="T",
@@ -77,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
             "cluster: --cluster names the cluster that gets the curves, --cluster-output the file to write"
         )
     options = ImportOptions(
-        model=args.model,
+        model=args.model or "",
         batch_sizes=args.batch_size,
         input_shape=args.input_shape,
         classes=args.classes,
         vocabulary=args.vocabulary,
         dtype=args.dtype,
         tensor_parallel=args.tensor_parallel,
-        device=args.device,
+        device=args.device or "",
         force=args.force,
         command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",
     )

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_overrides(machine)
     step = parser.add_argument_group("training step")
     step.add_argument("--sync", metavar="NAMES", default="ring,ps", help="ways to synchronise (default ring,ps)")
-    step.add_argument("--staleness", metavar="S", type=int, default=3, help="steps that ps-ssp runs ahead (default 3)")
+    step.add_argument(
+        "--staleness", metavar="S", type=_values.whole, default=3, help="steps that ps-ssp runs ahead (default 3)"
+    )
     kind = step.add_mutually_exclusive_group()
     kind.add_argument("--weak", action="store_true", help="every device has --batch-size samples (default)")
     kind.add_argument("--strong", action="store_true", help="all devices together have --batch-size samples")

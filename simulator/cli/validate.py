@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     suites = ("local", "reduced", "field")
     parser.add_argument("--suite", choices=suites, default="local", help="which runs (default local, the home suite)")
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the field suite (default 1)")
+    parser.add_argument("--seed", metavar="N", type=_values.whole, default=1, help="of the field suite (default 1)")
     parser.add_argument("--runs", metavar="N", type=_values.count, default=60, help="of the field suite (default 60)")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument(

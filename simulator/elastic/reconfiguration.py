@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from simulator import files
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.elastic.movement import Placed, movement
 from simulator.errors import require, require_time
 from simulator.lowering.replicas import replicas_of

@@ -13,7 +13,8 @@ from importlib import resources
 from pathlib import Path
 
 from simulator import files
-from simulator.cluster import AchievedShare, Cluster, Curve, Device
+from simulator.cluster import AchievedShare, Cluster, Device
+from simulator.curve import Curve
 from simulator.errors import InputError, UnknownNameError, require, require_from_0
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime

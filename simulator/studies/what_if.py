@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from simulator.cluster import Cluster, Curve, Link
+from simulator.cluster import Cluster, Link
+from simulator.curve import Curve
 from simulator.plan import Plan
 from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from simulator.errors import require
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.transformers.accelerators import accelerator
 from simulator.transformers.grid_interval import grid_interval
 from simulator.transformers.model_card import ModelCard
@@ -59,6 +60,8 @@ def candidate_grids(
         if batch % data:
             continue
         for microbatch in (2**i for i in range(MOST_MICROBATCH.bit_length()) if batch // data % 2**i == 0):
+            if batch // data // microbatch > MOST_MICROBATCHES:
+                continue
             for expert in _divisors(card.experts, replicas) if card.experts else [1]:
                 stages = (0,) if replicas == 1 else (0, 1) if pipeline > 1 else (0, 1, 2, 3)
                 for zero_stage in stages if replicas % expert == 0 else ():
@@ -111,7 +114,10 @@ def ranked_grids(
     """
     candidates = candidate_grids(card, devices, batch, node_devices, strategies)
     ranked = [ranked_grid(card, _within_memory(card, grid, stack), stack) for grid in candidates]
-    rule = f"a number of replicas that divides {devices} devices divides the batch"
+    rule = (
+        f"a number of replicas that divides {devices} devices divides the batch, and each takes at most "
+        f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
+    )
     require(len(ranked) > 0, "batch_size", batch, rule)
     return sorted(ranked, key=lambda each: (not each.runs, float(each.step.step_s), _kinds(each.grid)))
 

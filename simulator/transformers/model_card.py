@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from simulator.errors import UnknownNameError, require
+from simulator.errors import UnknownNameError, require, require_count
 from simulator.files import is_path, library, read_yaml
+
+MOST_BLOCKS = 2_000
+"""Of a decoder: a block is ten layers of a profile, which has MOST_LAYERS at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,8 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "ffn", "vocabulary", "sequence"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "it is at least 1")
+            require_count(name, getattr(self, name))
+        require(self.layers <= MOST_BLOCKS, "layers", self.layers, f"a decoder has at most {MOST_BLOCKS:,} blocks")
         require(self.heads % self.key_heads == 0, "kv_heads", self.key_heads, f"it divides {self.heads} heads")
         rule = f"hidden {self.hidden} is a multiple of it, or head_width is named"
         require(self.head_width is not None or self.hidden % self.heads == 0, "heads", self.heads, rule)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from simulator.cluster import AchievedShare, Curve
+from simulator.cluster import AchievedShare
+from simulator.curve import Curve
 
 Points = Sequence[tuple[float, float, float]]
 

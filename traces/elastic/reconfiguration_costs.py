@@ -21,7 +21,8 @@ from pathlib import Path
 import torch
 
 from simulator import files
-from simulator.cluster import Cluster, Curve
+from simulator.cluster import Cluster
+from simulator.curve import Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
 from simulator.network.catalogue import read_cluster
 from simulator.one_line_parser import OneLineParser

@@ -20,6 +20,7 @@ _recorded_phases   recorded steps by cause, or their times alone
 _recorded_input    batch size, sample and precision out of recorded shapes
 _attribution       whose every kernel is
 _alignment         longest common subsequence
+_job_operations    the operations of a recorded job, step by step
 _collectives       collectives in a trace, and their curves
 _fx_table          layers out of a table of torch.fx nodes
 _aceso_tables, _aceso_gpt, _aceso_resnet

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, ScalingPoint
 from traces.imports._aceso_tables import OperatorRow, OperatorTable, all_reduce_curve, is_a_share, rounded

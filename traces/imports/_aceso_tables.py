@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
 from traces.imports._text import read_rows, shown

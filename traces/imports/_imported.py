@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.plan import Plan
 from simulator.workload import Profile

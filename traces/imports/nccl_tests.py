@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.cluster import Curve
+from simulator.curve import Curve
 from simulator.errors import InputError
 from traces.imports._imported import Imported, ImportOptions
 from traces.imports._text import read_text, shown
