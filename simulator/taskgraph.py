@@ -46,13 +46,13 @@ class Route:
     `rounds` rounds, each of which waits once for the slowest pair's latency. copies: so many equal transfers with
     `single` pairs each, one after the other in `pairs`, that replicas do at the same time; see `lowering.symmetry`.
     ahead_bytes: of messages that leave together, what goes right ahead of this one; it arrives as the end of one
-    message of both, and waits for no latency of its own.
+    message of both, and waits for no latency of its own. None: nothing goes ahead.
     """
 
     pairs: tuple[tuple[int, int], ...]
     rounds: int = 1
     copies: int = 1
-    ahead_bytes: float = 0.0
+    ahead_bytes: float | None = None
 
     def __hash__(self) -> int:
         return hash((len(self.pairs), self.pairs[:1], self.pairs[-1:], self.rounds))  # of thousands of pairs at once
@@ -65,7 +65,7 @@ class Route:
     @property
     def latencies(self) -> int:
         """How many times it waits for latency."""
-        return 0 if self.ahead_bytes else self.rounds
+        return self.rounds if self.ahead_bytes is None else 0
 
     @property
     def devices(self) -> tuple[int, ...]:

@@ -258,6 +258,14 @@ def one_layer(sharding: Sharding, microbatches: int = 1, speed: float = 1.0) -> 
     return run(profile, cluster, plan).report.step_s
 
 
+def test_an_update_without_parameters_is_in_neither_step_nor_speedup() -> None:
+    (one,) = chain(1, forward_s=4.0, backward_s=8.0, parameter_bytes=0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=30.0),))
+    plan = Plan(model="one", batch_size=48, placements={one.name: Sharding(devices=(0,))})
+    report = run(profile, Cluster(name="one", devices=(Device(name="d", host="h"),)), plan).report
+    assert (report.step_s, report.speedup) == pytest.approx((12.0, 1.0))
+
+
 def test_later_micro_batches_add_their_gradients() -> None:
     """An addition takes 3/8 of the update; three of four micro-batches add theirs."""
     assert one_layer(Sharding(devices=(0,)), microbatches=4, speed=0.5) == pytest.approx((12 + 3 * 3 + 8) / 0.5)

@@ -2,10 +2,10 @@
 
 All messages from one pass to another leave together when the pass has ended, however early their layers have, and their
 receives are posted together: they are one batch, which waits for one latency and goes as one message of all its bytes
-would (`Route.ahead_bytes`). That a batch's receives are posted is a task of its own (READY), a message of no bytes from
-the receiver to the sender; the batch waits for it. READY messages and payloads from one device to another go one after
-the other, so that a READY waits behind a payload that its own side sends. Of two payloads in opposite directions, that
-of the device which posts last goes first:
+would (`Route.ahead_bytes`). That a receive is posted is a task of its own (READY), a message of no bytes from the
+receiver to the sender; the message waits for it, and those of a batch are one, too. READY messages and payloads from
+one device to another go one after the other, so that a READY waits behind a payload that its own side sends. Of two
+payloads in opposite directions, that of the device which posts last goes first:
 
     device 0   posts: send a, receive b                      b b b b>
     device 1                             posts: send b, receive a
@@ -39,8 +39,8 @@ def add_rendezvous(builder: GraphBuilder, orders: Sequence[Sequence[Ints]], sche
     orders: of each device that runs passes, the tasks of each of its passes.
     """
     rendezvous = _Rendezvous(builder, orders)
-    rendezvous.leave_together()
     ready = rendezvous.ready
+    rendezvous.leave_together()
     posts = rendezvous.posted_by_rounds() if schedule.receives == "early" else rendezvous.posted_before_use()
     for message, (rank, last_pass) in posts.items():
         if last_pass >= 0:
@@ -61,10 +61,10 @@ class _Rendezvous:
 
     @cached_property
     def ready(self) -> dict[int, int]:
-        """By message, the READY task of its batch; they are appended when this is first read."""
+        """By message, its READY task; they are appended when this is first read."""
         builder = self.builder
-        first = np.array([batch[0] for batch in self.batches], dtype=np.int64)
-        owner = {name: builder.column(name)[first] for name in ("layer", "microbatch", "shard", "priority")}
+        messages = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(m for sent in self.sent for m in sent)]))
+        owner = {name: builder.column(name)[messages] for name in ("layer", "microbatch", "shard", "priority")}
         device_of_task = np.full(len(builder), -1)
         for order in self.orders:
             device_of_task[np.concatenate(order)] = builder.column("device")[order[0][0]]
@@ -72,11 +72,10 @@ class _Rendezvous:
         for order, sent in zip(self.orders, self.sent, strict=True):
             for tasks, messages_of_pass in zip(order, sent, strict=True):
                 sender[messages_of_pass] = device_of_task[tasks[0]]
-        back = builder.message_routes(builder.column("device")[first], sender[first])
-        tasks = builder.add(Kind.READY, len(first), device=sender[first], route=back, **owner)
-        ready = {message: task for task, batch in zip(tasks.tolist(), self.batches, strict=True) for message in batch}
-        builder.depend(list(ready), list(ready.values()))
-        return ready
+        back = builder.message_routes(builder.column("device")[messages], sender[messages])
+        tasks = builder.add(Kind.READY, len(messages), device=sender[messages], route=back, **owner)
+        builder.depend(messages, tasks)
+        return dict(zip(messages.tolist(), tasks.tolist(), strict=True))
 
     @cached_property
     def batches(self) -> list[list[int]]:
@@ -90,15 +89,17 @@ class _Rendezvous:
         return sorted(batches.values())
 
     def leave_together(self) -> None:
-        """Let every message wait for the end of the pass that makes it, and go behind those before it in its batch."""
-        builder = self.builder
+        """Let every message wait for the end of the pass that makes it; it, and its READY, go behind those before it
+        in its batch."""
+        builder, ready = self.builder, self.ready
         for order, sent in zip(self.orders, self.sent, strict=True):
             for tasks, messages in zip(order, sent, strict=True):
                 builder.depend(messages, tasks[-1])
         size, route, routes = builder.column("bytes"), builder.column("route"), builder.routes
         for batch in self.batches:
-            for message, ahead_bytes in zip(batch[1:], np.cumsum(size[batch]).tolist(), strict=False):
-                route[message] = builder.route(replace(routes[route[message]], ahead_bytes=ahead_bytes))
+            for tasks in (batch, [ready[message] for message in batch]):
+                for task, ahead_bytes in zip(tasks[1:], np.cumsum(size[tasks]).tolist(), strict=False):
+                    route[task] = builder.route(replace(routes[route[task]], ahead_bytes=ahead_bytes))
 
     def posted_before_use(self) -> dict[int, tuple[int, int]]:
         """By message, the device that receives it, and the pass after which it posts: that before the one which

@@ -200,5 +200,6 @@ def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:
     def slowest_s(sent_bytes: float) -> float:
         return route.rounds * max(cluster.transfer_s(*pair, sent_bytes / route.rounds) for pair in route.single)
 
-    whole_s = slowest_s(route.ahead_bytes + size_bytes)
-    return whole_s - slowest_s(route.ahead_bytes) if route.ahead_bytes else whole_s
+    if route.ahead_bytes is None:
+        return slowest_s(size_bytes)
+    return slowest_s(route.ahead_bytes + size_bytes) - slowest_s(route.ahead_bytes)

@@ -176,7 +176,8 @@ def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
     factors = [1 + layer.varying_share * (work - 1) for layer in profile.layers]
     passes = [sum(shard_seconds(profile, layer, batch_size)) for layer in profile.layers]
     computed = ordered_sum(seconds * factor for seconds, factor in zip(passes, factors, strict=True))
-    return computed + ordered_sum(layer.update_s for layer in profile.layers)
+    # as in a step, where a layer without parameters has nothing to update
+    return computed + ordered_sum(layer.update_s for layer in profile.layers if layer.parameter_bytes)
 
 
 def _tasks(graph: TaskGraph, owner: Ints) -> int:
