@@ -14,6 +14,7 @@ import pytest
 from benchmarks.browser import needs_browser, shot, until
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import GONE_S
+from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand
 from dashboard.state.workers import Simulation
@@ -31,7 +32,7 @@ SLOW = "profile=vgg16_v100&strategy=hypergraph&effort=1&devices=8&batch_size=512
 
 @pytest.fixture(scope="module")
 def store() -> Store:
-    return Store(bundled(), validations=at_hand())
+    return Store(bundled(), validations=at_hand(), scenarios=shipped_scenarios())
 
 
 def opened(page: Any, site: str, query: str) -> None:
@@ -261,6 +262,19 @@ def test_on_a_phone_results_come_first(browser: Any, site: str) -> None:
     page.close()
 
 
+@pytest.mark.parametrize("path", ["compare", "sweep", "scenario", "validate", "profiles"])
+def test_no_page_is_wider_than_a_phone(browser: Any, site: str, path: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{site}/{path}?{QUICK}")
+    page.wait_for_selector("main")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    last = page.locator("nav a").last.bounding_box()
+    assert last["x"] + last["width"] <= 390
+    shot(page, f"{path}-phone")
+    page.close()
+
+
 def test_the_page_does_not_jump_while_it_fills(page: Any, site: str, store: Store) -> None:
     page.add_init_script(
         "window.shift = 0; new PerformanceObserver((list) => { for (const e of list.getEntries()) "
@@ -294,8 +308,14 @@ def test_page_switches_leave_nothing_behind(page: Any, site: str) -> None:
     assert after[0] < 1.25 * before[0] and after[1] < 1.25 * before[1]
 
 
-def test_what_is_sent_first_is_small(page: Any, site: str) -> None:
+def test_scripts_and_styles_are_small(page: Any, site: str) -> None:
     sizes: list[int] = []
-    page.on("requestfinished", lambda request: sizes.append(request.sizes()["responseBodySize"]))
+    fixed = ("/_dash-component-suites/", "/assets/")
+
+    def count(request: Any) -> None:
+        if any(part in request.url for part in fixed):
+            sizes.append(request.sizes()["responseBodySize"])
+
+    page.on("requestfinished", count)
     opened(page, site, QUICK)
-    assert sum(sizes) < 3.2e6
+    assert len(sizes) > 10 and sum(sizes) < 3.0e6
