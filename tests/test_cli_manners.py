@@ -11,6 +11,7 @@ import pytest
 from command_line import shardscope
 
 from simulator import cli, files
+from simulator.cli import _tables
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
 
@@ -119,6 +120,18 @@ def test_no_number_is_cut_off_on_80_columns(
     out = capsys.readouterr().out
     head = next(line for line in out.splitlines() if line.split()[:1] == kept[:1])
     assert "…" not in out and set(kept) <= set(head.split()) and len(head.rstrip()) <= 80
+
+
+def test_what_has_no_column_to_spare_runs_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 20)
+    table = _tables.new_table("name", "seconds", "bytes", last="why")
+    table.add_row("a" * 12, "1.25 s", "4.00 GiB", "some words that may be folded")
+    _tables.print_table(_tables.new_console(), table, ("bytes",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "seconds", "why"] and lines[-1] == "too narrow for bytes; --json has them"
+    assert lines[2].split()[:3] == ["a" * 12, "1.25", "s"]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *command: object) -> dict[str, Any]:

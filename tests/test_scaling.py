@@ -295,7 +295,7 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
         (("--efficiency", "inter=-1"), "efficiency '-1': write a share"),
         (("--efficiency", "outer=1"), "'outer', did you mean 'inter'?"),
         (("--strong", "--weak"), "not allowed with"),
-        (("--staleness", "-1", "--sync", "ps-ssp"), "staleness is -1"),
+        (("--staleness", "-1", "--sync", "ps-ssp"), "argument --staleness: '-1' is not a whole number"),
         (("--compression", "0.5"), "compression_ratio is 0.5"),
     ],
 )

@@ -55,7 +55,10 @@ def print_table(console: Console, table: Table, may_go: Sequence[str] = ()) -> N
         kept = [column for column in table.columns if column.header != title]
         gone += [title] if len(kept) < len(table.columns) else []
         table.columns = [replace(column, _index=number) for number, column in enumerate(kept)]
-    console.print(table, width=max(console.width, _least_width(console, table)), crop=False)
+    width = console.width
+    console.width = max(width, _least_width(console, table))
+    console.print(table)
+    console.width = width
     if gone:
         say(console, f"too narrow for {', '.join(gone)}; --json has them")
 

@@ -91,8 +91,12 @@ def _watch(tally: Tally) -> None:
     if sys.stderr.isatty():
         best = min(tally.best.values(), key=lambda scored: scored.score)
         step = format_time(best.report.step_s)
-        sys.stderr.write(f"\r\x1b[K{tally.simulated} plans simulated, best step {step} ({best.plan.strategy})")
+        sys.stderr.write(f"\r\x1b[K{_plans(tally)} simulated, best step {step} ({best.plan.strategy})")
         sys.stderr.flush()
+
+
+def _plans(tally: Tally) -> str:
+    return "1 plan" if tally.simulated == 1 else f"{tally.simulated} plans"
 
 
 def _gap(score: float, bound: float) -> float | None:
@@ -127,7 +131,7 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     _results.print_rows("best of each", rows, list(rows[0]))
     end = "nothing left to try" if tally.complete else "the budget is spent"
     print(
-        f"{tally.simulated} plans simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
+        f"{_plans(tally)} simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
         f"into memory, {tally.infeasible} cannot be built; {end}"
     )
     score, bound = rows[0][column], searching.bound
