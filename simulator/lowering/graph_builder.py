@@ -29,7 +29,9 @@ class GraphBuilder:
     """Collects the columns of a TaskGraph, each of shape (tasks,): seconds, bytes, and whole numbers."""
 
     def __init__(self) -> None:
-        self._columns = {name: np.zeros(0, dtype=dtype) for name, (dtype, _) in _DEFAULTS.items()}
+        self._columns: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(0, dtype=dtype) for name, (dtype, _) in _DEFAULTS.items()
+        }
         self._added: list[tuple[int, dict[str, Any]]] = []  # tasks that are not in the columns yet
         self._edges: list[tuple[Ints, Ints]] = []
         self._elsewhere: list[tuple[Ints, Ints, Floats]] = []
