@@ -13,5 +13,5 @@ def distinct(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     and, in a new process, for few.
     """
     ordered = np.sort(numbers, axis=None)
-    kept: npt.NDArray[np.int64] = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-    return kept
+    once: npt.NDArray[np.int64] = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return once

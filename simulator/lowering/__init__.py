@@ -19,6 +19,8 @@ parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out 
                    them
 pass_costs         what the forward and backward passes of a layer's shards take and hold in one micro-batch
 passes             the forward and backward passes of a plan's shards: what they take, hold and add up
+plain_edges        edges of the network without sums, copies or collectives: a shard's output just goes to the
+                   shards that read it
 recomputation      recomputation (activation checkpointing): segments of layers are computed, or outputs received, again
                    before their backward passes
 rendezvous         rendezvous: a message of a pipeline moves only after its receive was posted, as gloo and NCCL do

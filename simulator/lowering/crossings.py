@@ -7,18 +7,17 @@ read it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.lowering.shard_regions import Interval, reads, shards
 from simulator.plan import Sharding
-from simulator.taskgraph import Floats, Ints
+from simulator.taskgraph import Ints
 from simulator.workload import Profile
 
 
@@ -49,82 +48,6 @@ class Crossings:
     device: Ints
     elements: Ints
     entry: Ints
-
-
-class PlainEdge(NamedTuple):
-    """Who reads a layer's output, one entry per (producing shard, reading shard), and what of it crosses.
-
-    reader: number among the layer's readers. entry: see Crossings, whose shard is `sender` here.
-    """
-
-    producer: Ints
-    reader: Ints
-    shard: Ints
-    entry: Ints
-    sender: Ints
-    device: Ints
-    size_bytes: Floats
-
-    @classmethod
-    def of(cls, readers: Sequence[int], reads: Reads, crossings: Crossings, element_bytes: float) -> PlainEdge:
-        number = np.searchsorted(readers, reads.consumer)  # readers stand in ascending order
-        size_bytes = crossings.elements * np.float64(element_bytes)
-        return cls(reads.producer, number, reads.shard, crossings.entry, crossings.shard, crossings.device, size_bytes)
-
-
-class PlainEdges(NamedTuple):
-    """The same of several layers in a row, with the positions of the layers.
-
-    source, target: of the producing and of the reading shard. entry: numbered through all layers. layer: of the sender.
-    counts: crossings of each layer, shape (layers,).
-    """
-
-    source: Ints
-    producer: Ints
-    target: Ints
-    shard: Ints
-    entry: Ints
-    layer: Ints
-    sender: Ints
-    device: Ints
-    size_bytes: Floats
-    counts: Ints
-
-    @classmethod
-    def of(cls, positions: Sequence[int], readers: Sequence[Sequence[int]], edges: Sequence[PlainEdge]) -> PlainEdges:
-        """readers: of each layer, by position."""
-        columns = [np.concatenate(column) for column in zip(*edges, strict=True)]
-        producer, reader, shard, entry, sender, device, size_bytes = columns
-        reads, counts = ([len(edge[column]) for edge in edges] for column in (0, -1))
-        before = np.cumsum([0, *(len(of_layer) for of_layer in readers)])[:-1]
-        everybody = np.array([position for of_layer in readers for position in of_layer], dtype=np.int64)
-        return cls(
-            source=np.repeat(positions, reads),
-            producer=producer,
-            target=everybody[np.repeat(before, reads) + reader],
-            shard=shard,
-            entry=_numbered_on(entry, np.array(counts), np.array(reads)),
-            layer=np.repeat(positions, counts),
-            sender=sender,
-            device=device,
-            size_bytes=size_bytes,
-            counts=np.array(counts),
-        )
-
-    @classmethod
-    def joined(cls, runs: Sequence[PlainEdges]) -> PlainEdges:
-        """Those of several runs of layers."""
-        if len(runs) == 1:
-            return runs[0]
-        edges = cls(*(np.concatenate(column) for column in zip(*runs, strict=True)))
-        sizes = np.array([(len(run.size_bytes), len(run.entry)) for run in runs])
-        return edges._replace(entry=_numbered_on(edges.entry, *sizes.T))
-
-
-def _numbered_on(entry: Ints, counts: Ints, reads: Ints) -> Ints:
-    """Crossings of several groups numbered through all of them; counts, reads: how many each group has."""
-    before = np.repeat(np.cumsum(counts) - counts, reads)
-    return np.where(entry < 0, -1, entry + before)
 
 
 def reads_of(profile: Profile, placements: Mapping[str, Sharding], samples: int, position: int) -> Reads:

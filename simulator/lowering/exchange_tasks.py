@@ -15,6 +15,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.exchanges import Exchange, Transfer
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
+from simulator.lowering.plain_edges import plain_edges
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Floats, Ints, Kind, Route
 
@@ -42,7 +43,7 @@ def _add_messages(
     builder: GraphBuilder, model: ShardedModel, passes: Passes, positions: Sequence[int], own_buffers: bool
 ) -> None:
     """Append a message from each shard to each device that reads it, and back, of several layers in a row."""
-    edges = model.plain_edges(positions)
+    edges = plain_edges(model, positions)
     producer, reader = passes.first[edges.source] + edges.producer, passes.first[edges.target] + edges.shard
     size, counts = edges.size_bytes, edges.counts
     if not len(size):

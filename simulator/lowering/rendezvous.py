@@ -97,8 +97,8 @@ class _Rendezvous:
                 builder.depend(messages, tasks[-1])
         size, route, routes = builder.column("bytes"), builder.column("route"), builder.routes
         for batch in self.batches:
-            for tasks in (batch, [ready[message] for message in batch]):
-                for task, ahead_bytes in zip(tasks[1:], np.cumsum(size[tasks]).tolist(), strict=False):
+            for together in (batch, [ready[message] for message in batch]):
+                for task, ahead_bytes in zip(together[1:], np.cumsum(size[together]).tolist(), strict=False):
                     route[task] = builder.route(replace(routes[route[task]], ahead_bytes=ahead_bytes))
 
     def posted_before_use(self) -> dict[int, tuple[int, int]]:

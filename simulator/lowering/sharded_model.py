@@ -14,7 +14,7 @@ from simulator import collectives
 from simulator.errors import require
 from simulator.lowering import pass_costs, schedules, shard_regions
 from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
-from simulator.lowering.crossings import Crossings, PlainEdge, PlainEdges, Reads, crossings_of, reads_of
+from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
 from simulator.lowering.exchange_pieces import EdgeEnd
 from simulator.lowering.exchanges import Exchanges, exchanges_of
 from simulator.lowering.kept_answers import Answer, kept
@@ -237,41 +237,13 @@ class ShardedModel:
         return crossings_of(reads, *self.ends(position, reads))
 
     @cached_property
-    def _cuts(self) -> tuple[object, ...]:
+    def cuts(self) -> tuple[object, ...]:
         """For each layer what stands for its cut, and the devices of its shards, in all plans of the profile."""
         known = {
             id(each): self.profile.derived.setdefault(("cut", each.shape, each.samples, each.devices), object())
             for each in self.plan.distinct_placements
         }
         return tuple(known[id(sharding)] for sharding in self.placements)
-
-    def plain_edges(self, positions: Sequence[int]) -> PlainEdges:
-        """Reads and crossings of layers that `has_plain_edge`; a run of them that are cut alike is kept as a whole."""
-        runs = (tuple(run) for _, run in groupby(positions, key=self._cuts.__getitem__))
-        return PlainEdges.joined([self._run_of_plain_edges(run) for run in runs])
-
-    def _run_of_plain_edges(self, positions: tuple[int, ...]) -> PlainEdges:
-        readers = [self.profile.consumers[position] for position in positions]
-        end = max((max(of_layer) for of_layer in readers if of_layer), default=0) + 1
-        cuts = self._cuts[positions[0] : max(end, positions[-1] + 1)]
-        shards = sum(len(self.devices[position]) for position in positions)
-
-        def edges() -> PlainEdges:
-            return PlainEdges.of(positions, readers, [self._plain_edge(position) for position in positions])
-
-        return self._kept(("edges", positions[0], positions[-1], self.plan.microbatch_size, cuts), edges, shards)
-
-    def _plain_edge(self, position: int) -> PlainEdge:
-        readers = self.profile.consumers[position]
-        ends = position, *readers
-
-        def edge() -> PlainEdge:
-            reads, element_bytes = self.reads(position), self.profile.element_bytes(position)
-            return PlainEdge.of(readers, reads, self.crossings(position, reads), element_bytes)
-
-        alike, cuts = self.profile.read_alike[position], tuple(self._cuts[end] for end in ends)
-        shards = sum(len(self.devices[end]) for end in ends)
-        return self._kept(("edge", alike, self.plan.microbatch_size, cuts), edge, shards)
 
     def shard_elements(self, position: int) -> Floats:
         """Output elements of each shard of one micro-batch, shape (shards,)."""

@@ -1,0 +1,83 @@
+"""A graph simulated on one cluster after the other gives what each gives alone: what is kept with it is not stale."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
+from small_networks import chain
+
+from simulator.distinct import distinct
+from simulator.engine import simulate
+from simulator.engine.columns import Columns, Ragged, make_columns
+from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.network.topologies import Wire, two_tier
+from simulator.plan import Plan, Sharding
+from simulator.report.metrics import measure
+from simulator.runtime import IDEAL, Runtime
+from simulator.workload import Profile
+
+RUNTIMES = st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5), Runtime(busy_latency_s=1e-4)))
+
+
+def plain(columns: Columns) -> dict[str, object]:
+    """The columns as lists."""
+    values = {field.name: getattr(columns, field.name) for field in fields(Columns)}
+    lists = {name: value.lists() if isinstance(value, Ragged) else value for name, value in values.items()}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in lists.items()}
+
+
+@settings(max_examples=40)
+@given(st.data(), profiles(max_layers=4), RUNTIMES, st.lists(st.sampled_from((0.25, 1.0, 3.0)), min_size=1, max_size=3))
+def test_a_graph_on_several_clusters_is_that_of_each_alone(
+    data: st.DataObject, profile: Profile, runtime: Runtime, factors: list[float]
+) -> None:
+    cluster = data.draw(clusters(min_workers=2))
+    model = ShardedModel(profile, data.draw(plans(profile, cluster)))
+    try:
+        graph = lower(model, cluster, runtime)
+    except InputError:
+        return
+    ways = [cluster]
+    for factor in factors:  # the links' speed, then their latency, then cores, which leave nothing as it was
+        for tier in cluster.tiers:
+            rate = factor * next(x.bandwidth_bytes_per_s for x in cluster.links if x.tier == tier)
+            ways.append(ways[-1].with_tier(tier, bandwidth_bytes_per_s=rate))
+            ways.append(ways[-1].with_tier(tier, latency_s=factor * 1e-4))
+        ways.append(replace(ways[-1], host_cores={cluster.devices[0].host: 0.5 * factor}))
+    for on in ways:
+        alone = replace(graph)
+        assert plain(make_columns(graph, on, runtime)) == plain(make_columns(alone, on, runtime))
+        timelines = [simulate(each, on, runtime) for each in (graph, alone)]
+        assert timelines[0].end_s.tolist() == timelines[1].end_s.tolist()
+        reports = [
+            measure(model, on, each, timeline, runtime)
+            for each, timeline in zip((graph, alone), timelines, strict=True)
+        ]
+        assert repr(reports[0].to_dict()) == repr(reports[1].to_dict())
+
+
+def test_priorities_keep_their_order_where_floats_round_them() -> None:
+    """The largest whole number stands last; two that float64 cannot tell apart stay apart."""
+    wire = Wire(bandwidth_bytes_per_s=1e9, latency_s=0.0, tier="wire")
+    cluster = two_tier(2, 1, wire, wire)
+    sharding = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
+    profile = chain([1.0, 2.0])
+    plan = Plan(model="row", batch_size=2, placements={layer.name: sharding for layer in profile.layers})
+    graph = lower(ShardedModel(profile, plan), cluster)
+    last = np.iinfo(np.int64).max
+    for low, high in ((5, last), (2**53 - 1, last), (2**53, last), (2**53 + 1, 2**53 + 2), (-(2**60), 3)):
+        priority = np.where(np.arange(len(graph)) % 2, high, low)
+        exact = make_columns(replace(graph, priority=priority), cluster, IDEAL).priority
+        assert float(exact[0]) < float(exact[1])
+        assert distinct(exact).tolist() == sorted({int(exact[0]), int(exact[1])})
+
+
+@given(st.lists(st.integers(-5, 5) | st.integers(-(2**62), 2**62), max_size=30))
+def test_distinct_numbers_are_a_sorted_set(numbers: list[int]) -> None:
+    assert distinct(np.array(numbers, dtype=np.int64)).tolist() == sorted(set(numbers))
