@@ -150,6 +150,27 @@ def test_a_crowd_runs_alike(seed: int, islands: int, equal: bool) -> None:
     assert_agreement(builder.build(np.zeros(8), ()), cluster, IDEAL)
 
 
+@both_engines
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), st.booleans())
+def test_collectives_over_many_links_run_alike(seed: int, equal: bool) -> None:
+    """Rings over up to 8 devices (16 links) share these with messages and with each other."""
+    rng = np.random.default_rng(seed)
+    cluster = switch(8)
+    bandwidths = np.full(16, 1e6) if equal else rng.choice([1e6, 2e6, 3.3e5], 16)
+    links = zip(cluster.links, bandwidths.tolist(), strict=True)
+    cluster = replace(cluster, links=tuple(replace(x, bandwidth_bytes_per_s=rate) for x, rate in links), host_cores={})
+    builder = GraphBuilder()
+    for _ in range(40):
+        members = rng.permutation(8)[: rng.integers(2, 9)].tolist()
+        pairs = tuple(zip(members, members[1:] + members[:1], strict=True))[:: rng.choice([1, 8])]
+        route = builder.route(Route(pairs, int(rng.integers(1, 3))))
+        task = builder.add(Kind.SYNCHRONISATION, 1, device=members[0], route=route, bytes=rng.uniform(0, 1e4))
+        if task[0] >= 8:
+            builder.depend(task, task - rng.integers(1, 9))
+    assert_agreement(builder.build(np.zeros(8), ()), cluster, IDEAL)
+
+
 def switch(count: int, cores: float = 1.0) -> Cluster:
     devices = tuple(Device(name=f"d{i}", host=f"h{i // 2}") for i in range(count))
     links = tuple(

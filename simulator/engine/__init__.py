@@ -9,7 +9,7 @@ reference          SimPy: devices and network; the order of events is defined he
 compiled           the same in C, used where a compiler or a wheel has made it
   compiled.c         the loop
   compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
-  compiled_filling.h, compiled_crowd.h      parts of sharing: rates by progressive filling, and of many classes at once
+  compiled_shares.h, compiled_filling.h      parts of sharing: from resource to resource, and by progressive filling
   compiled_chain.h, compiled_rows.h     chains of dependencies, and what devices do and hold, for reports
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take

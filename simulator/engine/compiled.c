@@ -1,5 +1,5 @@
 /* The compiled engine. Same columns, same order of events and of arithmetic as the reference engine beside it
- * (reference.py and what it imports, sharing.py), so that start and end of every task agree bit for bit.
+ * (reference.py and what it imports, max_min.py), so that start and end of every task agree bit for bit.
  * Compile with -ffp-contract=off. No memory is allocated here and nothing is global: all arrays belong to the
  * caller (compiled.py), who has checked every index. least and most keep their first argument where the two are
  * equal, as Python's min and max do. */
@@ -21,7 +21,7 @@ static void handle(Run *r, i64 event)
     i64 number = event / STAGES;
     switch (event % STAGES) {
     case COMPUTE_STARTS: start_compute(r, number); break;
-    case COMPUTE_ENDED: complete(r, r->task + number); become_idle(r, r->task[number].device); break;
+    case COMPUTE_ENDED: complete(r, number); become_idle(r, r->task[number].device); break;
     case TURN_OVER: end_turn(r, number); break;
     case LATENCY_OVER: end_latency(r, number); break;
     }
@@ -30,10 +30,10 @@ static void handle(Run *r, i64 event)
 /* Share capacities anew and set the timer for the first activity to end. */
 static void share_anew(Run *r)
 {
-    if (r->changed_count) refresh(r);
+    if (r->changed_count || r->stale_count) refresh(r);
     r->wake_allowed = 1;
     r->due_s = INFINITY;
-    double end_s = next_end_s(r);
+    double end_s = r->first_end_s;
     if (end_s < INFINITY) {
         r->due_s = r->now_s + most(end_s - r->now_s, 0.0);
         if (r->due_s == r->now_s) request_wake(r);
@@ -81,9 +81,7 @@ void begin(Run *r)
     for (i64 i = 0; i < r->tasks; i++) {
         Task *task = r->task + i;
         task->delay_s = r->delay_s[i];
-        task->work = r->work[i];
-        task->start_s = task->end_s = INFINITY;
-        task->priority = (double)r->priority[i];
+        r->start_s[i] = r->end_s[i] = INFINITY;
         task->device = (i32)r->device_of_task[i];
         task->route = (i32)r->route[i];
         task->activity_class = (i32)r->activity_class[i];

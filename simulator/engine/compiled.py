@@ -17,7 +17,7 @@ from simulator.taskgraph import Floats, Ints, TaskGraph
 
 _SLICE = 1_000_000
 """Events and visits of classes between two returns to Python, where an interrupt is noticed: under 0.1 s."""
-_NONE, _NOT_WAITING = -1, -2
+_NONE, _NOT_WAITING, _ROW = -1, -2, 8  # as in C
 _C_TYPES = {"i64": (ctypes.c_int64, np.int64), "i32": (ctypes.c_int32, np.int32), "double": (ctypes.c_double, float)}
 
 Array = npt.NDArray[Any]
@@ -39,8 +39,7 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     loaded.begin(run)
     while loaded.advance(run, _SLICE):
         pass
-    tasks = arrays["task"]
-    return np.ascontiguousarray(tasks["start_s"]), np.ascontiguousarray(tasks["end_s"])
+    return arrays["start_s"], arrays["end_s"]
 
 
 def compiled_chain_s(graph: TaskGraph, seconds: Floats) -> float:
@@ -134,8 +133,8 @@ def _run_type() -> type[ctypes.Structure]:
 
 @cache
 def _record(struct: str) -> np.dtype[np.void]:
-    """A struct as numpy's."""
-    return np.dtype([(name, _C_TYPES[kind][1]) for name, kind in _fields(struct)])
+    """A struct as numpy's, laid out as C does."""
+    return np.dtype([(name, _C_TYPES[kind][1]) for name, kind in _fields(struct)], align=True)
 
 
 def _records(struct: str, count: int, **values: Any) -> Array:
@@ -159,7 +158,7 @@ def _numbers(columns: Columns) -> dict[str, float]:
         "has_cores": len(columns.core_device) > 0,
         "overlap_rate": columns.overlap_rate,
         "due_s": inf,
-        "crowd_due_s": inf,
+        "first_end_s": inf,
         "turn_first": _NONE,
         "turn_last": _NONE,
     }
@@ -185,40 +184,55 @@ def _inputs(columns: Columns) -> dict[str, Array]:
 
 def _shared(columns: Columns) -> dict[str, Array]:
     """Resources, and classes with their queues; after those of the columns one for each activity of core work."""
-    works, resources = np.arange(_core_works(columns)), len(columns.capacity)
+    on_cores, resources = _core_works(columns), len(columns.capacity)
+    works = np.arange(len(on_cores))
     first_use = np.append(columns.class_start, columns.class_start[-1] + 1 + works)  # [classes + 1]
     classes, fixed = len(first_use) - 1, len(columns.class_cap)
     first_ending = _first(columns.activity_class[columns.activity_class >= 0], fixed)
     first_ending = np.append(first_ending, first_ending[-1] + 1 + works)
-    class_ = _records(
-        "Class", classes, first_use=first_use[:-1], end_use=first_use[1:], first_ending=first_ending[:-1], due_place=-1
-    )
+    class_ = _records("Class", classes, first_use=first_use[:-1], end_use=first_use[1:], first_ending=first_ending[:-1])
     class_["cap"][:fixed] = columns.class_cap
     use = _records("Use", int(first_use[-1]), weight=1.0)
-    use["class_number"] = np.repeat(np.arange(classes), np.diff(first_use))
-    use["resource"][: len(columns.resource)], use["weight"][: len(columns.weight)] = columns.resource, columns.weight
+    use["weight"][: len(columns.weight)] = columns.weight
+    use["resource"] = np.append(columns.resource, on_cores)
+    first_user = _first(use["resource"], resources)
+    level_size = _level_sizes(classes)
     return {
         "class_": class_,
         "use": use,
-        "resource": _records("Resource", resources, capacity=columns.capacity, first_use=_NONE),
+        "user": _records("User", int(first_user[-1])),
+        "resource": _records("Resource", resources, capacity=columns.capacity, first_user=first_user[:-1]),
         "ending": _records("Entry", int(first_ending[-1])),
-        "batch": _records("Entry", classes),
-        "changed": np.zeros(resources + classes, dtype=np.int64),
-        "visited": np.zeros(resources, dtype=np.int64),
-        **{name: np.zeros(classes, dtype=np.int64) for name in ("due", "affected", "pending", "capped")},
+        "limit": _records("Limit", classes),
+        "followed": _records("Entry", resources),
+        **{name: np.zeros(resources, dtype=np.int64) for name in ("changed", "visited")},
+        **{name: np.zeros(classes, dtype=np.int64) for name in ("stale", "capped")},
         **{name: np.zeros(classes) for name in ("rate", "served", "since_s")},
-        **{name: np.full(classes, inf) for name in ("level", "end_due_s")},
+        "share": np.full(resources, inf),
+        "level_size": level_size,
+        "ends_s": np.full(level_size.sum(), inf),
         "done": np.zeros(len(columns) + len(works), dtype=np.int64),
         "core_task": np.zeros(len(works), dtype=np.int64),
         "free_class": np.zeros(len(works), dtype=np.int64),
     }
 
 
-def _core_works(columns: Columns) -> int:
-    """How many activities of core work can begin, each transfer's once."""
+def _level_sizes(count: int) -> Ints:
+    """How many values stand on each level above `count` of them, theirs first: whole rows, and one at the end."""
+    sizes: list[int] = []
+    while count > 1 or not sizes:
+        count = -(-count // _ROW)
+        sizes.append(_ROW * count)
+    return np.array([*sizes, 1], dtype=np.int64)
+
+
+def _core_works(columns: Columns) -> Ints:
+    """The resource of every activity of core work that can begin, each transfer's once."""
     if not len(columns.core_device):
-        return 0
-    return int(np.append(np.diff(columns.core_start), 0)[columns.route].sum())
+        return columns.core_device
+    of_device = columns.resource[columns.class_start[columns.routes + columns.core_device]]
+    transfers = np.bincount(columns.route[columns.route >= 0], minlength=columns.routes)
+    return np.repeat(of_device, np.repeat(transfers, np.diff(columns.core_start)))
 
 
 def _first(groups: Array, count: int) -> Array:
@@ -229,12 +243,14 @@ def _first(groups: Array, count: int) -> Array:
 def _queues(columns: Columns) -> dict[str, Array]:
     """Tasks, devices and timers. Until the next instant each task has at most two timers or events."""
     tasks, devices = len(columns), columns.devices
-    first_ready = _first(columns.device[columns.route < 0], devices)[:-1]
+    first_queued = _first(columns.device[columns.route < 0], devices)[:-1]
     return {
         "task": _aligned("Task", tasks),
+        "start_s": np.empty(tasks),
+        "end_s": np.empty(tasks),
         "first_successor": np.zeros(tasks + 1, dtype=np.int32),
         "successor": np.empty(len(columns.dependencies), dtype=np.int32),
-        "device": _records("Device", devices, first_ready=first_ready),
+        "device": _records("Device", devices, first=_NONE, first_queued=first_queued),
         "woken": np.zeros(devices, dtype=np.int64),
         "ready": _records("Entry", tasks),
         "timer": _records("Entry", 2 * tasks),

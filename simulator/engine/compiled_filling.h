@@ -1,129 +1,119 @@
-/* Progressive filling: the rates of classes that a refresh is about. */
+/* Shares by progressive filling, of all resources joined to those that have changed: where classes have so many uses
+ * that to follow changes from one to the other takes longer. Rates of all classes rise together until a resource is
+ * full; its users are held, and the rest go on. */
 
-/* The smallest share that a resource or a cap allows those not settled yet; drops what no longer matters. */
-static double smallest_share(Run *r, Share *s)
+/* Resources in `visited`, classes that are not held yet, the last of them, and those with a cap in `capped`. */
+typedef struct { i64 resources, unheld, last, capped; } Filling;
+
+static void visit(Run *r, Filling *f, i64 number)
+{
+    Resource *resource = r->resource + number;
+    if (resource->seen == r->epoch) return;
+    resource->seen = r->epoch;
+    resource->is_full = resource->is_changed = 0;
+    r->share[number] = resource->users ? resource->capacity / resource->load : INFINITY;
+    r->visited[f->resources++] = number;
+}
+
+/* The active classes joined to what has changed through shared resources, and those resources. */
+static Filling find_joined(Run *r)
+{
+    Filling f = {0, 0, NONE, 0};
+    r->epoch++;
+    for (i64 i = 0; i < r->changed_count; i++) visit(r, &f, r->changed[i]);
+    r->changed_count = 0;
+    for (i64 i = 0; i < f.resources; i++) {
+        const Resource *resource = r->resource + r->visited[i];
+        for (i64 k = resource->first_user; k < resource->first_user + resource->users; k++) {
+            i64 number = r->user[k].class_number;
+            Class *c = r->class_ + number;
+            if (c->seen == r->epoch) continue;
+            c->seen = r->epoch;
+            c->held_at = INFINITY;
+            f.unheld++;
+            f.last = number;
+            set_stale(r, number, RATE);
+            if (c->cap < INFINITY) r->capped[f.capped++] = number;
+            for (i64 use = c->first_use; use < c->end_use; use++) visit(r, &f, r->use[use].resource);
+        }
+    }
+    return f;
+}
+
+/* The smallest share of a resource, or cap, of those not held; drops what no longer matters. */
+static double smallest_share(Run *r, Filling *f)
 {
     double share = INFINITY;
-    i64 loaded = 0, unsettled = 0;
-    for (i64 i = 0; i < s->resources; i++) {
-        Resource *resource = r->resource + r->visited[i];
-        if (!(resource->load > 0.0)) continue;
-        if (resource->ratio == STALE) resource->ratio = resource->left / resource->load;
-        share = least(share, resource->ratio);
-        r->visited[loaded++] = r->visited[i];
+    i64 resources = 0, capped = 0;
+    for (i64 i = 0; i < f->resources; i++) {
+        i64 number = r->visited[i];
+        if (r->resource[number].is_full || r->share[number] == INFINITY) continue;
+        share = least(share, r->share[number]);
+        r->visited[resources++] = number;
     }
-    for (i64 i = 0; i < s->capped; i++) {
-        Class *c = r->class_ + r->capped[i];
-        if (c->held_in > s->before) continue;
+    for (i64 i = 0; i < f->capped; i++) {
+        const Class *c = r->class_ + r->capped[i];
+        if (c->held_at < INFINITY) continue;
         share = least(share, c->cap);
-        r->capped[unsettled++] = r->capped[i];
+        r->capped[capped++] = r->capped[i];
     }
-    s->resources = loaded;
-    s->capped = unsettled;
+    f->resources = resources;
+    f->capped = capped;
     return share;
 }
 
-/* Whether a class is held in this round: at its cap, or on a resource that is full. */
-static int is_held(Run *r, const Share *s, i64 number, double limit)
+static void hold(Run *r, Filling *f, i64 number, double share)
 {
     Class *c = r->class_ + number;
-    if (c->held_in > s->before || c->passed_in == r->round) return c->held_in == r->round;
-    int held = c->cap <= limit;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-        held |= !(r->resource[use->resource].load > 0.0);
-    if (held) c->held_in = r->round;
-    else c->passed_in = r->round;
-    return held;
+    if (c->held_at < INFINITY) return;
+    c->held_at = share;
+    f->unheld--;
+    for (i64 use = c->first_use; use < c->end_use; use++) r->resource[r->use[use].resource].is_changed = 1;
 }
 
-static Entry load_of(const Run *r, const Use *use)
+/* The share of a resource as its users are held so far. */
+static double share_beside_held(Run *r, const Resource *resource)
 {
-    const Class *c = r->class_ + use->class_number;
-    return (Entry){use->weight * (double)c->active, r->ending[c->first_ending].tie, use->class_number};
-}
-
-static void take(Resource *resource, double load, double share)
-{
-    resource->left = most(resource->left - load * share, 0.0);
-    resource->load -= load;
-    resource->ratio = STALE;
-}
-
-/* A round in which few are not held: go through what is left of resources, and find there who is held and who not.
- * Each is taken away by its first activity: the order of subtraction counts where loads differ. */
-static void pass_by_rest(Run *r, Share *s, double share, double limit)
-{
-    for (i64 i = 0; i < s->pending; i++)
-        if (r->class_[r->pending[i]].held_in <= s->before) r->rate[r->pending[i]] = share;
-    s->pending = 0;
-    for (i64 i = 0; i < s->capped; i++)
-        if (!is_held(r, s, r->capped[i], limit)) r->pending[s->pending++] = r->capped[i];
-    for (i64 i = 0; i < s->resources; i++) {
-        Resource *resource = r->resource + r->visited[i];
-        i64 held = 0;
-        for (i64 use = resource->first_use; use >= 0; use = r->use[use].next) {
-            i64 number = r->use[use].class_number;
-            int known = r->class_[number].passed_in == r->round;
-            if (is_held(r, s, number, limit)) r->batch[held++] = load_of(r, r->use + use);
-            else if (!known && r->class_[number].passed_in == r->round) r->pending[s->pending++] = number;
-        }
-        if (s->loads_differ) qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
-        for (i64 k = 0; k < held; k++) take(resource, r->batch[k].key, share);
+    const User *user = r->user + resource->first_user;
+    double lowest = INFINITY;
+    for (i64 i = 0; i < resource->users; i++) {
+        double rate = r->class_[user[i].class_number].held_at;
+        r->limit[i] = (Limit){rate, user[i].load};
+        lowest = least(lowest, rate);
     }
-    s->unheld = s->pending;
+    return share_among(resource, r->limit, lowest);
 }
 
-/* A round in which many are not held: go through full resources, all of whose classes are. */
-static void pass_by_full(Run *r, Share *s, i64 full, double share, double limit)
+/* The shares beside a class that is alone: full is what limits it. */
+static void fill_one(Run *r, const Class *c)
 {
-    i64 held = 0;
-    for (i64 i = 0; i < s->capped; i++)
-        if (r->class_[r->capped[i]].held_in <= s->before && is_held(r, s, r->capped[i], limit))
-            r->batch[held++] = (Entry){0.0, r->ending[r->class_[r->capped[i]].first_ending].tie, r->capped[i]};
-    for (i64 i = s->resources; i < full; i++)
-        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next) {
-            Class *c = r->class_ + r->use[use].class_number;
-            if (c->held_in > s->before) continue;
-            c->held_in = r->round;
-            r->batch[held++] = load_of(r, r->use + use);
-        }
-    if (s->loads_differ) qsort(r->batch, (size_t)held, sizeof *r->batch, by_tie);
-    for (i64 i = 0; i < held; i++) {
-        Class *c = r->class_ + r->batch[i].event;
-        r->rate[r->batch[i].event] = share;
-        for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-            if (r->resource[use->resource].load > 0.0)
-                take(r->resource + use->resource, use->weight * (double)c->active, share);
-    }
-    s->unheld -= held;
-}
-
-/* Max-min fair rates of the classes in `pending`, which share the resources in `visited` with no others. In each round
- * those are held that can go no faster than the smallest share. */
-static void fill(Run *r, Share *s)
-{
-    for (s->unheld = s->pending; s->unheld;) {
-        double share = smallest_share(r, s), limit = share * (1 + ROUNDING), on_full = 0.0, on_rest = 0.0;
-        i64 some = 0, all = s->resources;
-        r->round++;
-        r->effort += s->unheld + all;
-        for (i64 i = 0; i < all; i++) { /* those that are full go last */
-            i64 number = r->visited[i];
-            Resource *resource = r->resource + number;
-            if (resource->ratio <= limit) { on_full += resource->load; resource->load = 0.0; }
-            else { on_rest += resource->load; r->visited[i] = r->visited[some]; r->visited[some++] = number; }
-        }
-        s->resources = some;
-        if (on_rest < on_full) pass_by_rest(r, s, share, limit);
-        else pass_by_full(r, s, all, share, limit);
+    double rate = rate_of(r, c);
+    for (i64 use = c->first_use; use < c->end_use; use++) {
+        double *share = r->share + r->use[use].resource;
+        *share = rate < *share ? INFINITY : *share;
     }
 }
 
-/* The rate of a class that shares its resources with no others. */
-static void fill_one(Run *r, i64 number)
+static void fill(Run *r)
 {
-    Class *c = r->class_ + number;
-    r->rate[number] = c->cap;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
-        r->rate[number] = least(r->rate[number], r->resource[use->resource].capacity / (use->weight * (double)c->active));
+    Filling f = find_joined(r);
+    if (f.unheld == 1) { fill_one(r, r->class_ + f.last); return; }
+    while (f.unheld) {
+        double share = smallest_share(r, &f);
+        r->effort += f.resources + f.capped;
+        for (i64 i = 0; i < f.capped; i++)
+            if (r->class_[r->capped[i]].cap <= share) hold(r, &f, r->capped[i], share);
+        for (i64 i = 0; i < f.resources; i++) {
+            Resource *resource = r->resource + r->visited[i];
+            if (r->share[r->visited[i]] != share) continue;
+            resource->is_full = 1;
+            for (i64 k = resource->first_user; k < resource->first_user + resource->users; k++)
+                hold(r, &f, r->user[k].class_number, share);
+        }
+        for (i64 i = 0; i < f.resources; i++) {
+            Resource *resource = r->resource + r->visited[i];
+            if (resource->is_changed && !resource->is_full) r->share[r->visited[i]] = share_beside_held(r, resource);
+            resource->is_changed = 0;
+        }
+    }
 }

@@ -8,19 +8,25 @@ static int before(const Entry *a, const Entry *b) /* without branches, which wou
     return (a->key < b->key) | ((a->key == b->key) & (a->tie < b->tie));
 }
 
+/* A queue is a heap of four to a node: half as deep as one of two. */
 static void push(Entry *heap, i64 *count, Entry entry)
 {
     i64 i = (*count)++;
-    for (; i > 0 && before(&entry, &heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    for (; i > 0 && before(&entry, &heap[(i - 1) / 4]); i = (i - 1) / 4) heap[i] = heap[(i - 1) / 4];
     heap[i] = entry;
 }
+
+static i64 first_of(const Entry *heap, i64 a, i64 b) { return before(&heap[b], &heap[a]) ? b : a; }
 
 static Entry pop(Entry *heap, i64 *count)
 {
     Entry top = heap[0], last = heap[--*count];
     i64 i = 0;
-    for (i64 child; (child = 2 * i + 1) < *count; i = child) {
-        child += child + 1 < *count && before(&heap[child + 1], &heap[child]);
+    for (i64 child; (child = 4 * i + 1) < *count; i = child) {
+        if (child + 3 < *count)
+            child = first_of(heap, first_of(heap, child, child + 1), first_of(heap, child + 2, child + 3));
+        else
+            for (i64 next = child + 1; next < *count; next++) child = first_of(heap, child, next);
         if (!before(&heap[child], &last)) break;
         heap[i] = heap[child];
     }
@@ -40,51 +46,43 @@ static void sort(i64 *values, i64 count)
         if (values[i] < values[i - 1]) { qsort(values, (size_t)count, sizeof *values, ascending); return; }
 }
 
-static int by_tie(const void *a, const void *b)
+/* When the next activity of each class ends, and above that, level by level up to one value, the least of each row: to
+ * change one looks at a row or two, with few branches to guess. */
+enum { ROW = 8 };
+
+static double least_of_row(const double *row)
 {
-    i64 x = ((const Entry *)a)->tie, y = ((const Entry *)b)->tie;
-    return (x > y) - (x < y);
+    double a = least(row[0], row[1]), b = least(row[2], row[3]), c = least(row[4], row[5]), d = least(row[6], row[7]);
+    return least(least(a, b), least(c, d));
 }
 
-/* Classes by the time at which their next activity ends: a heap in which each knows its place. */
-static void due_put(Run *r, i64 place, i64 c) { r->due[place] = c; r->class_[c].due_place = (i32)place; }
-
-static void due_sink(Run *r, i64 i, i64 c)
+static void set_end(Run *r, i64 place, double end_s)
 {
-    double due_s = r->end_due_s[c];
-    for (i64 child; (child = 2 * i + 1) < r->due_count; i = child) {
-        if (child + 1 < r->due_count && r->end_due_s[r->due[child + 1]] < r->end_due_s[r->due[child]]) child++;
-        if (!(r->end_due_s[r->due[child]] < due_s)) break;
-        due_put(r, i, r->due[child]);
+    double *level = r->ends_s;
+    level[place] = end_s;
+    for (const i64 *size = r->level_size; *size > 1; size++) {
+        place /= ROW;
+        end_s = least_of_row(level + ROW * place);
+        level += *size;
+        if (level[place] == end_s) return;
+        level[place] = end_s;
     }
-    due_put(r, i, c);
+    r->first_end_s = end_s;
 }
 
-static void due_sift(Run *r, i64 i, i64 c)
+/* A class with the first end: down from the highest level by what equals it. */
+static i64 first_to_end(const Run *r)
 {
-    double due_s = r->end_due_s[c];
-    for (; i > 0 && due_s < r->end_due_s[r->due[(i - 1) / 2]]; i = (i - 1) / 2) due_put(r, i, r->due[(i - 1) / 2]);
-    due_sink(r, i, c);
-}
-
-static void due_remove(Run *r, i64 c)
-{
-    i64 place = r->class_[c].due_place;
-    if (place < 0) return;
-    i64 last = r->due[--r->due_count];
-    if (last != c) due_sift(r, place, last);
-    r->class_[c].due_place = NONE;
-}
-
-/* Make the heap anew of all classes that have an end ahead. */
-static void due_make(Run *r)
-{
-    r->due_count = 0;
-    for (i64 c = 0; c < r->next_class; c++) {
-        r->class_[c].due_place = NONE;
-        if (r->class_[c].active && r->end_due_s[c] < INFINITY) due_put(r, r->due_count++, c);
+    const double *level = r->ends_s;
+    const i64 *size = r->level_size;
+    for (; *size > 1; size++) level += *size;
+    i64 place = 0;
+    while (size > r->level_size) {
+        level -= *--size;
+        place *= ROW;
+        while (level[place] != r->first_end_s) place++;
     }
-    for (i64 i = r->due_count / 2 - 1; i >= 0; i--) due_sink(r, i, r->due[i]);
+    return place;
 }
 
 /* ---- time ---- */

@@ -1,5 +1,5 @@
-/* Sharing in the compiled engine: max-min fair, by progressive filling, as simulator's sharing.py does it. A class takes
- * part with its number of active activities; a change costs time in the classes joined to it through resources. */
+/* Sharing in the compiled engine: max-min fair, as simulator's max_min.py does it. A class takes part with its number
+ * of active activities; a change costs time in the resources whose share, and the classes whose rate, is another. */
 
 static void serve(Run *r, i64 number)
 {
@@ -7,34 +7,36 @@ static void serve(Run *r, i64 number)
     r->since_s[number] = r->now_s;
 }
 
-/* What is to be shared anew by `refresh`: the resources of a class, or, where it has none, the class itself. */
-static void mark_changed(Run *r, i64 number)
+enum { RATE = 1, ACTIVITIES = 2 }; /* what of a stale class may be another */
+
+/* A class gets its rate, and the time of its next end, by `refresh`. */
+static void set_stale(Run *r, i64 number, i32 what)
 {
-    Class *c = r->class_ + number;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
-        Resource *resource = r->resource + use->resource;
-        if (!resource->is_changed) { resource->is_changed = 1; r->changed[r->changed_count++] = use->resource; }
-    }
-    if (c->first_use == c->end_use && !c->is_changed) {
-        c->is_changed = 1;
-        r->changed[r->changed_count++] = r->resources + number;
-    }
+    if (!r->class_[number].stale) r->stale[r->stale_count++] = number;
+    r->class_[number].stale |= what;
+}
+
+/* A resource gets its share by `refresh`. */
+static void mark(Run *r, i64 number)
+{
+    Resource *resource = r->resource + number;
+    if (!resource->is_changed) r->changed[r->changed_count++] = number;
+    resource->is_changed = 1;
 }
 
 /* A class has its first activity. */
 static void enter(Run *r, i64 number)
 {
     Class *c = r->class_ + number;
+    i64 uses = c->end_use - c->first_use;
+    int is_pair = uses == 2 && c->cap == INFINITY;
     r->served[number] = 0.0;
-    r->active_classes++;
-    r->capped_classes += c->cap < INFINITY;
-    for (i64 i = c->first_use; i < c->end_use; i++) {
+    r->wide_classes += uses > WIDE;
+    for (i32 i = c->first_use; i < c->end_use; i++) {
         Resource *resource = r->resource + r->use[i].resource;
-        if (resource->first_use >= 0) r->use[resource->first_use].previous = (i32)i;
-        else r->loaded_resources++;
-        r->use[i].next = (i32)resource->first_use;
-        r->use[i].previous = NONE;
-        resource->first_use = i;
+        i32 other = is_pair ? r->use[c->first_use + c->end_use - 1 - i].resource : NONE;
+        r->use[i].place = (i32)(resource->first_user + resource->users++);
+        r->user[r->use[i].place] = (User){0.0, (i32)number, other, i};
     }
 }
 
@@ -42,30 +44,28 @@ static void enter(Run *r, i64 number)
 static void leave(Run *r, i64 number)
 {
     Class *c = r->class_ + number;
-    r->end_due_s[number] = INFINITY;
-    r->active_classes--;
-    r->capped_classes -= c->cap < INFINITY;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
+    r->wide_classes -= c->end_use - c->first_use > WIDE;
+    for (const Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
         Resource *resource = r->resource + use->resource;
-        if (use->next >= 0) r->use[use->next].previous = use->previous;
-        if (use->previous >= 0) r->use[use->previous].next = use->next;
-        else resource->first_use = use->next;
-        r->loaded_resources -= resource->first_use < 0;
+        User last = r->user[resource->first_user + --resource->users];
+        r->user[use->place] = last;
+        r->use[last.use].place = use->place;
     }
     if (number >= r->fixed_classes) r->free_class[r->free_classes++] = number;
 }
 
-/* A class has `change` activities more; loads are whole, so they are added up without rounding. */
-static void count_activities(Run *r, i64 number, i64 change)
+/* The number of a class's activities has changed; loads are whole, so they are added up without rounding. */
+static void count_activities(Run *r, i64 number)
 {
     Class *c = r->class_ + number;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
-        double load = use->weight * (double)c->active, before = use->weight * (double)(c->active - change);
-        r->resource[use->resource].full_load += load - before;
-        r->other_loads += (load > 0 && load != 1) - (before > 0 && before != 1);
+    for (const Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
+        User *user = r->user + use->place;
+        double load = use->weight * (double)c->active;
+        r->resource[use->resource].load += load - user->load;
+        user->load = load;
+        mark(r, use->resource);
     }
-    r->level[number] = c->active ? r->ending[c->first_ending].key : INFINITY;
-    mark_changed(r, number);
+    set_stale(r, number, ACTIVITIES);
 }
 
 static void join(Run *r, i64 number, i64 activity, double work)
@@ -74,7 +74,7 @@ static void join(Run *r, i64 number, i64 activity, double work)
     if (!c->active) enter(r, number);
     serve(r, number);
     push(r->ending + c->first_ending, &c->active, (Entry){r->served[number] + work, activity, 0});
-    count_activities(r, number, 1);
+    count_activities(r, number);
 }
 
 static void set_cap(Run *r, i64 number, double cap)
@@ -83,7 +83,9 @@ static void set_cap(Run *r, i64 number, double cap)
     if (cap == c->cap) return;
     serve(r, number);
     c->cap = cap;
-    if (c->active) mark_changed(r, number);
+    if (!c->active) return;
+    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) mark(r, use->resource);
+    set_stale(r, number, ACTIVITIES);
 }
 
 /* Remove the activities of a class that are done by now into `done`, of which there are `count`; how many then. */
@@ -91,11 +93,10 @@ static i64 finish_class(Run *r, i64 number, i64 count)
 {
     Class *c = r->class_ + number;
     Entry *ending = r->ending + c->first_ending;
-    i64 before = c->active;
     serve(r, number);
     double reach = r->served[number] + most(r->rate[number] * r->now_s, r->served[number]) * ROUNDING;
     while (c->active && ending[0].key <= reach) r->done[count++] = pop(ending, &c->active).tie;
-    count_activities(r, number, c->active - before);
+    count_activities(r, number);
     if (!c->active) leave(r, number);
     return count;
 }
@@ -105,108 +106,44 @@ static i64 finish(Run *r)
 {
     double limit_s = r->now_s * (1 + ROUNDING);
     i64 count = 0;
-    for (i64 c = 0; r->is_crowd && c < r->next_class; c++)
-        if (r->end_due_s[c] <= limit_s) count = finish_class(r, c, count);
-    while (!r->is_crowd && r->due_count && r->end_due_s[r->due[0]] <= limit_s) {
-        i64 number = r->due[0];
-        due_remove(r, number);
+    while (r->first_end_s <= limit_s) {
+        i64 number = first_to_end(r);
+        set_end(r, number, INFINITY);
         count = finish_class(r, number, count);
     }
     sort(r->done, count);
     return count;
 }
 
-/* When the next activity ends. */
-static double next_end_s(const Run *r)
+static double rate_of(const Run *r, const Class *c)
 {
-    if (r->is_crowd) return r->crowd_due_s;
-    return r->due_count ? r->end_due_s[r->due[0]] : INFINITY;
+    double rate = c->cap;
+    for (const Use *use = r->use + c->first_use; use < r->use + c->end_use; use++)
+        rate = least(rate, r->share[use->resource]);
+    return rate;
 }
 
-/* What a refresh is about: classes in `affected`, among them in `pending` those that are not held, of which there are
- * `unheld`, and those with a cap in `capped`; resources in `visited`, of which `loaded` are in use. before: the last
- * round of earlier ones. */
-typedef struct { i64 classes, pending, unheld, capped, resources, loaded, before; int loads_differ; double load; } Share;
-
-static void visit(Run *r, Share *s, i64 number)
-{
-    Resource *resource = r->resource + number;
-    if (resource->seen == r->epoch) return;
-    resource->seen = r->epoch;
-    resource->left = resource->capacity;
-    resource->load = resource->full_load;
-    resource->ratio = STALE;
-    r->visited[s->resources++] = number;
-    s->loaded += resource->first_use >= 0;
-}
-
-/* Take a class in, and its resources. */
-static void affect(Run *r, Share *s, i64 number)
-{
-    Class *c = r->class_ + number;
-    if (!c->active || c->seen == r->epoch) return;
-    c->seen = r->epoch;
-    r->affected[s->classes++] = r->pending[s->pending++] = number;
-    if (c->cap < INFINITY) r->capped[s->capped++] = number;
-    for (Use *use = r->use + c->first_use; use < r->use + c->end_use; use++) {
-        double load = use->weight * (double)c->active;
-        visit(r, s, use->resource);
-        if (s->load < 0) s->load = load;
-        s->loads_differ |= load != s->load;
-    }
-}
-
-/* What has changed: resources, and classes without any. */
-static Share find_changed(Run *r)
-{
-    Share s = {0, 0, 0, 0, 0, 0, r->round, 0, -1.0};
-    r->epoch++;
-    for (i64 i = 0; i < r->changed_count; i++) {
-        i64 item = r->changed[i];
-        if (item < r->resources) {
-            r->resource[item].is_changed = 0;
-            visit(r, &s, item);
-        } else {
-            r->class_[item - r->resources].is_changed = 0;
-            affect(r, &s, item - r->resources);
-        }
-    }
-    r->changed_count = 0;
-    return s;
-}
-
-/* The active classes joined to what has changed through shared resources, and those resources. */
-static void find_affected(Run *r, Share *s)
-{
-    for (i64 i = 0; i < s->resources; i++)
-        for (i64 use = r->resource[r->visited[i]].first_use; use >= 0; use = r->use[use].next)
-            affect(r, s, r->use[use].class_number);
-}
+#include "compiled_shares.h"
 
 #include "compiled_filling.h"
 
-#include "compiled_crowd.h"
-
-/* Give every affected class its new rate. Where they are many of those that have an end ahead, the heap of these is
- * made anew instead of changed one by one. */
+/* Give every class its new rate, and those of another rate or of other activities their next end. */
 static void refresh(Run *r)
 {
-    Share s = find_changed(r);
-    if (may_be_crowd(r) && joins_all(r, &s)) { refresh_crowd(r, &s); return; }
-    if (r->is_crowd) { r->is_crowd = 0; due_make(r); }
-    find_affected(r, &s);
-    int many = s.classes * 4 > r->due_count;
-    for (i64 i = 0; i < s.classes; i++) serve(r, r->affected[i]);
-    if (s.classes == 1) fill_one(r, r->affected[0]);
-    else fill(r, &s);
-    for (i64 i = 0; i < s.classes; i++) {
-        i64 number = r->affected[i];
+    if (r->wide_classes) fill(r);
+    else settle(r);
+    for (i64 i = 0; i < r->stale_count; i++) {
+        i64 number = r->stale[i];
         Class *c = r->class_ + number;
-        if (!(r->rate[number] > 0)) { due_remove(r, number); continue; }
-        r->end_due_s[number] = r->now_s + most(r->level[number] - r->served[number], 0.0) / r->rate[number];
-        i64 place = c->due_place < 0 ? r->due_count++ : c->due_place;
-        if (many) due_put(r, place, number);
-        else due_sift(r, place, number);
+        i32 what = c->stale;
+        c->stale = 0;
+        if (!c->active) continue;
+        double rate = rate_of(r, c);
+        if (rate == r->rate[number] && what == RATE) continue;
+        serve(r, number);
+        r->rate[number] = rate;
+        double left = most(r->ending[c->first_ending].key - r->served[number], 0.0);
+        set_end(r, number, rate > 0 ? r->now_s + left / rate : INFINITY);
     }
-    for (i64 i = many ? r->due_count / 2 - 1 : NONE; i >= 0; i--) due_sink(r, i, r->due[i]);
+    r->stale_count = 0;
 }

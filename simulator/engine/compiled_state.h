@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define ROUNDING 1e-12   /* activities that would end within this fraction of the current time end together */
-#define STALE (-1.0)     /* a ratio that has to be found again; true ones are at least 0 */
+#define WIDE 8           /* uses of a class, beyond which to look through all of them for each takes too long */
 #define NONE (-1)        /* the end of a list */
 #define NOT_WAITING (-2) /* for a turn */
 
@@ -18,26 +18,30 @@ enum { COMPUTE_ENDED, COMPUTE_STARTS, TURN_OVER, LATENCY_OVER, STAGES }; /* an e
  * class (level at which an activity ends, activity). */
 typedef struct { double key; i64 tie, event; } Entry;
 
-/* One cache line. */
-typedef struct {
-    double delay_s, work, start_s, end_s, priority;
-    i32 device, route, activity_class, waits, first_successor, end_successor;
-} Task;
+/* What of a task is needed often, two to a cache line. */
+typedef struct { double delay_s; i32 device, route, activity_class, waits, first_successor, end_successor; } Task;
 
-typedef struct { i64 first_ready, ready_count, is_idle, is_woken, in_flight; } Device;
+/* first: the ready task that comes first, or NONE; the others wait in a queue. */
+typedef struct { double first_priority; i64 first, first_queued, queued, is_idle, is_woken, in_flight; } Device;
 
-/* Activities that use the same resources, and their queue by level. */
+/* Activities that use the same resources, and their queue by level. held_at, seen: of a filling. */
 typedef struct {
-    double cap;
-    i64 active, first_ending, held_in, passed_in, seen;
-    i32 first_use, end_use, due_place, is_changed;
+    double cap, held_at;
+    i64 active, first_ending, seen;
+    i32 first_use, end_use, stale;
 } Class;
 
-/* A class on a resource, in the list of that resource while activities of the class are active. */
-typedef struct { double weight; i32 resource, class_number, next, previous; } Use;
+/* A class on a resource, where it has a place among users while it has activities. */
+typedef struct { double weight; i32 resource, place; } Use;
 
-/* full_load: of all active classes; load: of those of them whose rate is not known yet. */
-typedef struct { double capacity, full_load, left, load, ratio; i64 first_use, seen, is_changed; } Resource;
+/* A use whose class has activities. load: of all of these; other: the only other resource of a class without a cap that
+ * has exactly two, else NONE. */
+typedef struct { double load; i32 class_number, other, use; } User;
+
+/* What a user is limited to. */
+typedef struct { double rate, load; } Limit;
+
+typedef struct { double capacity, load; i64 first_user, users, seen; i32 is_changed, is_full; } Resource;
 
 typedef struct { i64 first, last; } Line;
 
@@ -49,12 +53,14 @@ typedef struct {
     const i64 *line_of_route, *touched_start, *touched, *neighbour_start, *neighbour, *core_start, *core_device;
     const double *delay_s, *work, *bytes, *turn_s, *core_s_per_byte, *alone_s;
 
-    /* The clock: timers, the events of this instant from head to tail, the next end of an activity. */
-    double now_s, due_s;
+    /* The clock: timers, the events of this instant from head to tail, when to look for activities that end, and when
+     * the first does. */
+    double now_s, due_s, first_end_s;
     i64 order, timers, head, tail, wake_allowed, wake_requested, effort;
     Entry *timer;
     i64 *instant;
 
+    double *start_s, *end_s;
     Task *task;
     Device *device;
     Entry *ready;
@@ -62,20 +68,21 @@ typedef struct {
     i64 *ready_transfer, *woken;
     i32 *first_successor, *successor;
 
-    /* By class: its rate, what each activity has been served, until when, the level and the time of the next end. */
-    double *rate, *served, *since_s, *level, *end_due_s;
+    /* By class: its rate, what each activity has been served, and until when. By resource: the share at which it is
+     * full. ends_s: the next end of each class, and levels of `level_size` above: see ROW. */
+    double *rate, *served, *since_s, *share, *ends_s;
+    const i64 *level_size;
 
-    /* due: classes with an end ahead, earliest first; not kept in a crowd, whose first end is at crowd_due_s.
-     * changed: resources, or classes without any (resources + c). other_loads: how many uses of active classes are a
-     * load other than 1. */
+    /* changed, followed: resources whose share may be another. stale: classes whose rate or next end may be another.
+     * wide_classes: how many active ones are WIDE. */
     Class *class_;
     Use *use;
+    User *user;
     Resource *resource;
-    Entry *ending, *batch;
-    double crowd_due_s;
-    i64 due_count, changed_count, epoch, round, is_crowd, active_classes, capped_classes;
-    i64 loaded_resources, other_loads;
-    i64 *due, *changed, *visited, *affected, *pending, *capped, *done;
+    Entry *ending, *followed;
+    Limit *limit;
+    i64 changed_count, followed_count, stale_count, epoch, wide_classes;
+    i64 *changed, *visited, *stale, *capped, *done;
 
     /* Only where the runtime asks for it. */
     Line *line;

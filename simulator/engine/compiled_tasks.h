@@ -11,7 +11,7 @@ static void wake_device(Run *r, i64 device)
 static void become_idle(Run *r, i64 device)
 {
     r->device[device].is_idle = 1;
-    if (r->device[device].ready_count) wake_device(r, device);
+    if (r->device[device].first >= 0) wake_device(r, device);
     else if (r->turn_first >= 0) request_wake(r);
 }
 
@@ -22,11 +22,26 @@ static void hand_over(Run *r)
     for (i64 i = 0; i < r->woken_count; i++) {
         Device *device = r->device + r->woken[i];
         device->is_woken = 0;
-        if (!device->is_idle || !device->ready_count) continue;
+        if (!device->is_idle || device->first < 0) continue;
         device->is_idle = 0;
-        r->instant[r->tail++] = pop(r->ready + device->first_ready, &device->ready_count).tie * STAGES + COMPUTE_STARTS;
+        r->instant[r->tail++] = device->first * STAGES + COMPUTE_STARTS;
+        device->first = NONE;
+        if (!device->queued) continue;
+        Entry next = pop(r->ready + device->first_queued, &device->queued);
+        device->first_priority = next.key;
+        device->first = next.tie;
     }
     r->woken_count = 0;
+}
+
+static void put_in_queue(Run *r, Device *device, Entry entry)
+{
+    Entry first = {device->first_priority, device->first, 0};
+    int comes_first = first.tie < 0 || before(&entry, &first);
+    if (first.tie >= 0) push(r->ready + device->first_queued, &device->queued, comes_first ? first : entry);
+    if (!comes_first) return;
+    device->first_priority = entry.key;
+    device->first = entry.tie;
 }
 
 static void make_ready(Run *r, i64 number)
@@ -38,34 +53,36 @@ static void make_ready(Run *r, i64 number)
         request_wake(r);
     } else {
         Device *device = r->device + task->device;
-        push(r->ready + device->first_ready, &device->ready_count, (Entry){task->priority, number, 0});
+        put_in_queue(r, device, (Entry){(double)r->priority[number], number, 0});
         if (device->is_idle) wake_device(r, task->device);
     }
 }
 
-static void begin_task(Run *r, Task *task)
+static void begin_task(Run *r, i64 number)
 {
-    task->start_s = r->now_s;
+    const Task *task = r->task + number;
+    r->start_s[number] = r->now_s;
     for (i64 i = task->first_successor; i < task->end_successor; i++) /* they are needed soon */
         __builtin_prefetch(r->task + r->successor[i]);
 }
 
-static void complete(Run *r, Task *task)
+static void complete(Run *r, i64 number)
 {
-    task->end_s = r->now_s;
+    const Task *task = r->task + number;
+    r->end_s[number] = r->now_s;
     for (i64 i = task->first_successor; i < task->end_successor; i++)
         if (!--r->task[r->successor[i]].waits) make_ready(r, r->successor[i]);
 }
 
 static void join_own(Run *r, i64 number)
 {
-    join(r, r->task[number].activity_class, number, r->task[number].work);
+    join(r, r->task[number].activity_class, number, r->work[number]);
 }
 
 static void start_compute(Run *r, i64 number)
 {
     Task *task = r->task + number;
-    begin_task(r, task);
+    begin_task(r, number);
     if (task->activity_class < 0) set_timer(r, task->delay_s, number * STAGES + COMPUTE_ENDED);
     else { join_own(r, number); request_wake(r); }
 }
@@ -131,7 +148,7 @@ static double busy_share(Run *r, i64 number)
         i64 computing = 0, a = r->neighbour_start[r->touched[i]], b = r->neighbour_start[r->touched[i] + 1];
         for (i64 k = a; k < b; k++) {
             Device *device = r->device + r->neighbour[k];
-            computing += !device->is_idle || device->ready_count;
+            computing += !device->is_idle || device->first >= 0;
         }
         if (b > a) total += (double)computing / (double)(b - a);
     }
@@ -172,7 +189,7 @@ static void end_turn(Run *r, i64 number)
 
 static void begin_transfer(Run *r, i64 number)
 {
-    begin_task(r, r->task + number);
+    begin_task(r, number);
     if (r->has_overlap) count_in_flight(r, r->task + number, 1);
     if (r->has_cores) begin_core_work(r, number);
     if (r->has_turns) begin_turn(r, number);
@@ -185,7 +202,7 @@ static void end_part(Run *r, i64 number)
     Task *task = r->task + number;
     if (r->has_cores && --r->parts[number]) return;
     if (r->has_overlap) count_in_flight(r, task, -1);
-    complete(r, task);
+    complete(r, number);
     Line *line = line_of(r, task);
     if (!line) return;
     line->first = r->next_in_line[number];

@@ -1,10 +1,11 @@
 """Max-min fair sharing of capacities among activities: transfers on links, compute tasks on a host's cores.
 
-Progressive filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): raise all rates together
-until a resource is full, fix its users, go on with the rest. Activities that use the same resources in the
-same way form a class and progress alike, so a class keeps one counter of service per activity and a heap of
-the levels at which its activities end; a change costs time in the number of classes it can affect, not of
-activities.
+Progressive filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): raise all rates together until a
+resource is full, fix its users, go on with the rest. The share at which a resource is full follows from its load and
+from the lower rates of its users alone, so an engine may find it in any order. Activities that use the same resources
+in the same way form a class and progress alike, so a class keeps one counter of service per activity and a heap of the
+levels at which its activities end. The counter is brought forward only where activities join or end or where the rate
+changes, so that an engine need not touch the others.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ class Sharing:
         """Give every affected class its new rate and return when the next activity ends (inf: none)."""
         if self._changed:
             affected = self._affected()
-            self._changed.clear()
-            rates = self._fill(affected)
-            for kind, rate in zip(affected, rates, strict=True):
+            for kind, rate in zip(affected, self._fill(affected), strict=True):
+                if rate == kind.rate and id(kind) not in self._changed:
+                    continue
                 self._serve(kind, now_s)
                 kind.rate = rate
                 kind.version += 1
@@ -92,6 +93,7 @@ class Sharing:
                     self._sequence += 1
                     due_s = now_s + max(kind.endings[0][0] - kind.served, 0.0) / rate
                     heappush(self._due, (due_s, self._sequence, kind.version, kind))
+            self._changed.clear()
         while self._due and self._due[0][2] != self._due[0][3].version:
             heappop(self._due)
         return self._due[0][0] if self._due else inf
@@ -109,7 +111,7 @@ class Sharing:
             del self._users[resource][id(kind)]
 
     def _affected(self) -> list[ActivityClass]:
-        """The active classes joined to a changed one through shared resources, in order of joining."""
+        """The active classes joined to a changed one through shared resources."""
         affected: dict[int, ActivityClass] = {}
         resources: set[int] = set()
         stack = list(self._changed.values())
@@ -121,32 +123,57 @@ class Sharing:
                 if resource not in resources:
                     resources.add(resource)
                     stack += [other for other in self._users[resource].values() if id(other) not in affected]
-        return sorted(affected.values(), key=lambda kind: kind.endings[0][1])
+        return list(affected.values())
 
     def _fill(self, kinds: list[ActivityClass]) -> list[float]:
         """Max-min fair rates of `kinds`, which share resources with no others."""
         if len(kinds) == 1:
             only = kinds[0]
             return [min(only.cap, *(self._capacities[r] / (w * only.active) for r, w in only.weights.items()), inf)]
-        left: dict[int, float] = {}
         load: dict[int, float] = {}
         for kind in kinds:
             for resource, weight in kind.weights.items():
-                left[resource] = self._capacities[resource]
                 load[resource] = load.get(resource, 0.0) + weight * kind.active
+        share = {resource: self._capacities[resource] / amount for resource, amount in load.items()}
+        held: dict[int, list[tuple[float, float]]] = {resource: [] for resource in load}
+        free_load = load.copy()
         rates = [0.0] * len(kinds)
         pending = list(range(len(kinds)))
         while pending:
-            share = min(min((left[r] / load[r] for r in load), default=inf), min(kinds[i].cap for i in pending))
-            limit = share * (1 + _ROUNDING)
-            full = {r for r in load if left[r] / load[r] <= limit}
-            fixed = [i for i in pending if kinds[i].cap <= limit or not full.isdisjoint(kinds[i].weights)]
-            for i in fixed:
-                rates[i] = share
-                for resource, weight in kinds[i].weights.items():
-                    left[resource] = max(left[resource] - weight * kinds[i].active * share, 0.0)
-                    load[resource] -= weight * kinds[i].active
-            load = {r: amount for r, amount in load.items() if amount > 0.0}
-            settled = set(fixed)
-            pending = [i for i in pending if i not in settled]
+            least = min(min(share.values(), default=inf), min(kinds[i].cap for i in pending))
+            free: list[int] = []
+            changed: set[int] = set()
+            for i in pending:
+                kind = kinds[i]
+                if kind.cap > least and all(share[resource] > least for resource in kind.weights):
+                    free.append(i)
+                    continue
+                rates[i] = least
+                for resource, weight in kind.weights.items():
+                    held[resource].append((least, weight * kind.active))
+                    free_load[resource] -= weight * kind.active
+                    changed.add(resource)
+            for resource in changed:
+                if free_load[resource] > 0.0:
+                    share[resource] = _share(self._capacities[resource], load[resource], held[resource])
+                else:
+                    del share[resource]
+            pending = free
         return rates
+
+
+def _share(capacity: float, load: float, held: list[tuple[float, float]]) -> float:
+    """The rate of those of a resource's users who are not held.
+
+    held: rates at which others are held, with their load. What a rate takes is rounded as the capacity is, so that sums
+    of it are exact in any order.
+    """
+    share = capacity / load
+    while True:
+        below = [(rate, amount) for rate, amount in held if rate < share]
+        taken = sum(amount * (capacity + rate - capacity) for rate, amount in below)
+        rest = load - sum(amount for _, amount in below)
+        higher = max(share, max(capacity - taken, 0.0) / rest)
+        if higher == share:
+            return share
+        share = higher
