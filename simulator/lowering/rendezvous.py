@@ -89,14 +89,15 @@ class _Rendezvous:
         return sorted(batches.values())
 
     def leave_together(self) -> None:
-        """Let every message wait for the end of the pass that makes it; it, and its READY, go behind those before it
-        in its batch."""
+        """Let every message wait for the end of the pass that makes it and for all READY of its batch; it, and its own
+        READY, go behind those before it there."""
         builder, ready = self.builder, self.ready
         for order, sent in zip(self.orders, self.sent, strict=True):
             for tasks, messages in zip(order, sent, strict=True):
                 builder.depend(messages, tasks[-1])
         size, route, routes = builder.column("bytes"), builder.column("route"), builder.routes
         for batch in self.batches:
+            builder.depend(batch[:-1], ready[batch[-1]])
             for together in (batch, [ready[message] for message in batch]):
                 for task, ahead_bytes in zip(together[1:], np.cumsum(size[together]).tolist(), strict=False):
                     route[task] = builder.route(replace(routes[route[task]], ahead_bytes=ahead_bytes))
