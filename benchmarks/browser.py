@@ -85,8 +85,8 @@ def until(page: Any, expression: str, argument: Any = None, timeout_s: float = 6
 
 
 def settled(page: Any) -> None:
-    """Wait until the controls are answered, the timeline is painted (or the verdict told) and all figures are drawn."""
-    until(page, "() => !document.querySelector('#results.stale')")
+    """Wait until the controls are answered, nothing is searched, timeline (or verdict) and figures are drawn."""
+    until(page, "() => !document.querySelector('#results:is(.stale, [aria-busy=true])')", timeout_s=100)
     until(page, "() => !!document.querySelector('#timeline[data-spans], #verdict > *')")
     until(page, "() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 7")
     page.wait_for_load_state("networkidle")
