@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -67,6 +67,22 @@ def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
             yield from (
                 GroupCut(devices, parts, terms, sampled) for terms in ("all", "alternate") for sampled in (False, True)
             )
+
+
+def device_blocks(sets: Collection[tuple[int, ...]], workers: int) -> list[tuple[int, ...]]:
+    """Sets of devices that a search tries beside those in use: all, and of each in use its halves, its other half and
+    the two together; the largest first."""
+    blocks = {tuple(range(workers)), *sets}
+    for devices in sets:
+        first, size = devices[0], len(devices)
+        if devices != tuple(range(first, first + size)):
+            continue
+        half = size // 2
+        around = [(first, first + half), (first + half, first + size)]
+        begin = first // (2 * size) * 2 * size
+        around += [(begin, begin + 2 * size), (begin, begin + size), (begin + size, begin + 2 * size)]
+        blocks.update(tuple(range(a, b)) for a, b in around if a < b <= workers)
+    return sorted(blocks, key=lambda each: (-len(each), each))
 
 
 @lru_cache(maxsize=1024)

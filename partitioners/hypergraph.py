@@ -89,14 +89,14 @@ def partition(
     judge.budget = _TASKS * effort  # whatever the strongest plans took: the answer is never worse than they are
     if others and not free:
         _consider_others(judge, searched, bound)
+    free_microbatches = step.microbatches is None
+    if free:
+        found = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
+        improve(judge, found, patience=round(_LOCAL_PATIENCE * effort), microbatches=free_microbatches)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
     best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
-    if free:
-        candidates = [verdict for verdict in (*starts, best_cut.verdict if best_cut else None) if verdict is not None]
-        near = [verdict for verdict in candidates if _is_near(judge, verdict)]
-        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
     return _answer(judge)
 
 
