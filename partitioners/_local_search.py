@@ -1,9 +1,9 @@
-"""Local search: layers in a row are cut or placed another way, as what that promises, then its simulation, is shorter."""
+"""Local search: layers in a row are placed another way as long as that promises, then simulates, a shorter step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -11,155 +11,192 @@ import numpy as np
 from partitioners._judge import Judge, Verdict
 from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._loads import LoadTables, PlanLoads
+from partitioners._strongest import plan_allows
+from partitioners._window_bounds import NONE, Library, Window, window_of
 from simulator.errors import ShardscopeError
-from simulator.plan import Plan, Sharding
+from simulator.plan import Plan
 
-_TASKS_PER_LAYER, _TASKS_PER_LOOKUP = 1, 60
-"""What a plan promises takes as long as simulating so many tasks for each layer; so does what was not known before."""
-_GAIN = 1e-3
-"""The share of a promise that a change has to save."""
+_TASKS_PER_BOUND, _TASKS_PER_PROMISE, _TASKS_PER_LOOKUP = 0.02, 0.5, 20
+"""For each layer a bound, and a promise, take as long as simulating so many tasks, and so does a new look-up."""
 _SLACK = 1.02
-"""A plan whose promise is longer than the best step times this is not simulated: few steps are below their promise."""
-_STARTS = 3
+"""A change after which the plan promises a longer step than before times this is not simulated."""
+_GAIN = 1e-3
+"""The share of a promise that a step of a descent has to save."""
+_FOR_DESCENTS = 0.4
+"""Of the budget at hand."""
+_ON_THE_WAY = 12
+"""Plans of a descent, the last ones, that are simulated."""
+_STARTS = 2
 """Plans that are changed at most."""
-_SUMMED = 4
-"""Groups in a row, at most, that are cut into terms of sums."""
-
-Change = Mapping[str, Sharding]
-"""New placements of some layers."""
+_PROMISES, _KEPT = 8, 3
+"""Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
 
 
 class LocalSearch:
-    """Changes plans step by step: as long as they promise more, then as long as a change shortens the simulated step.
+    """Goes from plans to what promises more, then simulates what promised most on the way.
 
     microbatches: whether their number may change. pool: plans whose placements may be taken over, layer by layer.
     """
 
     def __init__(self, judge: Judge, pool: Sequence[Plan], microbatches: bool) -> None:
         self._judge, self._pool, self._microbatches = judge, pool, microbatches
-        self._profile, self._workers = judge.profile, judge.cluster.workers
+        self._profile = judge.profile
         self._tables = LoadTables(judge.profile, judge.cluster, judge.runtime)
         self._groups = layer_groups(judge.profile)
-        self._seen: dict[tuple[float, float], None] = {}
-        self._promising: list[tuple[float, int, PlanLoads, int]] = []
+        index = judge.profile.index
+        of_groups = [[index[name] for name in group] for group in self._groups]
+        self._windows = [
+            window_of(self._tables.inputs, [layer for i in range(*ends) for layer in of_groups[i]])
+            for ends in _windows(len(of_groups))
+        ]
+        self._ways: dict[GroupCut, tuple[int, ...]] = {}
+        self._libraries: dict[tuple[int, bool], Library] = {}
+        self._seen: set[tuple[float, float]] = set()
 
-    def descend(self, plan: Plan) -> None:
-        """Go on from a plan to whatever promises the shortest step of all changes of a window, window after window."""
-        here = self._tables.of(plan)
-        best_s, _ = self._promise(here, None)
-        gained = True
-        while gained and self._judge.budget > 0:
+    def refine(self, start: Verdict, patience: int, least_budget: float) -> None:
+        """Simulate changes that promise more than the plan by now, the most promising first, and keep each that gains.
+
+        It ends when `patience` in a row fail, when none is left, or at `least_budget`: tasks that are left to others.
+        """
+        best, failures, gained = start, 0, True
+        here = self._tables.of(start.plan)
+        while gained:
+            gained, promise_s = False, self._promise(here, [here.base.microbatches])[0]
+            for change in self._promising_changes(here, promise_s, least_budget):
+                after = self._tables.after(here, change)
+                after_s, count = self._promise(after, self._counts(after))
+                if after_s > promise_s * _SLACK or not self._is_new(after, after_s):
+                    continue
+                if failures >= patience or self._judge.budget <= least_budget:
+                    return
+                verdict = self._simulated(after, count)
+                if verdict is None or not verdict.beats(best):
+                    failures += 1
+                    continue
+                best, failures, gained = verdict, 0, True
+                here = after if count == here.base.microbatches else self._tables.of(verdict.plan)
+                promise_s = self._promise(here, [here.base.microbatches])[0]
+
+    def descend(self, start: Verdict, least_budget: float) -> list[Verdict]:
+        """Take, window after window, what promises the shortest step, as long as one gains; then simulate every plan on
+        the way, since what promises most need not be shortest. The pool is left out: from it all ways lead to one."""
+        here, way = self._tables.of(start.plan), list[tuple[PlanLoads, float]]()
+        promise_s, gained = self._promise(here, [here.base.microbatches])[0], True
+        while gained:
             gained = False
-            for changes in self._neighbourhoods(here):
-                if self._judge.budget <= 0:
+            for window in [*self._windows, *self._runs(here)]:
+                if self._judge.budget <= least_budget:
                     break
-                nearest = None
-                for change in changes:
-                    after = self._after(here, change)
-                    promise_s, count = self._promise(after, best_s)
-                    if promise_s < best_s * (1 - _GAIN):
-                        best_s, nearest = promise_s, (after, count)
-                if nearest is not None:
-                    gained = True
-                    here = self._tables.of(self._tables.plan_of(*nearest))
+                for after_s, change in self._best_of(here, window, promise_s, pool=False)[:1]:
+                    if after_s < promise_s * (1 - _GAIN):
+                        here, gained = self._tables.after(here, change), True
+                        promise_s, count = self._promise(here, self._counts(here))
+                        if count != here.base.microbatches:
+                            here = self._tables.of(self._tables.plan_of(here, count))
+                            promise_s, _ = self._promise(here, [count])
+                        way.append((here, promise_s))
+        new = [loads for loads, after_s in way[-_ON_THE_WAY:] if self._is_new(loads, after_s)]
+        verdicts = [self._simulated(loads, loads.base.microbatches) for loads in new]
+        return [verdict for verdict in verdicts if verdict is not None]
 
-    def simulate(self, patience: int) -> bool:
-        """Simulate what promises most, until so many in a row fail; whether any was better than all before."""
-        failures, gained = 0, False
-        while self._promising and failures < patience and self._judge.budget > 0:
-            promise_s, _, loads, count = heappop(self._promising)
-            best = self._judge.best
-            if best is not None and not best.excess_bytes and promise_s > _SLACK * best.step_s:
+    def _promising_changes(self, here: PlanLoads, promise_s: float, least_budget: float) -> list[dict[int, int]]:
+        """Changes after which the plan promises more, a few of each window, the most promising first."""
+        found: list[tuple[float, int, dict[int, int]]] = [(promise_s, 0, {})]  # other micro-batches alone
+        for window in [*self._windows, *self._runs(here)]:
+            if self._judge.budget <= least_budget:
                 break
-            try:
-                verdict = self._judge.consider(self._plan(loads, count), "a local change")
-            except ShardscopeError:
-                continue
-            failures, gained = (0, True) if verdict is self._judge.best else (failures + 1, gained)
-        return gained
+            found += [(after_s, len(found), change) for after_s, change in self._best_of(here, window, promise_s)]
+        return [change for _, _, change in sorted(found, key=lambda each: each[:2])]
 
-    def _plan(self, loads: PlanLoads, count: int) -> Plan:
-        plan = self._tables.plan_of(loads, count)
-        return plan
+    def _best_of(
+        self, here: PlanLoads, window: Window, promise_s: float, pool: bool = True
+    ) -> list[tuple[float, dict[int, int]]]:
+        """The changes of a window that promise least, and no more than about `promise_s`: (seconds, change)."""
+        library, counts = self._library(here, pool), self._counts(here)
+        lookups, found, limit_s = self._tables.lookups, list[tuple[float, dict[int, int]]](), promise_s * _SLACK
+        changes, bounds_s = library.bounds_s(here, window, counts, limit_s)
+        self._judge.budget -= _TASKS_PER_BOUND * len(here.passes) * library.size
+        for change, bound_s in zip(changes[:_PROMISES], bounds_s.min(axis=1).tolist(), strict=False):
+            if len(found) >= _KEPT and bound_s >= sorted(each[0] for each in found)[_KEPT - 1]:
+                break
+            after = self._tables.after(here, change)
+            after_s, _ = self._promise(after, self._counts(after))
+            if after_s < limit_s:
+                found.append((after_s, change))
+        self._judge.budget -= _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        return sorted(found, key=lambda each: each[0])[:_KEPT]
 
-    def _after(self, loads: PlanLoads, change: Change) -> PlanLoads:
-        known = len(self._tables.known)
-        after = self._tables.after(loads, change)
-        self._judge.budget -= _TASKS_PER_LOOKUP * (len(self._tables.known) - known)
-        return after
-
-    def _promise(self, loads: PlanLoads, best_s: float | None) -> tuple[float, int]:
-        """The shortest step that loads promise and its number of micro-batches; what promises more than before is kept
-        to be simulated."""
-        own = loads.base.microbatches
-        floor_s = self._tables.floor_s(loads)
-        if best_s is not None and floor_s > best_s * 1.05:
-            return floor_s, own
-        self._judge.budget -= _TASKS_PER_LAYER * len(loads.layers)
-        counts = self._counts(loads)
+    def _promise(self, loads: PlanLoads, counts: Sequence[int]) -> tuple[float, int]:
+        """The shortest step that loads promise with one of these numbers of micro-batches, and that number."""
+        self._judge.budget -= _TASKS_PER_PROMISE * len(loads.passes)
         promises_s = self._tables.promises_s(loads, counts)
         least = int(np.argmin(promises_s))
-        promise_s, count = float(promises_s[least]), counts[least]
-        key = round(promise_s, 12), round(float(loads.total_s.sum()), 12)
-        if key not in self._seen and (best_s is None or promise_s < best_s * 1.05):
-            self._seen[key] = None
-            heappush(self._promising, (promise_s, len(self._seen), loads, count))
-        return promise_s, count
+        return float(promises_s[least]), counts[least]
+
+    def _is_new(self, loads: PlanLoads, promise_s: float) -> bool:
+        """Whether nothing that asks the same of everything was simulated before."""
+        key = round(promise_s, 12), round(float(loads.passes_s.sum() + loads.links_s.sum()), 12)
+        new = key not in self._seen
+        self._seen.add(key)
+        return new
+
+    def _simulated(self, loads: PlanLoads, count: int) -> Verdict | None:
+        plan = self._tables.plan_of(loads, count)
+        if plan.schedule != "dataflow" and not plan_allows(plan):
+            plan = replace(plan, schedule="dataflow")
+        try:
+            return self._judge.consider(plan, "a local change")
+        except ShardscopeError:
+            return None
 
     def _counts(self, loads: PlanLoads) -> list[int]:
+        """Numbers of micro-batches by powers of two from that of the loads, of those that leave each part a sample."""
         own, base = loads.base.microbatches, loads.base
-        if not self._microbatches:
+        if not self._microbatches or any(self._tables.shardings[number].samples for number in set(loads.numbers)):
             return [own]
-        parts = self._tables.parts(loads)
-        halves = [own << k if k >= 0 else own >> -k for k in range(-7, 8)]
-        fitting = [m for m in halves if m and base.batch_size % m == 0 and base.batch_size // m >= parts]
-        return fitting or [own]
+        parts = max(self._tables.shardings[number].degrees[0] for number in set(loads.numbers))
+        counts = [own << k for k in range(8)] + [own >> k for k in range(1, 8) if own % (1 << k) == 0]
+        return [m for m in counts if base.batch_size % m == 0 and base.batch_size // m >= parts] or [own]
 
-    def _neighbourhoods(self, loads: PlanLoads) -> Iterator[list[Change]]:
-        """Changes, those of the same layers together: other cuts of layers in a row, longest first, and runs placed as
-        their neighbours or as another plan has them."""
-        placements = self._tables.plan_of(loads, loads.base.microbatches).placements
-        count = len(self._groups)
-        sets = {sharding.device_set for sharding in placements.values()}
-        blocks = device_blocks(sets, self._workers)
-        ways = [cut for devices in blocks for cut in cuts(devices)]
-        for window in _windows(count):
-            short = len(window) <= _SUMMED
-            yield list(self._recut(window, [way for way in ways if short or way.terms == "none"], loads, placements))
-        names = [layer.name for layer in self._profile.layers]
-        runs = [list(run) for _, run in groupby(names, key=lambda name: placements[name])]
-        for before, run, after in zip([[], *runs], runs, [*runs[1:], []], strict=False):
-            changes: list[Change] = []
-            for like, border in ((before[-1:], run[:1]), (after[:1], run[-1:])):
-                if like:
-                    changes.append(dict.fromkeys(border, placements[like[0]]))
-                    changes.append(dict.fromkeys(run, placements[like[0]]))
-            changes += [{name: other.placements[name] for name in run} for other in self._pool]
-            yield changes
+    def _library(self, here: PlanLoads, pool: bool) -> Library:
+        """All ways to place the network on the devices in use or near them, and maybe those of the pool."""
+        base = here.base
+        library = self._libraries.setdefault((base.microbatches, pool), Library(self._tables, base))
+        for plan in self._pool if pool else ():
+            library.add([self._tables.number(plan.placements[layer.name]) for layer in self._profile.layers])
+        sets = {self._tables.shardings[number].device_set for number in set(here.numbers)}
+        for devices in device_blocks(sets, self._judge.cluster.workers):
+            for cut in cuts(devices):
+                if cut not in self._ways:
+                    self._ways[cut] = self._way(cut, base.batch_size)
+                if any(number != NONE for number in self._ways[cut]):
+                    library.add(self._ways[cut])
+        return library
 
-    def _recut(
-        self, window: range, ways: Sequence[GroupCut], loads: PlanLoads, placements: Mapping[str, Sharding]
-    ) -> Iterator[Change]:
-        groups = [self._groups[i] for i in window]
-        for way in ways:
-            changed = way.placements(self._profile, groups, loads.base.microbatch_size)
-            if changed is not None and any(placements[name] != sharding for name, sharding in changed.items()):
-                yield changed
+    def _way(self, cut: GroupCut, samples: int) -> tuple[int, ...]:
+        """The whole network cut so, group by group, with NONE for groups that cannot be."""
+        numbers = [NONE] * len(self._profile.layers)
+        for number, group in enumerate(self._groups):
+            placed = cut.placements(self._profile, group, number, samples)
+            for name, sharding in (placed or {}).items():
+                numbers[self._profile.index[name]] = self._tables.number(sharding)
+        return tuple(numbers)
+
+    def _runs(self, here: PlanLoads) -> Iterator[Window]:
+        """Layers in a row that are placed alike."""
+        for _, run in groupby(range(len(here.numbers)), key=here.numbers.__getitem__):
+            yield window_of(self._tables.inputs, list(run))
 
 
-def _windows(count: int) -> list[range]:
-    """Of so many groups those in a row that are changed together: all, halves and so on, each from several places."""
-    windows = {range(0, count): None}
-    length = 1 << max(count - 1, 0).bit_length()
+def _windows(count: int) -> list[tuple[int, int]]:
+    """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
+    on, each from several places, and all up to one or from one on; the longest first."""
+    windows = {(0, at) for at in range(1, count)} | {(at, count) for at in range(1, count)}
+    length = 1 << max(count - 1, 1).bit_length() >> 1
     while length:
-        stride = max(length // 2, 1)
-        for first in range(0, count, stride):
-            windows[range(first, min(first + length, count))] = None
+        windows |= {(first, min(first + length, count)) for first in range(0, count, max(length // 2, 1))}
         length //= 2
-    for at in range(1, count):
-        windows[range(0, at)] = None
-        windows[range(at, count)] = None
-    return sorted(windows, key=lambda window: -len(window))
+    return sorted(windows, key=lambda ends: (ends[0] - ends[1], ends))
 
 
 def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatches: bool) -> None:
@@ -167,8 +204,14 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
 
     Placements of one may be taken over by another. microbatches: whether their number may change.
     """
-    search = LocalSearch(judge, [verdict.plan for verdict in starts], microbatches)
-    for start in sorted(starts, key=lambda verdict: (verdict.excess_bytes, verdict.cost))[:_STARTS]:
-        search.descend(start.plan)
-    while search.simulate(patience) and judge.best is not None:
-        search.descend(judge.best.plan)
+    search, found = LocalSearch(judge, [verdict.plan for verdict in starts], microbatches), list(starts)
+    whole, best_first = judge.budget, sorted(starts, key=_order)[:_STARTS]
+    for number, start in enumerate(best_first):
+        found += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(best_first)))
+    best_first = sorted(found, key=_order)[:_STARTS]
+    for number, start in enumerate(best_first):
+        search.refine(start, patience, judge.budget / 2 if number < len(best_first) - 1 else 0.0)
+
+
+def _order(verdict: Verdict) -> tuple[float, float]:
+    return verdict.excess_bytes, verdict.cost

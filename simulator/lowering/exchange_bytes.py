@@ -89,7 +89,8 @@ def _sent(own: EdgeEnd, readers: tuple[EdgeEnd, ...], devices: int) -> tuple[Flo
         elements = np.multiply.outer(elements, [size for _, size, _ in along])
     sizes = elements.reshape(-1, 1)
     if own.shape[4] == 1:  # there are no sums forward, and back each reader's part goes to the only maker
-        forward = (made * sizes).T @ read.astype(np.float64)
+        sent = np.where(made, sizes, 0).astype(np.float64)  # by who makes it, (cells, devices)
+        forward: Floats = np.matmul(sent.T, read.astype(np.float64))
         np.fill_diagonal(forward, 0.0)
         return forward, forward.T
     return _moved(sizes, made, read), _moved(sizes, read, made)
