@@ -80,5 +80,5 @@ def hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], I
         routes = tuple(cluster.route(*pair) for pair in np.ndindex(devices, devices))
         pair = np.repeat(np.arange(len(routes)), [len(route) for route in routes])
         cluster.known_ways[key] = routes, pair, np.array([link for route in routes for link in route], dtype=np.int64)
-    found: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
-    return found
+    ways: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
+    return ways

@@ -29,7 +29,7 @@ Sum = tuple[tuple[int, ...], float]
 """Devices that sum the gradient of the same parameters, and its bytes."""
 
 
-class Passes(NamedTuple):
+class PassLoads(NamedTuple):
     """Of one micro-batch on a layer.
 
     total_s: seconds of computing by device, then how many tasks by device, then seconds of the sums of its parameters'
@@ -43,7 +43,7 @@ class Passes(NamedTuple):
     sums: tuple[Sum, ...]
 
 
-class Messages(NamedTuple):
+class MessageLoads(NamedTuple):
     """Of a layer's output and its gradient in a whole step: seconds by link, and those of the busiest link there and
     back; latency_s: of one micro-batch."""
 
@@ -60,8 +60,8 @@ class PlanLoads:
 
     base: Plan
     numbers: list[int]
-    passes: list[Passes]
-    messages: list[Messages]
+    passes: list[PassLoads]
+    messages: list[MessageLoads]
     passes_s: Floats
     links_s: Floats
 
@@ -81,8 +81,8 @@ class LoadTables:
         self._profile, self._cluster = profile, cluster
         self._numbers: dict[Sharding, int] = {}
         self._intervals: dict[tuple[int, int], list[list[Interval]]] = {}
-        self._passes: dict[tuple[int, int, int], Passes] = {}
-        self._messages: dict[tuple[int, ...], Messages] = {}
+        self._passes: dict[tuple[int, int, int], PassLoads] = {}
+        self._messages: dict[tuple[int, ...], MessageLoads] = {}
         self._sums: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
         _, self._pair, self._crossed = hops(cluster, self.devices)
         self._bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
@@ -234,7 +234,7 @@ class LoadTables:
         )
         return crossed, float(self._latency_s[moved > 0].max(initial=0.0))
 
-    def passes(self, base: Plan, position: int, number: int) -> Passes:
+    def passes(self, base: Plan, position: int, number: int) -> PassLoads:
         """What the passes and parameters of a layer ask for that is placed as the sharding of this number."""
         key = position, number, base.microbatches
         if key not in self._passes:
@@ -242,7 +242,7 @@ class LoadTables:
             self._passes[key] = self._new_passes(base, position, self.shardings[number])
         return self._passes[key]
 
-    def _new_passes(self, base: Plan, position: int, sharding: Sharding) -> Passes:
+    def _new_passes(self, base: Plan, position: int, sharding: Sharding) -> PassLoads:
         layer, devices = self._profile.layers[position], list(sharding.devices)
         axes = shards(layer, base.microbatch_size, sharding.degrees, sharding.samples)
         whole = layer.channels, layer.output_shape[1] * layer.output_shape[2]
@@ -264,7 +264,7 @@ class LoadTables:
         tasks = 2.0 * np.bincount(devices, minlength=self.devices)
         sums = self._own_sums(position, sharding)
         summing_s = sum((self._sum_s(base, each)[0] for each in sums), np.zeros(len(self._bandwidths)))
-        return Passes(
+        return PassLoads(
             total_s=np.concatenate([forward_s + backward_s, tasks, summing_s]),
             forward_s=float(forward_s.max()),
             backward_s=float(backward_s.max()),
@@ -280,7 +280,7 @@ class LoadTables:
         groups = [tuple(sorted(set(group))) for group in users.tolist()]
         return [(group, layer.parameter_bytes / len(groups)) for group in reversed(groups) if len(group) > 1]
 
-    def messages(self, base: Plan, position: int, numbers: Sequence[int]) -> Messages:
+    def messages(self, base: Plan, position: int, numbers: Sequence[int]) -> MessageLoads:
         """What the output of a layer asks for where it and its readers are placed as `numbers`, of all layers, say."""
         readers = self._profile.consumers[position]
         key = position, numbers[position], *(numbers[reader] for reader in readers)
@@ -289,10 +289,10 @@ class LoadTables:
             self._messages[key] = self._new_messages(base, position, key[1:])
         return self._messages[key]
 
-    def _new_messages(self, base: Plan, position: int, numbers: Sequence[int]) -> Messages:
+    def _new_messages(self, base: Plan, position: int, numbers: Sequence[int]) -> MessageLoads:
         readers = self._profile.consumers[position]
         if self._is_aligned(position, numbers):
-            return Messages(np.zeros(len(self._bandwidths)))
+            return MessageLoads(np.zeros(len(self._bandwidths)))
         layers, layer = self._profile.layers, self._profile.layers[position]
         own, *others = (self.shardings[number] for number in numbers)
         ends = []
@@ -308,7 +308,7 @@ class LoadTables:
             ways.append(carried / self._bandwidths)
             latency_s += float(self._latency_s[moved.ravel() > 0].max(initial=0.0))
         there_s, back_s = (float(seconds.max(initial=0.0)) for seconds in ways)
-        return Messages(ways[0] + ways[1], there_s, back_s, latency_s)
+        return MessageLoads(ways[0] + ways[1], there_s, back_s, latency_s)
 
     def _interval(self, base: Plan, position: int, number: int) -> list[list[Interval]]:
         """The parts of a layer's output, of a whole batch."""

@@ -101,30 +101,32 @@ class LocalSearch:
 
     def _promising_changes(self, here: PlanLoads, promise_s: float, least_budget: float) -> list[dict[int, int]]:
         """Changes after which the plan promises more, a few of each window, the most promising first."""
-        found: list[tuple[float, int, dict[int, int]]] = [(promise_s, 0, {})]  # other micro-batches alone
+        promising: list[tuple[float, int, dict[int, int]]] = [(promise_s, 0, {})]  # other micro-batches alone
         for window in [*self._windows, *self._runs(here)]:
             if self._judge.budget <= least_budget:
                 break
-            found += [(after_s, len(found), change) for after_s, change in self._best_of(here, window, promise_s)]
-        return [change for _, _, change in sorted(found, key=lambda each: each[:2])]
+            promising += [
+                (after_s, len(promising), change) for after_s, change in self._best_of(here, window, promise_s)
+            ]
+        return [change for _, _, change in sorted(promising, key=lambda each: each[:2])]
 
     def _best_of(
         self, here: PlanLoads, window: Window, promise_s: float, pool: bool = True
     ) -> list[tuple[float, dict[int, int]]]:
         """The changes of a window that promise least, and no more than about `promise_s`: (seconds, change)."""
         library, counts = self._library(here, pool), self._counts(here)
-        lookups, found, limit_s = self._tables.lookups, list[tuple[float, dict[int, int]]](), promise_s * _SLACK
+        lookups, promising, limit_s = self._tables.lookups, list[tuple[float, dict[int, int]]](), promise_s * _SLACK
         changes, bounds_s = library.bounds_s(here, window, counts, limit_s)
         self._judge.budget -= _TASKS_PER_BOUND * len(here.passes) * library.size
         for change, bound_s in zip(changes[:_PROMISES], bounds_s.min(axis=1).tolist(), strict=False):
-            if len(found) >= _KEPT and bound_s >= sorted(each[0] for each in found)[_KEPT - 1]:
+            if len(promising) >= _KEPT and bound_s >= sorted(each[0] for each in promising)[_KEPT - 1]:
                 break
             after = self._tables.after(here, change)
             after_s, _ = self._promise(after, self._counts(after))
             if after_s < limit_s:
-                found.append((after_s, change))
+                promising.append((after_s, change))
         self._judge.budget -= _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
-        return sorted(found, key=lambda each: each[0])[:_KEPT]
+        return sorted(promising, key=lambda each: each[0])[:_KEPT]
 
     def _promise(self, loads: PlanLoads, counts: Sequence[int]) -> tuple[float, int]:
         """The shortest step that loads promise with one of these numbers of micro-batches, and that number."""
@@ -204,11 +206,11 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
 
     Placements of one may be taken over by another. microbatches: whether their number may change.
     """
-    search, found = LocalSearch(judge, [verdict.plan for verdict in starts], microbatches), list(starts)
+    search, verdicts = LocalSearch(judge, [verdict.plan for verdict in starts], microbatches), list(starts)
     whole, best_first = judge.budget, sorted(starts, key=_order)[:_STARTS]
     for number, start in enumerate(best_first):
-        found += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(best_first)))
-    best_first = sorted(found, key=_order)[:_STARTS]
+        verdicts += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(best_first)))
+    best_first = sorted(verdicts, key=_order)[:_STARTS]
     for number, start in enumerate(best_first):
         search.refine(start, patience, judge.budget / 2 if number < len(best_first) - 1 else 0.0)
 

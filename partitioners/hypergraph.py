@@ -91,8 +91,8 @@ def partition(
         _consider_others(judge, searched, bound)
     free_microbatches = step.microbatches is None
     if free:
-        found = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
-        improve(judge, found, patience=round(_LOCAL_PATIENCE * effort), microbatches=free_microbatches)
+        near = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
+        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=free_microbatches)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
     best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
