@@ -33,7 +33,7 @@ class Fabric:
     @staticmethod
     def of(cluster: Cluster, devices: int) -> Fabric:
         """The fabric among the first `devices` of `cluster`."""
-        routes, pair, crossed = _hops(cluster, devices)
+        routes, pair, crossed = hops(cluster, devices)
         of_link = np.array([link.latency_s for link in cluster.links])
         delays_s = np.bincount(pair, weights=of_link[crossed], minlength=len(routes))  # as `Cluster.latency_s` adds up
         measured = np.array([link.curve is not None for link in cluster.links], dtype=np.bool_)
@@ -70,15 +70,15 @@ class Fabric:
         return max(links_s + waits_s, wave.alone_s)
 
 
-def _hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], Ints, Ints]:
+def hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], Ints, Ints]:
     """The route of every pair of the first devices, row by row; of every hop its pair's row and its link.
 
     They are kept for all clusters that differ from this one in the speeds of links alone.
     """
-    key = _hops, devices
+    key = "hops", devices
     if key not in cluster.known_ways:
         routes = tuple(cluster.route(*pair) for pair in np.ndindex(devices, devices))
         pair = np.repeat(np.arange(len(routes)), [len(route) for route in routes])
         cluster.known_ways[key] = routes, pair, np.array([link for route in routes for link in route], dtype=np.int64)
-    hops: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
-    return hops
+    ways: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
+    return ways

@@ -7,7 +7,7 @@ costs              what a shard of a layer costs, interpolated from the layer's 
 crossings          which shard reads which, and what therefore crosses between devices
 equal_links        whether links are shared equally by what simulated devices send and by what those like them do
 equal_ranks        ranks of tensor parallelism that do the same at the same times: the tasks of the first are kept
-exchange_bytes     how much of an edge of the network moves between devices, counted without making a message
+exchange_bytes     how much of an edge moves between devices, counted without making a message
 exchange_pieces    an edge of the network cut into pieces: elements that the same shards make and the same shards read
 exchange_tasks     what moves between the passes of a micro-batch, as tasks: activations forward, their gradients
                    backward

@@ -162,23 +162,21 @@ class _Side:
         ]
 
 
-_Who = tuple[int, tuple[tuple[int, ...], ...]]
+Who = tuple[int, tuple[tuple[int, ...], ...]]
 """The part that makes a cell, and of each reader the parts that read it."""
+Along = tuple[tuple[Who, int, tuple[Interval, ...]], ...]
+"""Along an axis, of each cell who makes and reads it, its extent and its intervals."""
 
 
-def cells_along(
-    own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int
-) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
+def cells_along(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> Along:
     """Along one axis, the extent and the intervals of what the same parts make and read."""
     return _cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers))
 
 
 @lru_cache(maxsize=1024)
-def _cells_between(
-    own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]
-) -> tuple[tuple[_Who, int, tuple[Interval, ...]], ...]:
+def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> Along:
     edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
-    cells: dict[_Who, list[Interval]] = {}
+    cells: dict[Who, list[Interval]] = {}
     for low, high in pairwise(edges):
         maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
         if maker is None:

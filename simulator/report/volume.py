@@ -7,10 +7,10 @@ import numpy as np
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.lowering.buckets import gathers_per_step
-from simulator.lowering.exchanges import Exchange
+from simulator.lowering.exchange_bytes import add_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.traffic import Communication
-from simulator.taskgraph import Floats, Ints
+from simulator.taskgraph import Floats
 
 
 def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication:
@@ -23,7 +23,7 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     forward, synchronisation = np.zeros((count, count)), np.zeros((count, count))
     backward = np.zeros((count, count))
     for position in range(len(model.devices)):
-        add_edge(forward, backward, model, cluster, position)
+        _add_edge(forward, backward, model, cluster, position)
     parameters = np.zeros((count, count))
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
@@ -49,31 +49,19 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     )
 
 
-def add_edge(forward: Floats, backward: Floats, model: ShardedModel, cluster: Cluster, position: int) -> None:
+def _add_edge(forward: Floats, backward: Floats, model: ShardedModel, cluster: Cluster, position: int) -> None:
     """Add the bytes of a step's messages of a layer's output, and of its gradient, to matrices (devices, devices)."""
     home, each = model.devices[position], model.profile.element_bytes(position) * model.plan.microbatches
     if not model.has_plain_edge[position]:
         exchanges = model.exchanges(position)
-        _add(forward, exchanges.forward, exchanges.devices, cluster, each)
-        _add(backward, exchanges.backward, exchanges.devices, cluster, each)
+        add_bytes(forward, exchanges.forward, exchanges.devices, cluster, each)
+        add_bytes(backward, exchanges.backward, exchanges.devices, cluster, each)
         for again in (model.recomputed_readers(position), model.receiving_again(position)):
             if again:
                 exchanges = model.exchanges(position, again)
-                _add(forward, exchanges.forward, exchanges.devices, cluster, each)
+                add_bytes(forward, exchanges.forward, exchanges.devices, cluster, each)
         return
     crossing = model.crossings(position, model.reads(position))
     size = crossing.elements * each
     np.add.at(forward, (home[crossing.shard], crossing.device), size)
     np.add.at(backward, (crossing.device, home[crossing.shard]), size)
-
-
-def _add(matrix: Floats, exchange: Exchange, devices: Ints, cluster: Cluster, element_bytes: float) -> None:
-    """Add the bytes of an exchange to a matrix of shape (devices, devices)."""
-    for transfer in exchange.transfers:
-        members, size = devices[list(transfer.devices)].tolist(), transfer.elements * element_bytes
-        if transfer.pattern == "message":
-            matrix[tuple(members)] += size
-            continue
-        route, sent_bytes, _ = collectives.exchange(transfer.pattern, cluster, members, size)
-        for pair in route.pairs:
-            matrix[pair] += sent_bytes
