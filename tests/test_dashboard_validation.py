@@ -82,7 +82,7 @@ def test_numbers_on_top() -> None:
 
 
 def test_shipped_validations_open_by_themselves() -> None:
-    home, field = at_hand().values()
+    field, home = at_hand().values()
     assert len(home.validation.outcomes) > 10 and home.explained(home.validation.outcomes[0]) is None
     assert "`field`" in repr(details(home, home.validation.outcomes[0]))
     outcomes = field.validation.outcomes

@@ -54,11 +54,12 @@ class Group:
 def at_hand(path: Path | None = None) -> dict[str, Stored]:
     """The validation at `path`, a file or the folder of `shardscope validate`; the shipped ones come next.
 
+    Of these the field suite is first: its networks were drawn by chance, and its runs can be seen task by task.
     Raises InputError where a file is no validation, OSError where it cannot be read.
     """
     opened = {} if path is None else {(path if path.is_dir() else path.with_suffix("")).name: _opened(path)}
-    shipped = {"home": _opened(SHIPPED)}
-    return opened | shipped | ({"field": _opened(_unpacked(FIELD))} if FIELD.exists() else {})
+    field = {"field": _opened(_unpacked(FIELD))} if FIELD.exists() else {}
+    return opened | field | {"home": _opened(SHIPPED)}
 
 
 def grouped(outcomes: Sequence[ValidatedRun], by: str) -> list[Group]:
