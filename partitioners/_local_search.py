@@ -1,204 +1,140 @@
-"""Local search: layers in a row are placed another way as long as that promises, then simulates, a shorter step."""
+"""Local search: layers in a row are cut or placed another way, and what promises a shorter step is simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-import numpy as np
-
 from partitioners._judge import Judge, Verdict
-from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
+from partitioners._layer_groups import LayerGroup, cuts, layer_groups
 from partitioners._loads import LoadTables, PlanLoads
-from partitioners._strongest import plan_allows
-from partitioners._window_bounds import NONE, Library, Window, window_of
+from partitioners._strongest import plan_allows, with_microbatches
 from simulator.errors import ShardscopeError
-from simulator.plan import Plan
+from simulator.plan import Plan, Sharding
 
-_TASKS_PER_BOUND, _TASKS_PER_PROMISE, _TASKS_PER_LOOKUP = 0.02, 0.5, 20
-"""For each layer a bound, and a promise, take as long as simulating so many tasks, and so does a new look-up."""
+_WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""How many groups of layers in a row are cut alike at a time."""
+_TASKS_PER_PROMISE, _TASKS_PER_LOOKUP = 30, 200
+"""What a plan promises, and a layer's loads that were not known before, take as long as simulating so many tasks."""
+_FOR_PROMISES = 0.7
+"""Of the budget at hand for what the changes of one plan promise."""
 _SLACK = 1.02
-"""A change after which the plan promises a longer step than before times this is not simulated."""
-_GAIN = 1e-3
-"""The share of a promise that a step of a descent has to save."""
-_FOR_DESCENTS = 0.4
-"""Of the budget at hand."""
-_ON_THE_WAY = 12
-"""Plans of a descent, the last ones, that are simulated."""
+"""A change after which the promised step is longer than before times this is not simulated."""
 _STARTS = 2
-"""Plans that are changed at most."""
-_PROMISES, _KEPT = 8, 3
-"""Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
+"""Plans that are changed, each with half of the budget that is left, the last with all of it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange:
+    """New placements of some layers, or `factor` times as many micro-batches."""
+
+    placements: Mapping[str, Sharding] = field(default_factory=dict)
+    factor: float = 1.0
+
+    def of(self, plan: Plan) -> Plan | None:
+        """The plan after it, None where it cannot be had; what is no longer made of stages has no schedule."""
+        changed = replace(plan, placements={**plan.placements, **self.placements}, strategy="")
+        if self.factor != 1:
+            return with_microbatches(changed, self.factor)
+        return changed if plan.schedule == "dataflow" or plan_allows(changed) else replace(changed, schedule="dataflow")
+
+
+@dataclass(slots=True, kw_only=True)
 class LocalSearch:
-    """Goes from plans to what promises more, then simulates what promised most on the way.
+    """Changes a plan step by step, each change kept if the simulated step is shorter.
 
-    microbatches: whether their number may change. pool: plans whose placements may be taken over, layer by layer.
+    here: the plan by now. pool: plans whose placements may be taken over, layer by layer. microbatches: whether their
+    number may change. patience: how many simulated changes in a row may fail. least_budget: tasks to leave to others.
     """
 
-    def __init__(self, judge: Judge, pool: Sequence[Plan], microbatches: bool) -> None:
-        self._judge, self._pool, self._microbatches = judge, pool, microbatches
-        self._profile = judge.profile
-        self._tables = LoadTables(judge.profile, judge.cluster, judge.runtime)
-        self._groups = layer_groups(judge.profile)
-        index = judge.profile.index
-        of_groups = [[index[name] for name in group] for group in self._groups]
-        self._windows = [
-            window_of(self._tables.inputs, [layer for i in range(*ends) for layer in of_groups[i]])
-            for ends in _windows(len(of_groups))
-        ]
-        self._ways: dict[GroupCut, tuple[int, ...]] = {}
-        self._libraries: dict[tuple[int, bool], Library] = {}
-        self._seen: set[tuple[float, float]] = set()
+    judge: Judge
+    here: Verdict
+    pool: Sequence[Plan]
+    microbatches: bool
+    patience: int
+    least_budget: float
+    tables: LoadTables
+    groups: list[LayerGroup]
+    tried: set[tuple[object, ...]] = field(default_factory=set)
 
-    def refine(self, start: Verdict, patience: int, least_budget: float) -> None:
-        """Simulate changes that promise more than the plan by now, the most promising first, and keep each that gains.
-
-        It ends when `patience` in a row fail, when none is left, or at `least_budget`: tasks that are left to others.
-        """
-        best, failures, gained = start, 0, True
-        here = self._tables.of(start.plan)
-        while gained:
-            gained, promise_s = False, self._promise(here, [here.base.microbatches])[0]
-            for change in self._promising_changes(here, promise_s, least_budget):
-                after = self._tables.after(here, change)
-                after_s, count = self._promise(after, self._counts(after))
-                if after_s > promise_s * _SLACK or not self._is_new(after, after_s):
-                    continue
-                if failures >= patience or self._judge.budget <= least_budget:
-                    return
-                verdict = self._simulated(after, count)
-                if verdict is None or not verdict.beats(best):
-                    failures += 1
-                    continue
-                best, failures, gained = verdict, 0, True
-                here = after if count == here.base.microbatches else self._tables.of(verdict.plan)
-                promise_s = self._promise(here, [here.base.microbatches])[0]
-
-    def descend(self, start: Verdict, least_budget: float) -> list[Verdict]:
-        """Take, window after window, what promises the shortest step, as long as one gains; then simulate every plan on
-        the way, since what promises most need not be shortest. The pool is left out: from it all ways lead to one."""
-        here, way = self._tables.of(start.plan), list[tuple[PlanLoads, float]]()
-        promise_s, gained = self._promise(here, [here.base.microbatches])[0], True
+    def improve(self) -> None:
+        """Go on until `patience` changes in a row fail, no change is left, or the budget is spent."""
+        failures, gained = 0, True
         while gained:
             gained = False
-            for window in [*self._windows, *self._runs(here)]:
-                if self._judge.budget <= least_budget:
-                    break
-                for after_s, change in self._best_of(here, window, promise_s, pool=False)[:1]:
-                    if after_s < promise_s * (1 - _GAIN):
-                        here, gained = self._tables.after(here, change), True
-                        promise_s, count = self._promise(here, self._counts(here))
-                        if count != here.base.microbatches:
-                            here = self._tables.of(self._tables.plan_of(here, count))
-                            promise_s, _ = self._promise(here, [count])
-                        way.append((here, promise_s))
-        new = [loads for loads, after_s in way[-_ON_THE_WAY:] if self._is_new(loads, after_s)]
-        verdicts = [self._simulated(loads, loads.base.microbatches) for loads in new]
-        return [verdict for verdict in verdicts if verdict is not None]
+            for change in self._most_promising_first(self.here.plan):
+                if failures >= self.patience or self.judge.budget <= self.least_budget:
+                    return
+                gains = self._gains(self.here.plan, change)
+                if gains is not None:
+                    failures, gained = (0, True) if gains else (failures + 1, gained)
 
-    def _promising_changes(self, here: PlanLoads, promise_s: float, least_budget: float) -> list[dict[int, int]]:
-        """Changes after which the plan promises more, a few of each window, the most promising first."""
-        promising: list[tuple[float, int, dict[int, int]]] = [(promise_s, 0, {})]  # other micro-batches alone
-        for window in [*self._windows, *self._runs(here)]:
-            if self._judge.budget <= least_budget:
-                break
-            promising += [
-                (after_s, len(promising), change) for after_s, change in self._best_of(here, window, promise_s)
-            ]
-        return [change for _, _, change in sorted(promising, key=lambda each: each[:2])]
+    def _most_promising_first(self, plan: Plan) -> list[PlanChange]:
+        """The changes of a plan by what the plan then promises, of those that ask the same of everything the first."""
+        loads, promised = self.tables.of(plan), dict[tuple[float, float], PlanChange]()
+        least = self.least_budget + (1 - _FOR_PROMISES) * (self.judge.budget - self.least_budget)
+        for change in self._changes(plan):
+            changed = change.of(plan)
+            if changed is not None and self.judge.budget > least:
+                promised.setdefault(self._promise(loads, changed, change), change)
+        return [promised[promise] for promise in sorted(promised)]
 
-    def _best_of(
-        self, here: PlanLoads, window: Window, promise_s: float, pool: bool = True
-    ) -> list[tuple[float, dict[int, int]]]:
-        """The changes of a window that promise least, and no more than about `promise_s`: (seconds, change)."""
-        library, counts = self._library(here, pool), self._counts(here)
-        lookups, promising, limit_s = self._tables.lookups, list[tuple[float, dict[int, int]]](), promise_s * _SLACK
-        changes, bounds_s = library.bounds_s(here, window, counts, limit_s)
-        self._judge.budget -= _TASKS_PER_BOUND * len(here.passes) * library.size
-        for change, bound_s in zip(changes[:_PROMISES], bounds_s.min(axis=1).tolist(), strict=False):
-            if len(promising) >= _KEPT and bound_s >= sorted(each[0] for each in promising)[_KEPT - 1]:
-                break
-            after = self._tables.after(here, change)
-            after_s, _ = self._promise(after, self._counts(after))
-            if after_s < limit_s:
-                promising.append((after_s, change))
-        self._judge.budget -= _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
-        return sorted(promising, key=lambda each: each[0])[:_KEPT]
+    def _promise(self, loads: PlanLoads, changed: Plan, change: PlanChange) -> tuple[float, float]:
+        """Seconds that a plan promises after a change, and of all its loads together, which tell plans apart."""
+        known = len(self.tables.known)
+        after = self.tables.of(changed) if change.factor != 1 else self.tables.after(loads, changed, change.placements)
+        self.judge.budget -= _TASKS_PER_PROMISE + _TASKS_PER_LOOKUP * (len(self.tables.known) - known)
+        return round(self.tables.promise_s(after), 12), round(float(after.total_s.sum()), 12)
 
-    def _promise(self, loads: PlanLoads, counts: Sequence[int]) -> tuple[float, int]:
-        """The shortest step that loads promise with one of these numbers of micro-batches, and that number."""
-        self._judge.budget -= _TASKS_PER_PROMISE * len(loads.passes)
-        promises_s = self._tables.promises_s(loads, counts)
-        least = int(np.argmin(promises_s))
-        return float(promises_s[least]), counts[least]
-
-    def _is_new(self, loads: PlanLoads, promise_s: float) -> bool:
-        """Whether nothing that asks the same of everything was simulated before."""
-        key = round(promise_s, 12), round(float(loads.passes_s.sum() + loads.links_s.sum()), 12)
-        new = key not in self._seen
-        self._seen.add(key)
-        return new
-
-    def _simulated(self, loads: PlanLoads, count: int) -> Verdict | None:
-        plan = self._tables.plan_of(loads, count)
-        if plan.schedule != "dataflow" and not plan_allows(plan):
-            plan = replace(plan, schedule="dataflow")
+    def _gains(self, plan: Plan, change: PlanChange) -> bool | None:
+        """Whether the plan is better after a change, None where that is not simulated."""
+        changed = change.of(plan)
+        if changed is None:
+            return None
+        loads = self.tables.of(plan)
+        promise = self._promise(loads, changed, change)
+        if (changed.schedule, promise) in self.tried or promise[0] > _SLACK * self.tables.promise_s(loads):
+            return None
+        self.tried.add((changed.schedule, promise))
         try:
-            return self._judge.consider(plan, "a local change")
+            verdict = self.judge.consider(changed, "a local change")
         except ShardscopeError:
             return None
+        if verdict.beats(self.here):
+            self.here = verdict
+            return True
+        return False
 
-    def _counts(self, loads: PlanLoads) -> list[int]:
-        """Numbers of micro-batches by powers of two from that of the loads, of those that leave each part a sample."""
-        own, base = loads.base.microbatches, loads.base
-        if not self._microbatches or any(self._tables.shardings[number].samples for number in set(loads.numbers)):
-            return [own]
-        parts = max(self._tables.shardings[number].degrees[0] for number in set(loads.numbers))
-        counts = [own << k for k in range(8)] + [own >> k for k in range(1, 8) if own % (1 << k) == 0]
-        return [m for m in counts if base.batch_size % m == 0 and base.batch_size // m >= parts] or [own]
+    def _changes(self, plan: Plan) -> Iterator[PlanChange]:
+        """More or fewer micro-batches, other cuts of layers in a row, and runs placed as their neighbours or others."""
+        if self.microbatches:
+            yield PlanChange(factor=2.0)
+            yield PlanChange(factor=0.5)
+        yield from self._recut(plan)
+        names = [layer.name for layer in self.judge.profile.layers]
+        runs = [list(run) for _, run in groupby(names, key=lambda name: plan.placements[name])]
+        for before, run, after in zip([[], *runs], runs, [*runs[1:], []], strict=False):
+            for like, border in ((before[-1:], run[:1]), (after[:1], run[-1:])):
+                if like:
+                    yield PlanChange(placements=dict.fromkeys(border, plan.placements[like[0]]))
+                    yield PlanChange(placements=dict.fromkeys(run, plan.placements[like[0]]))
+            for other in self.pool:
+                yield PlanChange(placements={name: other.placements[name] for name in run})
 
-    def _library(self, here: PlanLoads, pool: bool) -> Library:
-        """All ways to place the network on the devices in use or near them, and maybe those of the pool."""
-        base = here.base
-        library = self._libraries.setdefault((base.microbatches, pool), Library(self._tables, base))
-        for plan in self._pool if pool else ():
-            library.add([self._tables.number(plan.placements[layer.name]) for layer in self._profile.layers])
-        sets = {self._tables.shardings[number].device_set for number in set(here.numbers)}
-        for devices in device_blocks(sets, self._judge.cluster.workers):
-            for cut in cuts(devices):
-                if cut not in self._ways:
-                    self._ways[cut] = self._way(cut, base.batch_size)
-                if any(number != NONE for number in self._ways[cut]):
-                    library.add(self._ways[cut])
-        return library
-
-    def _way(self, cut: GroupCut, samples: int) -> tuple[int, ...]:
-        """The whole network cut so, group by group, with NONE for groups that cannot be."""
-        numbers = [NONE] * len(self._profile.layers)
-        for number, group in enumerate(self._groups):
-            placed = cut.placements(self._profile, group, number, samples)
-            for name, sharding in (placed or {}).items():
-                numbers[self._profile.index[name]] = self._tables.number(sharding)
-        return tuple(numbers)
-
-    def _runs(self, here: PlanLoads) -> Iterator[Window]:
-        """Layers in a row that are placed alike."""
-        for _, run in groupby(range(len(here.numbers)), key=here.numbers.__getitem__):
-            yield window_of(self._tables.inputs, list(run))
-
-
-def _windows(count: int) -> list[tuple[int, int]]:
-    """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
-    on, each from several places, and all up to one or from one on; the longest first."""
-    windows = {(0, at) for at in range(1, count)} | {(at, count) for at in range(1, count)}
-    length = 1 << max(count - 1, 1).bit_length() >> 1
-    while length:
-        windows |= {(first, min(first + length, count)) for first in range(0, count, max(length // 2, 1))}
-        length //= 2
-    return sorted(windows, key=lambda ends: (ends[0] - ends[1], ends))
+    def _recut(self, plan: Plan) -> Iterator[PlanChange]:
+        """Groups in a row cut alike on all devices, or those that a layer is on; of a length what sends most first."""
+        profile, workers = self.judge.profile, tuple(range(self.judge.cluster.workers))
+        sets = {placement.device_set for placement in plan.placements.values()} | {workers}
+        ways = [cut for devices in sorted(sets, key=lambda each: (-len(each), each)) for cut in cuts(devices)]
+        sent_s = self.tables.sent_s(self.tables.of(plan))
+        of_group = [sum(sent_s[profile.index[name]] for name in group) for group in self.groups]
+        windows = [range(i, i + n) for n in _WINDOWS for i in range(len(self.groups) - n + 1)]
+        for window in sorted(windows, key=lambda each: (len(each), -sum(of_group[i] for i in each))):
+            for cut in ways:
+                placements = cut.placements(profile, [self.groups[i] for i in window], plan.microbatch_size)
+                if placements is not None and any(plan.placements[name] != p for name, p in placements.items()):
+                    yield PlanChange(placements=placements)
 
 
 def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatches: bool) -> None:
@@ -206,14 +142,17 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
 
     Placements of one may be taken over by another. microbatches: whether their number may change.
     """
-    search, verdicts = LocalSearch(judge, [verdict.plan for verdict in starts], microbatches), list(starts)
-    whole, best_first = judge.budget, sorted(starts, key=_order)[:_STARTS]
+    tables = LoadTables(profile=judge.profile, cluster=judge.cluster, runtime=judge.runtime)
+    groups, ways = layer_groups(judge.profile), [verdict.plan for verdict in starts]
+    best_first = sorted(starts, key=lambda verdict: (verdict.excess_bytes, verdict.cost))[:_STARTS]
     for number, start in enumerate(best_first):
-        verdicts += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(best_first)))
-    best_first = sorted(verdicts, key=_order)[:_STARTS]
-    for number, start in enumerate(best_first):
-        search.refine(start, patience, judge.budget / 2 if number < len(best_first) - 1 else 0.0)
-
-
-def _order(verdict: Verdict) -> tuple[float, float]:
-    return verdict.excess_bytes, verdict.cost
+        LocalSearch(
+            judge=judge,
+            here=start,
+            pool=ways,
+            microbatches=microbatches,
+            patience=patience,
+            least_budget=judge.budget / 2 if number < len(best_first) - 1 else 0.0,
+            tables=tables,
+            groups=groups,
+        ).improve()
