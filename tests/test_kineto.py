@@ -283,7 +283,7 @@ def test_a_recorded_trace_has_the_layers_of_capture(tmp_path: Path) -> None:
     for layer, expected in zip(imported.profile.layers, captured.layers, strict=True):
         assert (layer.name, layer.kind, layer.inputs) == (expected.name, expected.kind, expected.inputs)
         assert (layer.parameter_bytes, layer.output_shape) == (expected.parameter_bytes, expected.output_shape)
-        assert layer.forward_s > 0 and (layer.backward_s > 0) == (expected.backward_s > 0)
+        assert layer.forward_s > 0 and layer.backward_s > 0  # capture's is 0 where autograd's own cost is all of it
     pairs = re.search(r"(\d+) of (\d+) backward operators paired", imported.remarks[-1])
     assert pairs is not None and pairs[1] == pairs[2] and int(pairs[1]) > 20
     assert 0.02 < imported.profile.layers_s / captured.layers_s < 50
