@@ -163,23 +163,12 @@ def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(mo
     assert rested_s == pytest.approx([0.0, 0.03, 0.05])
 
 
-def test_transfers_take_turns_and_rest_as_long_as_the_one_before_took() -> None:
-    made: list[tuple[str, float]] = []
-
-    def transfer(name: str, seconds: float) -> link_probe.Transfer:
-        return lambda last_s: (made.append((name, last_s)), seconds)[1]  # type: ignore[func-returns-value]
-
-    taken = link_probe._in_turns([transfer("a", 1.0), None, transfer("b", 8.0)], [2, 3, 1])
-    assert made == [("a", 0.0), ("b", 1.0), ("a", 8.0), ("b", 1.0), ("a", 8.0)]
-    assert taken == [[1.0, 1.0], [], [8.0]]
-
-
 @needs_lab
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16
-    task = {"pairs": [[0, 1]], "counts": [], "collectives": [], "sizes": [size], "rates": [RATE]}
+    task = {"pair": [0, 1], "size": size, "repeats": 30}
     with Lab(PAIR, Shaping(discipline="htb", burst_s=5e-3)) as lab:  # a bucket of 125,000 bytes
-        ((seconds,),) = launch("traces.calibrate.link_probe:measure", 2, lab=lab, arguments=task)[0]["messages"]
+        seconds = launch("traces.calibrate.link_probe:_ping_pong", 2, lab=lab, arguments=task)[0]
     # there and back without rests each bucket refills half of the time, so that a message takes size / rate / 2
     assert statistics.quantiles(seconds, n=4)[0] < 0.6 * size / RATE / 2
 

@@ -6,9 +6,6 @@ are in bytes, rates in bytes per second, results in seconds.
 Before each message and each collective the links rest while the ranks compute, as between those of a training step.
 Whatever shapes a link by a token bucket lets so much pass at full speed after a rest, which transfers one right after
 the other would not show: 65 kB take 0.4 instead of 1.4 ms at 200 Mbit/s with a bucket of 125 kB.
-
-All sizes take turns: on which core the system lets a thread wait may stay the same for a second and then change, and
-with it a short message takes 0.2 or 0.6 ms.
 """
 
 from __future__ import annotations
@@ -50,17 +47,15 @@ def measure(
     messages = []
     for pair, rate in zip(pairs, rates, strict=True):
         rank.doing(f"messages between {pair[0]} and {pair[1]}")
-        dist.barrier()
-        repeats = [_repeats(size, rate) for size in sizes]
-        messages.append(_in_turns([_ping_pong(rank, pair, size) for size in sizes], repeats))
+        messages.append([_ping_pong(rank, pair, size, _repeats(size, rate)) for size in sizes])
     slowest = min(rates, default=inf)
     times: dict[str, list[Any]] = {name: [] for name in collectives}
     for count in counts:
         group = dist.new_group(list(range(count)))
         for name in collectives:
             rank.doing(f"{name} among {count}")
-            repeats = [_repeats(2 * size, slowest) for size in sizes]
-            times[name].append(_in_turns([_collective(name, group, count, size) for size in sizes], repeats))
+            taken = [_collective(name, group, count, size, _repeats(2 * size, slowest)) for size in sizes]
+            times[name].append(taken if rank.number < count else [])
     rank.doing("messages both ways")
     exchange = _exchange(rank, _repeats(BOTH_WAYS_BYTES, slowest))
     rank.doing("an all-reduce beside compute")
@@ -81,35 +76,17 @@ def _repeats(size_bytes: int, bytes_per_s: float) -> int:
     return max(MIN_REPEATS, min(MAX_REPEATS, int(MEASURED_S * bytes_per_s / (2 * size_bytes))))
 
 
-Transfer = Callable[[float], float]
-"""Rests from a transfer that took so many seconds, then makes one, and returns the seconds that it took."""
-
-
-def _in_turns(transfers: Sequence[Transfer | None], repeats: Sequence[int]) -> list[list[float]]:
-    """Of each transfer the seconds of as many repetitions as it has, after one that does not count, all taking turns.
-
-    None: this rank has no part in it, and no seconds.
-    """
-    seconds: list[list[float]] = [[] for _ in transfers]
-    last_s = 0.0
-    for turn in range(max(repeats) + 1):
-        for transfer, count, taken_s in zip(transfers, repeats, seconds, strict=True):
-            if transfer is not None and turn <= count:
-                last_s = transfer(last_s)
-                taken_s.append(last_s)
-    return [taken_s[1:] for taken_s in seconds]
-
-
-def _ping_pong(rank: Rank, pair: Sequence[int], size: int) -> Transfer | None:
-    """A message there and back, in half its time."""
+def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list[float]:
+    """Half the time of a message there and back, of each repetition but the first; nothing on other ranks."""
+    dist.barrier()
     if rank.number not in pair:
-        return None
+        return []
     first, second = pair
     tensor = torch.zeros(size, dtype=torch.uint8)
-
-    def there_and_back(last_s: float) -> float:
+    seconds = [0.0]
+    for _ in range(repeats + 1):
         if rank.number == first:
-            _rest(last_s)
+            _rest(seconds[-1])
         start = time.perf_counter()
         if rank.number == first:
             dist.send(tensor, second)
@@ -117,9 +94,8 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int) -> Transfer | None:
         else:
             dist.recv(tensor, first)
             dist.send(tensor, first)
-        return (time.perf_counter() - start) / 2
-
-    return there_and_back
+        seconds.append((time.perf_counter() - start) / 2)
+    return seconds[2:]
 
 
 def _exchange(rank: Rank, repeats: int) -> list[float]:
@@ -142,20 +118,18 @@ def _exchange(rank: Rank, repeats: int) -> list[float]:
     return seconds[2:]
 
 
-def _collective(name: str, group: Any, count: int, size: int) -> Transfer | None:
-    """size: of the whole tensor, which a rank has before or after."""
+def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> list[float]:
+    """Of each repetition but the first; size: of the whole tensor, which a rank has before or after."""
     if group == dist.GroupMember.NON_GROUP_MEMBER:
-        return None
-    run = _prepared(name, group, count, size)
-
-    def together(last_s: float) -> float:
-        _rest(last_s)
+        return []
+    run, seconds = _prepared(name, group, count, size), [0.0]
+    for _ in range(repeats + 1):
+        _rest(seconds[-1])
         dist.barrier(group)
         start = time.perf_counter()
         run()
-        return time.perf_counter() - start
-
-    return together
+        seconds.append(time.perf_counter() - start)
+    return seconds[2:]
 
 
 def _rest(transfer_s: float) -> None:

@@ -33,7 +33,7 @@ from traces.capture.measurement_rounds import median, spread
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 
-SIZES_BYTES = (4, 64, 1 << 10, *(1 << exponent for exponent in range(12, 21)), 1 << 22, 1 << 24)
+SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 SERIAL_SHARE = 0.75
 """Below this share of the one-way rate, messages both ways at once take turns rather than share."""
