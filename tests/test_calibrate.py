@@ -163,6 +163,14 @@ def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(mo
     assert rested_s == pytest.approx([0.0, 0.03, 0.05])
 
 
+def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
+    quiet, disturbed = [0.044] * 6, [0.044, 0.054, 0.044, 0.063, 0.044, 0.058]
+    assert link_probe._unsteady(quiet[:5], 6) and not link_probe._unsteady(quiet, 6)
+    assert link_probe._unsteady(disturbed, 6) and not link_probe._unsteady(disturbed + 9 * [0.044], 6)
+    assert not link_probe._unsteady(disturbed * 5, 6)  # 30 times
+    assert not link_probe._unsteady([20 * seconds for seconds in disturbed], 6)  # 6 seconds
+
+
 @needs_lab
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16
@@ -176,7 +184,11 @@ def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
 @needs_lab
 def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> None:
     with Lab(PAIR) as lab:
-        cluster, runtime = calibrate(PAIR, lab, sizes_bytes=SIZES)
+        for _ in range(3):  # until one says itself that nothing else held its longest messages up
+            cluster, runtime = calibrate(PAIR, lab, sizes_bytes=SIZES)
+            achieved = cluster.links[0].achieved
+            if achieved is not None and achieved.low > 0.95:
+                break
     curve = cluster.links[0].curve
     assert rising(curve) and rising(cluster.collectives["all_reduce"][2])
     assert cluster.links[0].bandwidth_bytes_per_s == pytest.approx(RATE * 1448 / 1514, rel=0.1)

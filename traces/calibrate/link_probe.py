@@ -6,6 +6,9 @@ are in bytes, rates in bytes per second, results in seconds.
 Before each message and each collective the links rest while the ranks compute, as between those of a training step.
 Whatever shapes a link by a token bucket lets so much pass at full speed after a rest, which transfers one right after
 the other would not show: 65 kB take 0.4 instead of 1.4 ms at 200 Mbit/s with a bucket of 125 kB.
+
+A size is measured again while its times lie apart, as they do on a machine whose cores others take at times: the
+median of six transfers of which three were held up is not the network's.
 """
 
 from __future__ import annotations
@@ -21,11 +24,16 @@ import torch
 import torch.distributed as dist
 
 from traces.calibrate import contention, shared_cores
+from traces.capture.measurement_rounds import median, spread
 from traces.lab.rank import Rank
 
 MEASURED_S = 0.5
-"""About how long to measure each size, within MIN_REPEATS and MAX_REPEATS."""
+"""About how long to measure each size at least, within MIN_REPEATS and MAX_REPEATS."""
 MIN_REPEATS, MAX_REPEATS = 4, 30
+STEADY = 0.05
+"""A size is measured on while the interquartile range is a larger share of the median, up to MAX_REPEATS times ..."""
+LONGEST_MEASURED_S = 3.0
+"""... and until its transfers took so long."""
 BOTH_WAYS_BYTES = 1 << 20
 RESTS, LONGEST_REST_S = 3.0, 0.05
 """How many times as long as the last transfer the links rest, at most LONGEST_REST_S."""
@@ -76,15 +84,37 @@ def _repeats(size_bytes: int, bytes_per_s: float) -> int:
     return max(MIN_REPEATS, min(MAX_REPEATS, int(MEASURED_S * bytes_per_s / (2 * size_bytes))))
 
 
+def _unsteady(seconds: Sequence[float], repeats: int) -> bool:
+    """Whether to measure once more: always until `repeats` times, then while the times lie apart."""
+    if len(seconds) < repeats:
+        return True
+    apart = spread(seconds) > STEADY * median(seconds)
+    return apart and len(seconds) < MAX_REPEATS and sum(seconds) < LONGEST_MEASURED_S
+
+
+def _agree(group: Any, unsteady: bool) -> bool:
+    """Whether any rank of the group wants to measure once more; a barrier, too."""
+    wish = torch.tensor([int(unsteady)])
+    dist.all_reduce(wish, dist.ReduceOp.MAX, group=group)
+    return bool(wish)
+
+
 def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list[float]:
     """Half the time of a message there and back, of each repetition but the first; nothing on other ranks."""
     dist.barrier()
     if rank.number not in pair:
         return []
     first, second = pair
-    tensor = torch.zeros(size, dtype=torch.uint8)
+    tensor, again = torch.zeros(size, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8)
     seconds = [0.0]
-    for _ in range(repeats + 1):
+    while True:
+        if rank.number == first:
+            again[0] = _unsteady(seconds[2:], repeats)
+            dist.send(again, second)
+        else:
+            dist.recv(again, first)
+        if not again:
+            return seconds[2:]
         if rank.number == first:
             _rest(seconds[-1])
         start = time.perf_counter()
@@ -95,7 +125,6 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list
             dist.recv(tensor, first)
             dist.send(tensor, first)
         seconds.append((time.perf_counter() - start) / 2)
-    return seconds[2:]
 
 
 def _exchange(rank: Rank, repeats: int) -> list[float]:
@@ -106,7 +135,7 @@ def _exchange(rank: Rank, repeats: int) -> list[float]:
         return []
     sent, received = torch.zeros(2, BOTH_WAYS_BYTES, dtype=torch.uint8)
     seconds = [0.0]
-    for _ in range(repeats + 1):
+    while _agree(pair, _unsteady(seconds[2:], repeats)):
         _rest(seconds[-1])
         dist.barrier(pair)
         start = time.perf_counter()
@@ -123,7 +152,7 @@ def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> l
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         return []
     run, seconds = _prepared(name, group, count, size), [0.0]
-    for _ in range(repeats + 1):
+    while _agree(group, _unsteady(seconds[2:], repeats)):
         _rest(seconds[-1])
         dist.barrier(group)
         start = time.perf_counter()
