@@ -75,7 +75,7 @@ def test_what_was_not_measured_is_left_out() -> None:
         json.dumps(error_over(groups, quantity), allow_nan=False)
 
 
-def test_numbers_on_top() -> None:
+def test_the_numbers_on_top_sum_up_the_runs() -> None:
     values = {kpi.label: kpi.value for kpi in kpis(RUNS)}
     assert values["Mean absolute error"] == "13.7%" and values["Bias"] == "-6.3%"
     assert values["Within 10%"] == "2 of 3" and values["Worst"] == "-30.0%" and values["Volume, worst"] == "-20.0%"
