@@ -155,9 +155,9 @@ def test_sweep_command_says_how_many_and_where_the_time_went(
     assert estimate["points"] == 24 and estimate["estimate_s"] > 0
     assert [point["number"] for point in estimate["first"]] == [0, 1, 2, 3, 4]
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--jobs", 1, "--json") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert (done["points"], done["ran"], done["done"]) == (24, 24, 24)
-    assert set(done["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
+    account = json.loads(capsys.readouterr().out)
+    assert (account["points"], account["ran"], account["done"]) == (24, 24, 24)
+    assert set(account["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--resume") == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("24 points: 24 done\n") and not captured.err
