@@ -264,14 +264,14 @@ def timeline_values(timeline: Timeline) -> Any:
 
 def report_values(report: Report) -> Any:
     """The numbers of a report, and the names of what they belong to."""
-    told = report.to_dict()
+    content = report.to_dict()
     return {
-        **_picked(told, _NUMBERS),
-        "communication": _picked(told["communication_bytes"], _VOLUME),
-        "devices": [_picked(device, _DEVICE) for device in told["devices"]],
-        "links": [_picked(link, ("name", "tier", "bytes", "utilisation")) for link in told["links"]],
-        "layers": [_picked(layer, _LAYER) for layer in told["layers"]],
-        "bottleneck": _picked(told["bottleneck"], ("resource", "worst", "share")),
+        **_picked(content, _NUMBERS),
+        "communication": _picked(content["communication_bytes"], _VOLUME),
+        "devices": [_picked(device, _DEVICE) for device in content["devices"]],
+        "links": [_picked(link, ("name", "tier", "bytes", "utilisation")) for link in content["links"]],
+        "layers": [_picked(layer, _LAYER) for layer in content["layers"]],
+        "bottleneck": _picked(content["bottleneck"], ("resource", "worst", "share")),
     }
 
 

@@ -54,8 +54,8 @@ class Functional(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         x = self.relu(self.norm(self.stem(x)))
-        one, two = torch.chunk(x, 2, 1)
-        y = self.left(torch.cat([two, one], 1))
+        first, second = torch.chunk(x, 2, 1)
+        y = self.left(torch.cat([second, first], 1))
         y += x + self.shift
         y = functional.max_pool2d(functional.relu(y), 2)
         z = functional.avg_pool2d(self.relu(self.right(x)), 3, stride=1, padding=1)

@@ -137,10 +137,10 @@ def test_any_run_makes_a_valid_trace_with_every_task(data: st.DataObject) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=20))
 def test_as_few_rows_as_spans_overlap(drawn: list[tuple[int, int]]) -> None:
-    found = sorted((float(start), float(start + length)) for start, length in drawn if length)
-    lanes = chrome_trace._lanes(found)
-    deepest = max((sum(a <= t < b for a, b in found) for t in range(30)), default=0)
+    intervals = sorted((float(start), float(start + length)) for start, length in drawn if length)
+    lanes = chrome_trace._lanes(intervals)
+    deepest = max((sum(a <= t < b for a, b in intervals) for t in range(30)), default=0)
     assert len(set(lanes)) == deepest
-    for i, (_, end) in enumerate(found):
-        later = [j for j in range(i + 1, len(found)) if lanes[j] == lanes[i]]
-        assert all(found[j][0] >= end for j in later)
+    for i, (_, end) in enumerate(intervals):
+        later = [j for j in range(i + 1, len(intervals)) if lanes[j] == lanes[i]]
+        assert all(intervals[j][0] >= end for j in later)

@@ -222,8 +222,8 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     graph = builder.build(np.zeros(2), ["l0"])
     free = star(2, latency_s=0.0)
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
-    found = simulate(graph, cluster, Runtime(receive_cpu_s_per_byte=core_s / size))
-    assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
+    timeline = simulate(graph, cluster, Runtime(receive_cpu_s_per_byte=core_s / size))
+    assert timeline.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
 
 
 def test_the_runtime_adds_to_every_compute_task() -> None:
@@ -245,23 +245,23 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     builder.depend(message, 0)
     free = star(2, latency_s=0.0)
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
-    found = simulate(builder.build(np.zeros(2), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
-    assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)
+    timeline = simulate(builder.build(np.zeros(2), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
+    assert timeline.end_s[2] == pytest.approx(end_s, rel=EXACT)
 
 
 def one_layer(sharding: Sharding, microbatches: int = 1, speed: float = 1.0) -> float:
     """Seconds of a step of one layer whose passes take 12 s and whose update by SGD takes 8 s."""
-    (one,) = chain(1, forward_s=4.0, backward_s=8.0).layers
-    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=8.0),))
-    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={one.name: sharding})
+    (layer,) = chain(1, forward_s=4.0, backward_s=8.0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(layer, update_s=8.0),))
+    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={layer.name: sharding})
     cluster = Cluster(name="one", devices=(Device(name="d", host="h", speed=speed),))
     return run(profile, cluster, plan).report.step_s
 
 
 def test_an_update_without_parameters_is_in_neither_step_nor_speedup() -> None:
-    (one,) = chain(1, forward_s=4.0, backward_s=8.0, parameter_bytes=0).layers
-    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=30.0),))
-    plan = Plan(model="one", batch_size=48, placements={one.name: Sharding(devices=(0,))})
+    (layer,) = chain(1, forward_s=4.0, backward_s=8.0, parameter_bytes=0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(layer, update_s=30.0),))
+    plan = Plan(model="one", batch_size=48, placements={layer.name: Sharding(devices=(0,))})
     report = run(profile, Cluster(name="one", devices=(Device(name="d", host="h"),)), plan).report
     assert (report.step_s, report.speedup) == pytest.approx((12.0, 1.0))
 

@@ -66,9 +66,9 @@ def violations(page: Any) -> list[str]:
     """What axe finds serious or critical."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
-    bad = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:160]}" for one in bad]
+    reported = Axe().run(page).response["violations"]
+    bad = [violation for violation in reported if violation["impact"] in ("serious", "critical")]
+    return [f"{violation['id']}: {violation['nodes'][0]['html'][:160]}" for violation in bad]
 
 
 def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:

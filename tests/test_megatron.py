@@ -51,7 +51,9 @@ def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> No
 
 def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
     plan = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4)
-    shapes = {name.removeprefix("blocks.1."): place for name, place in plan.placements.items() if "blocks.1." in name}
+    shapes = {
+        name.removeprefix("blocks.1."): sharding for name, sharding in plan.placements.items() if "blocks.1." in name
+    }
     assert shapes["norm_attention"].degrees == (2, 1, 4, 1)  # by sequence
     assert shapes["q"].degrees == (2, 4, 1, 1)
     assert (shapes["k"].degrees, shapes["k"].copy) == ((2, 2, 1, 1), 2)  # two heads of keys on four devices

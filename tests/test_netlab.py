@@ -170,15 +170,15 @@ def test_a_rank_whose_peer_has_left_says_what_it_waited_for() -> None:
 
 def _ranks() -> list[str]:
     """Command lines of ranks that this process started and that still run."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
         if b"traces.lab.rank" in words and str(os.getpid()).encode() in words:
-            found.append(str(words))
-    return found
+            commands.append(str(words))
+    return commands
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_more_ranks_than_devices_are_refused() -> None:
 
 
 def test_without_root_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {"ip": "/sbin/ip", "tc": "/sbin/tc"}
-    monkeypatch.setattr(shutil, "which", found.get)
+    tools: dict[str, Any] = {"ip": "/sbin/ip", "tc": "/sbin/tc"}
+    monkeypatch.setattr(shutil, "which", tools.get)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert namespaces.available() == "making network namespaces needs root: run with sudo"
-    found.pop("tc")
+    tools.pop("tc")
     assert namespaces.available() == "no tc command: install iproute2"
     with pytest.raises(RunError, match="no network lab: no tc command"), Lab(PAIR):
         pass

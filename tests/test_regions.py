@@ -114,8 +114,8 @@ def test_a_piece_crosses_to_a_device_once() -> None:
         layer("a", "linear", (8, 1, 1)), layer("b", "linear", (8, 1, 1), "a", geometry=Geometry(mixes_channels=True))
     )
     placements = {"a": Sharding(devices=(0,)), "b": Sharding(degrees=(1, 2, 1, 1), devices=(1, 1))}
-    found = reads_of(profile, placements, BATCH, 0)
-    crossing = crossings_of(found, np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64))
+    pieces_read = reads_of(profile, placements, BATCH, 0)
+    crossing = crossings_of(pieces_read, np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64))
     assert crossing.elements.tolist() == [BATCH * 8]
     assert crossing.entry.tolist() == [0, 0]
 

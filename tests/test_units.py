@@ -14,9 +14,9 @@ from simulator.errors import InputError
 
 
 def test_the_examples_in_the_docstring_hold() -> None:
-    found = doctest.testmod(units)
-    assert found.attempted > 0
-    assert found.failed == 0
+    examples = doctest.testmod(units)
+    assert examples.attempted > 0
+    assert examples.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,11 @@ def test_conditions_slow_the_straggler_only() -> None:
 
 
 def test_summary_has_mean_bias_and_worst() -> None:
-    found = summarised([outcome(0.02), outcome(-0.10, mbit=100)])
-    assert found.mean_absolute_error == pytest.approx(0.06)
-    assert found.bias == pytest.approx(-0.04)
-    assert (found.worst_error, found.worst) == (pytest.approx(-0.10), "vgg_small-ddp-data-1MiB-2x100")
-    assert found.worst_bytes_error == pytest.approx(-10 / 1010)
+    summary = summarised([outcome(0.02), outcome(-0.10, mbit=100)])
+    assert summary.mean_absolute_error == pytest.approx(0.06)
+    assert summary.bias == pytest.approx(-0.04)
+    assert (summary.worst_error, summary.worst) == (pytest.approx(-0.10), "vgg_small-ddp-data-1MiB-2x100")
+    assert summary.worst_bytes_error == pytest.approx(-10 / 1010)
 
 
 def test_stored_runs_are_read_worst_first_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +110,8 @@ def test_a_step_is_the_median_of_the_ranks() -> None:
     steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
     ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "observed": [[]]} for each in steps]
     profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
-    found = run_of_ranks(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
-    assert (found.steps_s, found.sent_bytes, found.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
+    measured = run_of_ranks(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
+    assert (measured.steps_s, measured.sent_bytes, measured.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
 
 
 @pytest.mark.parametrize("model", ["vgg_small", "resnet_small"])
@@ -155,14 +155,14 @@ def test_a_profile_is_the_median_of_its_captures() -> None:
     profile = files.read_profile("vgg_small")
 
     def at(speed: float) -> Profile:
-        def faster(one: Any) -> Any:
-            return replace(one, forward_s=one.forward_s / speed, backward_s=one.backward_s / speed)
+        def faster(timed: Any) -> Any:
+            return replace(timed, forward_s=timed.forward_s / speed, backward_s=timed.backward_s / speed)
 
         layers = [replace(faster(each), scaling=tuple(map(faster, each.scaling))) for each in profile.layers]
         return replace(profile, layers=tuple(layers), step_s=(profile.step_s or 1.0) / speed)
 
-    found = median_profile([at(1.2), at(1.0), at(0.9)])
-    assert found.layers == profile.layers and found.step_s == profile.step_s
+    median = median_profile([at(1.2), at(1.0), at(0.9)])
+    assert median.layers == profile.layers and median.step_s == profile.step_s
     other = replace(profile, batch_size=profile.batch_size * 2)
     with pytest.raises(InputError, match="all measure the layers of 'vgg_small' at the same points"):
         median_profile([profile, other])
