@@ -10,6 +10,7 @@ two this is the paper's elimination, and with more it does what enumeration woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -22,6 +23,8 @@ Scope = tuple[int, ...]
 Edges = Mapping[tuple[int, int], Floats]
 
 MOST_ENTRIES = 2**27
+_BLOCK_ENTRIES = 2**16
+"""Sums looked at together."""
 
 
 def least_sum(nodes: Sequence[Floats], edges: Edges) -> tuple[float, list[int]]:
@@ -72,15 +75,18 @@ def _aligned(table: Floats, scope: Scope, order: Scope) -> Floats:
 def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
     """Least sum of aligned `tables` over their first axis, and the first index that gives it.
 
-    One index at a time, so that nothing larger than the result is held.
+    A block of indices at a time, so that little more than the result is held.
     """
-    least = sum(table[0] for table in tables) + np.zeros(())  # (choices of each node of the scope)
-    choice = np.zeros(least.shape, dtype=np.int64)
-    for index in range(1, len(tables[0])):
-        total = sum(table[index] for table in tables)
-        better = total < least
-        least = np.where(better, total, least)
-        choice[better] = index
+    count, *others = np.broadcast_shapes(*(table.shape for table in tables))
+    least, choice = np.full(others, np.inf), np.zeros(others, dtype=np.int64)  # (choices of each node of the scope)
+    block = max(_BLOCK_ENTRIES // prod(others), 1)
+    for first in range(0, count, block):
+        total = reduce(np.add, (table[first : first + block] for table in tables))
+        index = total.argmin(axis=0)
+        value = np.take_along_axis(total, index[None], axis=0)[0]
+        better = value < least
+        least = np.where(better, value, least)
+        choice = np.where(better, first + index, choice)
     return least, choice
 
 
