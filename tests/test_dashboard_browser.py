@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import needs_browser, settled, shot, until
+from benchmarks.browser import needs_browser, settled, shot, until, violations
 from benchmarks.screens import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
@@ -60,15 +60,6 @@ def choose(page: Any, control: str, option: str) -> None:
 def changed(page: Any, field: str, value: str) -> None:
     until(page, "([f, v]) => new URLSearchParams(location.search).get(f) === v", [field, value])
     settled(page)
-
-
-def violations(page: Any) -> list[str]:
-    """What axe finds serious or critical."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    reported = Axe().run(page).response["violations"]
-    bad = [violation for violation in reported if violation["impact"] in ("serious", "critical")]
-    return [f"{violation['id']}: {violation['nodes'][0]['html'][:160]}" for violation in bad]
 
 
 def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:

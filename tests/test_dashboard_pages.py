@@ -19,7 +19,6 @@ from dashboard.words.comparison import results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.moves import device_changes, moved_layers
 from simulator.errors import InputError, UnknownNameError
-from simulator.units import format_bytes
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +117,10 @@ def test_a_comparison_names_what_differs(store: Store) -> None:
         "strategy": ("pipeline", "data"), "microbatches": ("2", "automatic"),
     }  # fmt: skip
     rows = {r.name: r for r in results(store.outcome(staged), store.outcome(replicated))}
-    assert rows["bytes synchronised"].before == "0 B" and rows["bytes synchronised"].change == "▲ from 0"
-    assert settings(staged, staged) == []
-    assert all(r.tone == SAME for r in results(store.outcome(staged), store.outcome(staged)))
+    assert rows["bytes synchronised"].before == "0 KiB" and rows["bytes synchronised"].change == "▲ from 0"
+    assert settings(staged, staged) == [] and all(
+        r.tone == SAME for r in results(store.outcome(staged), store.outcome(staged))
+    )
 
 
 def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> None:
@@ -137,7 +137,9 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
     )
     changes = device_changes(before, after)
     assert [name for name, _ in changes] == [device.name for device in after.run.report.devices]
-    assert changes[0][1][1][0] == format_bytes(before.run.report.devices[0].sent_bytes)
+    sent_kib = before.run.report.devices[0].sent_bytes / 2**10
+    assert changes[0][1][1][0].endswith(" KiB")  # in the unit of the plan that is shown
+    assert float(changes[0][1][1][0].split()[0]) == pytest.approx(sent_kib, rel=5e-3)
     assert device_changes(before, store.outcome(replace(staged, devices=3, strategy="data"))) == []
 
 

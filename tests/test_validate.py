@@ -108,10 +108,14 @@ def test_without_a_lab_the_reason_is_plain(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_step_is_the_median_of_the_ranks() -> None:
     steps = ([1.0, 2.0], [3.0, 2.0], [1.5, 9.0])
-    ranks = [{"steps_s": each, "sent_bytes": 5.0, "peak_bytes": 7, "observed": [[]]} for each in steps]
+    ranks = [
+        {"steps_s": each, "sent_bytes": 5.0, "stolen_share": each[0] / 10, "peak_bytes": 7, "observed": [[]]}
+        for each in steps
+    ]
     profile, cluster = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
     measured = run_of_ranks(lower(ShardedModel(profile, make_plan(CASE, profile, cluster)), cluster), ranks)
     assert (measured.steps_s, measured.sent_bytes, measured.peak_bytes) == ((1.5, 2.0), 15.0, (7, 7, 7))
+    assert measured.execution.stolen_share == 0.3
 
 
 @pytest.mark.parametrize("model", ["vgg_small", "resnet_small"])

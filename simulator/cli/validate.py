@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator.cli import _printing
-    from traces.results.validations import summarised
+    from traces.results.validations import DISTURBED, summarised
 
     cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
     if not cases:
@@ -80,7 +80,13 @@ def run(args: argparse.Namespace) -> int:
     summary = summarised(outcomes)
     if args.json:
         rows = [
-            {"name": x.case.name, "predicted_s": x.predicted_s, "actual_s": x.actual_s, "error_ratio": x.error}
+            {
+                "name": x.case.name,
+                "predicted_s": x.predicted_s,
+                "actual_s": x.actual_s,
+                "error_ratio": x.error,
+                "stolen_share": x.stolen_share,
+            }
             for x in outcomes
         ]
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
@@ -91,6 +97,12 @@ def run(args: argparse.Namespace) -> int:
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
+    if disturbed := [outcome for outcome in outcomes if outcome.disturbed]:
+        apart = summarised(disturbed)
+        print(
+            f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
+            f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
+        )
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
         print(f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
