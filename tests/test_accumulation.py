@@ -71,7 +71,7 @@ def test_what_does_not_divide_is_refused(limits: dict[str, int], complaint: str)
         choices_on(2, 32, **limits)
 
 
-def test_nothing_fits() -> None:
+def test_where_nothing_fits_the_complaint_says_what_is_needed() -> None:
     cluster = switched([1.0])
     with pytest.raises(InputError, match=r"16 of them need the least, 8.41 KiB"):
         best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=10**3))

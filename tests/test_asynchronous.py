@@ -124,7 +124,7 @@ def test_updates_happen_once_per_push() -> None:
     assert step_seconds(slow, free, plan) == pytest.approx(COMPUTE_S + 0.04, rel=1e-6)
 
 
-def test_workers_can_serve() -> None:
+def test_workers_that_serve_send_only_what_others_serve() -> None:
     profile, cluster = chain(4, batch=WORKERS), star(WORKERS)
     plan = replicated(profile, WORKERS, synchronisation=replace(SERVED, collective="ps-workers", serving_workers=4))
     steps = run_asynchronously(profile, cluster, plan, staleness=None)
@@ -152,7 +152,7 @@ def test_overlap_hides_pushes_and_microbatches_come_first() -> None:
         (None, {"slowdown": np.ones((1, 1))}, "slowdown is \\(1, 1\\)"),
     ],
 )
-def test_wrong_options(staleness: int | None, options: dict[str, object], complaint: str) -> None:
+def test_wrong_options_are_refused(staleness: int | None, options: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         steps_of(star(WORKERS, servers=1), staleness, **options)
 

@@ -33,8 +33,8 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\nfrom simulator.cli import main\n"
         f"try: main(['--help'])\nfinally: print([name for name in {HEAVY} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    completed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines()[-1] == "[]"
 
 
 def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -> None:

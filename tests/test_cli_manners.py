@@ -209,13 +209,13 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path, capsys: pytes
     assert shardscope("completion", "bash") == 0
     script = capsys.readouterr().out
     ask = 'COMP_WORDS=(shardscope %s); COMP_CWORD=%d; _shardscope; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", f"{script}\n{ask % ('comp', 1)}\n{ask % ('simulate --straggl', 2)}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["compare completion", "--straggler"]
+    assert completed.stdout.splitlines() == ["compare completion", "--straggler"]
     for shell in ("zsh", "fish"):
         assert shardscope("completion", shell) == 0
         assert "simulate" in capsys.readouterr().out

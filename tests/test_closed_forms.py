@@ -88,7 +88,7 @@ def test_one_device_takes_the_serial_sum() -> None:
 
 
 @pytest.mark.parametrize("n", range(2, 17))
-def test_ring_all_reduce(n: int) -> None:
+def test_a_ring_all_reduce_takes_its_closed_form(n: int) -> None:
     """2(N-1)/N x S/B + 2(N-1) x latency, and 2(N-1) S bytes in all."""
     profile = chain(4, batch=n)
     size = profile.parameter_bytes
@@ -100,7 +100,7 @@ def test_ring_all_reduce(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 4, 7])
-def test_parameter_server(n: int) -> None:
+def test_a_parameter_server_takes_its_closed_form(n: int) -> None:
     """N S/B into one server, then N S/B out of it; 2 N S bytes in all."""
     profile = chain(4, batch=n)
     size = profile.parameter_bytes
@@ -124,7 +124,7 @@ def test_a_measured_all_reduce_replaces_the_formula() -> None:
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 8), (4, 4), (4, 12), (3, 24)])
-def test_pipeline_bubble(schedule: str, p: int, m: int) -> None:
+def test_a_pipelines_bubble_is_its_closed_form(schedule: str, p: int, m: int) -> None:
     """(p-1)/(m+p-1) with equal stages and free links."""
     profile = chain(p * 2)
     free = star(p, bandwidth=1e30, latency_s=0.0)

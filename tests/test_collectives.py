@@ -70,12 +70,12 @@ def pairs_bytes(steps: list[CollectiveTask]) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_ring(n: int) -> None:
+def test_a_ring_takes_its_closed_form(n: int) -> None:
     assert seconds("ring", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY, EXACT)
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_halving_doubling(n: int) -> None:
+def test_halving_doubling_takes_its_closed_form(n: int) -> None:
     power = 2 ** int(log2(n))
     folded_s = 2 * (SIZE / BANDWIDTH + LATENCY) if power < n else 0.0
     whole_s = 2 * (power - 1) / power * SIZE / BANDWIDTH + 2 * log2(power) * LATENCY
@@ -83,19 +83,19 @@ def test_halving_doubling(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_double_binary_tree(n: int) -> None:
+def test_a_double_binary_tree_takes_its_closed_form(n: int) -> None:
     edges = {2: 2, 3: 3}.get(n, 4)
     expected_s = edges / 2 * SIZE / BANDWIDTH + 2 * ceil(log2(n)) * LATENCY
     assert seconds("tree", star(n)) == pytest.approx(expected_s, EXACT)
 
 
 @pytest.mark.parametrize("n", [n for n in SIZES if n <= 32])
-def test_all_to_all(n: int) -> None:
+def test_all_to_all_takes_its_closed_form(n: int) -> None:
     assert seconds("all-to-all", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * LATENCY, EXACT)
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (4, 1), (4, 2), (4, 4), (7, 3), (16, 5), (32, 2), (64, 64)])
-def test_servers(n: int, k: int) -> None:
+def test_servers_take_their_closed_form(n: int, k: int) -> None:
     own_s = 2 * (max(n / k, 1) * SIZE / BANDWIDTH + LATENCY)
     assert seconds("ps", star(n, servers=k)) == pytest.approx(own_s, EXACT)
     shared_s = 2 * ((n - 1) / k * SIZE / BANDWIDTH + LATENCY)
@@ -103,7 +103,7 @@ def test_servers(n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(2, 2), (2, 4), (4, 4), (8, 8), (3, 2), (1, 4), (4, 1)])
-def test_hierarchical(nodes: int, each: int) -> None:
+def test_a_hierarchy_takes_its_closed_form(nodes: int, each: int) -> None:
     """Inside, a hop crosses two node wires; between hosts, two node wires and two network wires."""
     cluster = two_tier(nodes * each, each, NODE, NET)
     inside_s = 2 * (each - 1) / each * SIZE / 1e11 + 2 * (each - 1) * 2e-6
@@ -364,7 +364,7 @@ def test_state_lies_with_the_servers() -> None:
         ({"serving_workers": 0}, "serving_workers is 0: it is at least 1"),
     ],
 )
-def test_wrong_options(options: dict[str, float], complaint: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, float], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         Synchronisation(**options)  # type: ignore[arg-type]
 

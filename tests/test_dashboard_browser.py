@@ -130,7 +130,7 @@ def test_a_control_that_does_not_apply_is_disabled_and_says_why(page: Any, site:
     assert page.is_enabled("#c-effort")
 
 
-def test_pinning_a_baseline(page: Any, site: str) -> None:
+def test_a_pinned_baseline_is_compared_with(page: Any, site: str) -> None:
     opened(page, site)
     page.click("#pin")
     until(page, "document.querySelector('.kpis').innerText.includes('= 0 %')")
@@ -267,7 +267,7 @@ def test_exports_and_cards_download(page: Any, site: str) -> None:
     assert download.value.suggested_filename == "balance.csv"
 
 
-def test_200k_spans(page: Any, site: str, store: Store) -> None:
+def test_200_000_spans_are_moved_and_painted_in_time(page: Any, site: str, store: Store) -> None:
     opened(page, site, sized(store, 200_000).query())
     assert int(page.get_attribute("#timeline", "data-spans")) > 150_000
     page.focus("#timeline")

@@ -154,7 +154,9 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
         (0.0, 0.0, False, False, ("= 0 %", SAME)),
     ],
 )
-def test_differences(now: float, before: float, more: bool, points: bool, expected: tuple[str, str]) -> None:
+def test_a_difference_has_direction_amount_and_tone(
+    now: float, before: float, more: bool, points: bool, expected: tuple[str, str]
+) -> None:
     assert difference(now, before, more=more, points=points) == expected
 
 
@@ -171,7 +173,7 @@ def test_folding_keeps_every_layer() -> None:
     assert covered == list(range(len(profile.layers)))
 
 
-def test_profile_figures() -> None:
+def test_a_profiles_figures_show_its_layers() -> None:
     profile = branches()
     assert layer_times(profile)["data"][0]["y"] == [layer.forward_s * 1e3 for layer in profile.layers]
     assert scaling(profile, 0)["data"][1]["x"] == [profile.batch_size]

@@ -75,7 +75,7 @@ def test_what_was_not_measured_is_left_out() -> None:
         json.dumps(error_over(groups, quantity), allow_nan=False)
 
 
-def test_numbers_on_top() -> None:
+def test_the_numbers_on_top_sum_up_the_runs() -> None:
     values = {kpi.label: kpi.value for kpi in kpis(RUNS)}
     assert values["Mean absolute error"] == "13.7%" and values["Bias"] == "-6.3%"
     assert values["Within 10%"] == "2 of 3" and values["Worst"] == "-30.0%" and values["Volume, worst"] == "-20.0%"
@@ -109,8 +109,8 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
     files.write_plan(plan, plan_path(folder, CASE))
     sent = np.zeros(len(predicted.graph))
-    done = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)
-    write_execution(done, timeline_path(folder, CASE))
+    execution = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)
+    write_execution(execution, timeline_path(folder, CASE))
     validation = Validation(machine="m", cores=2, software={}, outcomes=(outcome(0.1),))
     (folder / "validation.json").write_text(files.to_json(validation))
     return at_hand(folder)[folder.name]

@@ -80,7 +80,7 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
         ("profile,devices,batch_size,step_s\nnothing,8,48,1\n", "unknown profile (and no such file) 'nothing'"),
     ],
 )
-def test_wrong_files(
+def test_wrong_tables_are_refused(
     text: str, complaint: str, profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "measured.csv"

@@ -163,7 +163,7 @@ def test_the_command_prints_when_devices_end(capsys: pytest.CaptureFixture[str])
     ("arguments", "words"),
     [(["--late", "8=1ms"], "numbers 0 to 7"), (["--collective", "ps"], "ring, tree")],
 )
-def test_wrong_arguments(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["allreduce", "--cluster", "p3-8xlarge", "--devices", "8", *arguments]) == 2
     assert words in capsys.readouterr().err
 

@@ -61,7 +61,7 @@ def short(name: str) -> dict[str, float]:
 
 
 @every_strategy
-def test_signature(name: str) -> None:
+def test_a_strategy_takes_profile_cluster_step_and_its_own_options(name: str) -> None:
     parameters = inspect.signature(partitioners.load(name)).parameters
     assert [p.name for p in parameters.values() if p.default is p.empty] == ["profile", "cluster", "step"]
     own, of_step = parameters.keys() - {"profile", "cluster", "step"}, {"optimizer_state", "microbatches", "schedule"}

@@ -132,7 +132,9 @@ def test_200_layers_on_16_devices_use_every_device() -> None:
 
 @settings(max_examples=150)
 @given(data=st.data(), profile=profiles(), cluster=clusters(max_workers=4), replicas=st.booleans())
-def test_equals_brute_force(data: st.DataObject, profile: Profile, cluster: Cluster, replicas: bool) -> None:
+def test_stages_are_as_good_as_by_brute_force(
+    data: st.DataObject, profile: Profile, cluster: Cluster, replicas: bool
+) -> None:
     samples, microbatches = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))
     divisions = list(every_division(len(profile.layers), cluster.workers, samples if replicas else 1))
     if not divisions:

@@ -58,7 +58,7 @@ def test_convolution_reads_all_channels_and_a_halo() -> None:
     assert width == [(0, 8)]
 
 
-def test_strided_window() -> None:
+def test_a_strided_window_needs_the_rows_under_it() -> None:
     """3 x 3, stride 2, padding 1 on 8 rows gives 4: the lower two need rows 3 to 7."""
     conv = Geometry(kernel=(3, 3), stride=(2, 2), padding=(1, 1), mixes_channels=True)
     profile = two(layer("a", "conv", (4, 8, 8)), layer("b", "conv", (4, 4, 4), "a", geometry=conv))

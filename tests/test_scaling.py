@@ -101,7 +101,7 @@ def test_servers_and_running_ahead_come_from_the_name() -> None:
         ("ps:0", InputError, "only ps and ps-workers take a number of servers"),
     ],
 )
-def test_wrong_names(text: str, error: type[Exception], complaint: str) -> None:
+def test_wrong_names_are_refused(text: str, error: type[Exception], complaint: str) -> None:
     with pytest.raises(error) as raised:
         architecture(text, Synchronisation())
     assert complaint in str(raised.value)
@@ -111,7 +111,7 @@ def test_wrong_names(text: str, error: type[Exception], complaint: str) -> None:
     ("text", "counts"),
     [("1..64", [1, 2, 4, 8, 16, 32, 64]), ("8", [8]), ("1,8,3", [1, 3, 8]), ("1..8,12", [1, 2, 4, 8, 12])],
 )
-def test_device_counts(text: str, counts: list[int]) -> None:
+def test_device_counts_are_read_from_lists_and_ranges(text: str, counts: list[int]) -> None:
     assert device_counts(text) == counts
 
 
@@ -236,7 +236,9 @@ def profile_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_scale_command(profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_plots_every_point(
+    profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plot, usage = tmp_path / "plot.html", tmp_path / "usage.html"
     options = ("--cluster", "gcp-v100", "--devices", "1..4", "--sync", "ring,ps,ps-async", "--epoch-samples", 1000)
     options += ("--bandwidth", "inter=100Mbps")
@@ -301,7 +303,7 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
         (("--compression", "0.5"), "compression_ratio is 0.5"),
     ],
 )
-def test_wrong_options(
+def test_wrong_options_are_refused(
     options: tuple[str, ...], complaint: str, profile_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shardscope("scale", profile_file, "--cluster", "gcp-v100", "--devices", "2", *options) == 2

@@ -165,7 +165,9 @@ def tiny(tmp_path: Path) -> str:
     return str(tmp_path / "tiny.json")
 
 
-def test_command(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_best_plan_and_its_bound(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = tmp_path / "plan.json"
     command = ["search", tiny, "--cluster", "gcp-v100", "--devices", "2", "--budget", "3s", "--plan-out", str(plan)]
     assert cli.main([*command, "--json"]) == 0
@@ -212,7 +214,9 @@ def test_states_asked_for_are_searched_with(
         (["--objective", "cost", "--cluster", "p100-4x4"], "has no prices"),
     ],
 )
-def test_mistakes(tiny: str, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused_in_one_line(
+    tiny: str, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["search", tiny, "--cluster", "gcp-v100", *options]) == 2
     error = capsys.readouterr().err
     assert complaint in error and error.count("\n") == 1

@@ -46,7 +46,7 @@ def profile(tmp_path: Path) -> Path:
         ("overlap", [True, False], (True, False)),
     ],
 )
-def test_values(name: str, written: Any, values: Any) -> None:
+def test_values_are_read_from_lists_and_ranges(name: str, written: Any, values: Any) -> None:
     assert read_values(name, written) == values
 
 
@@ -71,7 +71,7 @@ def test_values(name: str, written: Any, values: Any) -> None:
         ("seed", "1..1000000000", "seed is the range '1..1000000000', which is too long"),
     ],
 )
-def test_bad_values(name: str, written: Any, complaint: str) -> None:
+def test_bad_values_are_refused_in_one_line(name: str, written: Any, complaint: str) -> None:
     with pytest.raises(InputError) as caught:
         read_values(name, written)
     assert complaint in str(caught.value)
@@ -115,7 +115,7 @@ def test_tiers_that_a_cluster_lacks_make_no_difference(profile: Path) -> None:
     assert values == [("gcp-v100", 1e-6), ("gcp-v100", 2e-6), ("cpu-1g", None)]
 
 
-def test_constraints(profile: Path) -> None:
+def test_constraints_keep_the_points_that_meet_them_all(profile: Path) -> None:
     where = ("devices <= 4", "microbatches >= devices OR seed == 7")
     points = sweep_strategies.points(
         profile, where, strategy=["turns", "plain"], devices="2..8 by x2", microbatches=[1, 2]
@@ -179,7 +179,7 @@ def test_a_parameter_stands_once() -> None:
         Specification(parameters=NEEDED | {"seed": 1}, zip=({"seed": [1]},))
 
 
-def test_files(tmp_path: Path) -> None:
+def test_a_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("schema: 1\nparameters: {profile: p, cluster: c, strategy: [a, b], seed: 1..3}\nwhere: [fits]\n")
     specification = read_specification(path)

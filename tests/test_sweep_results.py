@@ -155,9 +155,9 @@ def test_sweep_command_says_how_many_and_where_the_time_went(
     assert estimate["points"] == 24 and estimate["estimate_s"] > 0
     assert [point["number"] for point in estimate["first"]] == [0, 1, 2, 3, 4]
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--jobs", 1, "--json") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert (done["points"], done["ran"], done["done"]) == (24, 24, 24)
-    assert set(done["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
+    account = json.loads(capsys.readouterr().out)
+    assert (account["points"], account["ran"], account["done"]) == (24, 24, 24)
+    assert set(account["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--resume") == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("24 points: 24 done\n") and not captured.err
@@ -175,7 +175,7 @@ def test_best_command_answers_from_where_to_where(swept: Path, capsys: pytest.Ca
     assert "step over inter bandwidth (" in out
 
 
-def test_best_command_ranks(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_command_ranks_and_filters(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("best", swept, "--top", 3, "--objective", "memory") == 0
     out = capsys.readouterr().out
     assert out.startswith("of 24") and "peak memory" in out.splitlines()[0]
@@ -192,7 +192,7 @@ def test_best_by_cost_asks_for_prices(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no cluster of this sweep has prices; add dollars_per_hour" in capsys.readouterr().err
 
 
-def test_files_by_suffix(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_files_suffix_says_what_is_written(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("rows.csv", "plot.html")
     outputs = [part for name in names for part in ("--output", tmp_path / name)]
     assert shardscope("best", swept, *outputs) == 0
@@ -205,20 +205,20 @@ def test_files_by_suffix(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "its suffix says what to write, one of .csv, .parquet, .html, .png" in capsys.readouterr().err
 
 
-def test_png(tmp_path: Path) -> None:
+def test_a_chart_is_written_as_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `png`: pip install 'shardscope[png]'")
     write_png(chart("t", {"a": [{"x": 1, "y": 2.0}, {"x": 2, "y": 30.0}]}, "x", "y"), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_rows_survive_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra `parquet`")
     table = [{"name": "a", "step_s": 1.5, "fits": None}, {"name": "b", "step_s": 2.5, "fits": 1}]
     write_parquet(table, tmp_path / "rows.parquet")
     assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == table
 
 
-def test_pareto_command(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pareto_command_prints_the_front(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("pareto", swept, "--json") == 0
     front = json.loads(capsys.readouterr().out)["points"]
     steps, peaks = ([row[name] for row in front] for name in ("step_s", "peak_memory_bytes"))
@@ -239,7 +239,9 @@ def test_pareto_command(swept: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("sweep", "FILE", "--output", "OUT/../new", "--scheduler", "nonsense"), "scheduler nonsense does not answer"),
     ],
 )
-def test_mistakes(swept: Path, command: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_refused_in_one_line(
+    swept: Path, command: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = {"OUT": str(swept), "FILE": str(swept.parent / "sweep.yaml"), "OUT/../new": str(swept.parent / "new")}
     assert shardscope(*(names.get(part, part) for part in command)) == 2
     error = capsys.readouterr().err
