@@ -74,8 +74,8 @@ EVENTS = (
 )
 
 
-def _gains(found: list[Gain] | tuple[Gain, ...]) -> Any:
-    return [[gain.resource, gain.speedup] for gain in found]
+def _gains(measured: list[Gain] | tuple[Gain, ...]) -> Any:
+    return [[gain.resource, gain.speedup] for gain in measured]
 
 
 def _asynchronous(staleness: int | None, collective: str, servers: int, overlap: bool = True) -> StudyValues:
@@ -83,10 +83,10 @@ def _asynchronous(staleness: int | None, collective: str, servers: int, overlap:
     cluster = make_cluster(**{**SWITCH, "servers": servers, "speeds": (1.0, 0.7, 1.0, 1.3)})
     plan = make_plan(profile, cluster, **{**synchronised(collective, overlap=overlap), "balance": False})
     slowdown = np.linspace(1.0, 1.4, 4 * 6).reshape(4, 6)  # (workers, steps)
-    found = run_asynchronously(profile, cluster, plan, staleness=staleness, steps=6, slowdown=slowdown)
+    done = run_asynchronously(profile, cluster, plan, staleness=staleness, steps=6, slowdown=slowdown)
     columns = ("ends_s", "steps_per_s", "worker_samples", "compute_s")
-    values = {name: getattr(found, name) for name in columns}
-    return found.timeline.step_s, [values, graph_values(found.graph), timeline_values(found.timeline)]
+    values = {name: getattr(done, name) for name in columns}
+    return done.timeline.step_s, [values, graph_values(done.graph), timeline_values(done.timeline)]
 
 
 def _helped(golden: GoldenCase) -> StudyValues:
@@ -145,8 +145,8 @@ def _scaling(weak: bool, *names: str) -> StudyValues:
     kinds = [architecture(name, Synchronisation()) for name in names]
     points = list(scale(study, kinds, (1, 4)))
     uses = [[[u.name, u.utilisation, u.peak_memory_bytes, u.bytes_per_s] for u in point.uses] for point in points]
-    found = [point.bottleneck and [point.bottleneck.name, point.bottleneck.busy] for point in points]
-    return points[-1].step_s, [[[getattr(point, name) for name in POINT] for point in points], uses, found]
+    limits = [point.bottleneck and [point.bottleneck.name, point.bottleneck.busy] for point in points]
+    return points[-1].step_s, [[[getattr(point, name) for name in POINT] for point in points], uses, limits]
 
 
 def _accumulation() -> StudyValues:
@@ -155,8 +155,8 @@ def _accumulation() -> StudyValues:
     def plan_of(count: int) -> Plan:
         return make_plan(profile, cluster, strategy="data", batch_size=64, microbatches=count)
 
-    found = choices(profile, cluster, plan_of, 64, memory_bytes=8 * 2**30, workers=8)
-    return found[0].step_s, [[x.microbatches, x.step_s, x.peak_memory_bytes, x.fits, x.whole_shares] for x in found]
+    ranked = choices(profile, cluster, plan_of, 64, memory_bytes=8 * 2**30, workers=8)
+    return ranked[0].step_s, [[x.microbatches, x.step_s, x.peak_memory_bytes, x.fits, x.whole_shares] for x in ranked]
 
 
 def _movement() -> StudyValues:

@@ -82,13 +82,13 @@ def test_a_measured_network_is_within_3_percent_of_the_bound() -> None:
     """Links of 1 TB/s, so that the split alone counts. Each device also has an update, a fixed cost, as work."""
     profile, cluster = read_profile("resnet_small"), switched(SPEEDS, bandwidth_bytes_per_s=1e12)
     batch = 256
-    found = run(profile, cluster, planned("data", profile, cluster, batch_size=batch)).report
-    loads = [device.compute_s for device in found.devices]
+    balanced = run(profile, cluster, planned("data", profile, cluster, batch_size=batch)).report
+    loads = [device.compute_s for device in balanced.devices]
     work = sum(load * speed for load, speed in zip(loads, SPEEDS, strict=True))
-    assert found.step_s == pytest.approx(work / sum(SPEEDS), rel=0.03)
-    assert found.load_balance_ratio < 1.03
+    assert balanced.step_s == pytest.approx(work / sum(SPEEDS), rel=0.03)
+    assert balanced.load_balance_ratio < 1.03
     even = run(profile, cluster, planned("data", profile, cluster, batch_size=batch, balance=False)).report
-    assert even.load_balance_ratio > 1.5 and even.step_s > 2 * found.step_s
+    assert even.load_balance_ratio > 1.5 and even.step_s > 2 * balanced.step_s
 
 
 def test_equal_devices_keep_equal_shares_and_small_batches_are_refused() -> None:

@@ -65,13 +65,13 @@ def test_help_names_every_schedule_and_every_collective(
 
 
 def test_one_device_takes_the_sum_of_the_layers(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
-    assert found.keys() >= REPORT_KEYS
-    assert found["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
-    assert found["communication_bytes"].keys() == {
+    alone = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
+    assert alone.keys() >= REPORT_KEYS
+    assert alone["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
+    assert alone["communication_bytes"].keys() == {
         *("total", "forward", "backward", "synchronisation", "parameters", "matrix"),
     }
-    assert found["communication_bytes"]["total"] == 0
+    assert alone["communication_bytes"]["total"] == 0
 
 
 def test_speed_divides_compute_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,9 +96,9 @@ def test_overrides_of_bandwidth_and_latency_change_the_step_as_the_ring_formula_
 
 def test_a_parameter_server_is_added_when_there_is_none(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--sync", "ps")
-    found = report(capsys, *command)
-    assert [device["name"] for device in found["devices"]] == ["host0", "host1", "host2", "host3", "server0"]
-    assert found["communication_bytes"]["synchronisation"] == 2 * 4 * 4 * MB  # 2 m |w|
+    served = report(capsys, *command)
+    assert [device["name"] for device in served["devices"]] == ["host0", "host1", "host2", "host3", "server0"]
+    assert served["communication_bytes"]["synchronisation"] == 2 * 4 * 4 * MB  # 2 m |w|
     assert len(report(capsys, *command, "--servers", 2)["devices"]) == 6
 
 

@@ -274,10 +274,10 @@ def test_256_replicas_take_one_task_per_bucket() -> None:
     """A ring that meets no other traffic needs no event per message: a task per layer, in the closed form's time."""
     profile, n = chain(4, batch=256), 256
     synchronisation = Synchronisation(bucket_bytes=0, overlap=False)
-    found = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
-    assert (found.graph.kind == Kind.SYNCHRONISATION).sum() == 4
+    done = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
+    assert (done.graph.kind == Kind.SYNCHRONISATION).sum() == 4
     each_s = 2 * (n - 1) / n * profile.layers[0].parameter_bytes / BANDWIDTH + 2 * (n - 1) * LATENCY
-    assert found.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
+    assert done.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
 
 
 @pytest.mark.parametrize(("first", "layers"), [(None, [2, 2, 1]), (0, [1, 2, 2]), (1, [1, 2, 2]), (3, [3, 2])])
@@ -311,8 +311,8 @@ def test_a_steps_volume_is_the_collectives(name: str) -> None:
     profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET, servers=1)
     plan = replicated(profile, 8, synchronisation=Synchronisation(collective=name))
     volume = communication_volume(ShardedModel(profile, plan), cluster)
-    found = run(profile, cluster, plan).report.communication_bytes
-    assert np.array(found.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
+    sent = run(profile, cluster, plan).report.communication_bytes
+    assert np.array(sent.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
     assert volume.total == pytest.approx((16 if name == "ps" else 14) * profile.parameter_bytes, EXACT)
 
 
@@ -335,8 +335,8 @@ def test_compression_runs_as_soon_as_its_gradient_is_there() -> None:
     """Two layers, a bucket each: the last layer's is compressed before the first layer's backward goes on."""
     profile = chain(2, batch=2)
     options = {"bucket_bytes": 0, "compression_ratio": 1e6, "compression_s_per_byte": 1e-9}
-    found = run(profile, star(2), replicated(profile, 2, synchronisation=Synchronisation(**options)))  # type: ignore[arg-type]
-    graph, timeline = found.graph, found.timeline
+    done = run(profile, star(2), replicated(profile, 2, synchronisation=Synchronisation(**options)))  # type: ignore[arg-type]
+    graph, timeline = done.graph, done.timeline
     compressing = np.flatnonzero((graph.kind == Kind.UPDATE) & (graph.device == 0) & (graph.layer >= 0))
     assert timeline.start_s[compressing] == pytest.approx([0.01 + 0.01, 0.03 + 1e-3])
 

@@ -166,18 +166,18 @@ def test_torch_sends_what_a_pass_made_as_one_batch(measured: bool) -> None:
         cluster = replace(cluster, links=tuple(replace(link, curve=curve) for link in cluster.links))
     placements = {f"l{i}": Sharding(devices=(i // 2,)) for i in range(3)}
     plan = Plan(model="chain", batch_size=48, placements=placements, schedule="gpipe")
-    found = run(profile, cluster, plan, runtime=replace(TORCH_PIPELINING, busy_latency_s=1e-3))
-    kinds = found.graph.kind
+    batched = run(profile, cluster, plan, runtime=replace(TORCH_PIPELINING, busy_latency_s=1e-3))
+    kinds = batched.graph.kind
 
     def spans(kind: Kind) -> list[tuple[float, float]]:
-        starts, ends = (column[kinds == kind].tolist() for column in (found.timeline.start_s, found.timeline.end_s))
+        starts, ends = (column[kinds == kind].tolist() for column in (batched.timeline.start_s, batched.timeline.end_s))
         return list(zip(starts, ends, strict=True))
 
     word_s = 0.75 if measured else 0.5  # a curve starts at its first size
     assert spans(Kind.READY)[::2] == [pytest.approx((0.0, word_s)), pytest.approx((word_s, word_s))]
     assert spans(Kind.ACTIVATION) == [pytest.approx((2.0, 2.75)), pytest.approx((2.75, 3.0))]
     assert spans(Kind.GRADIENT) == [pytest.approx((5.0, 5.75)), pytest.approx((5.75, 6.0))]
-    assert found.timeline.step_s == pytest.approx(8.0)
+    assert batched.timeline.step_s == pytest.approx(8.0)
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
@@ -186,11 +186,11 @@ def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
-    found = run(profile, fast, plan, runtime=TORCH_PIPELINING)
-    assert picture(found, 1.0) == ["01   a   b", "  0a  1b"]
+    in_turns = run(profile, fast, plan, runtime=TORCH_PIPELINING)
+    assert picture(in_turns, 1.0) == ["01   a   b", "  0a  1b"]
     began_s = {
-        (int(found.graph.kind[task]), int(found.graph.microbatch[task])): float(found.timeline.start_s[task])
-        for task in range(len(found.graph))
+        (int(in_turns.graph.kind[task]), int(in_turns.graph.microbatch[task])): float(in_turns.timeline.start_s[task])
+        for task in range(len(in_turns.graph))
     }
     assert (began_s[Kind.GRADIENT, 0], began_s[Kind.ACTIVATION, 1]) == pytest.approx((4.0, 5.0))
 
