@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make_profile, simulated, timeline_values
+from golden_cases import GoldenCase, make_cluster, make_plan, make_profile, simulated
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
+from golden_values import graph_values, timeline_values
 
 from simulator.cluster import Cluster
 from simulator.curve import Curve

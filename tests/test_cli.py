@@ -13,7 +13,6 @@ from command_line import MB, REPORT_KEYS, report, shardscope, written_tiny
 from conftest import ROOT
 
 from simulator import cli, collectives, files
-from simulator.cli import compare
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 
@@ -82,11 +81,11 @@ def test_speed_divides_compute_time(tiny: str, capsys: pytest.CaptureFixture[str
 def test_overrides_of_bandwidth_and_latency_change_the_step_as_the_ring_formula_says(
     tiny: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data", "--no-overlap")
-    command += ("--efficiency", "inter=1")
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data")
+    line_rate = ("--no-overlap", "--efficiency", "inter=1")
 
     def step(*more: str) -> float:
-        return float(report(capsys, *command, *more)["step_s"])
+        return float(report(capsys, *command, *line_rate, *more)["step_s"])
 
     usual = step()  # 1 Gb/s: 2 (N-1)/N x 4 MB over it, N = 2
     assert step("--bandwidth", "inter=2Gbps") - usual == pytest.approx(4 * MB / 250e6 - 4 * MB / 125e6, rel=1e-9)
@@ -291,25 +290,3 @@ def test_a_folder_that_is_not_there_is_named_as_the_user_wrote_it(
     assert shardscope(*command) == 2
     printed = capsys.readouterr().err
     assert printed == "shardscope: output /no/where/plan.json: folder /no/where is not there; name another\n"
-
-
-# Interruptions.
-
-
-def test_ctrl_c_is_quiet(tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(compare, "simulate_strategy", interrupt)
-    assert shardscope("compare", tiny, "--cluster", "cpu-1g") == 130
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("arguments", [["clusters"], ["clusters", "dgx-h100"], ["--help"]])
-def test_a_reader_that_went_away_is_no_error(arguments: list[str]) -> None:
-    script = "import sys; from simulator.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""

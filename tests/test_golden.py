@@ -20,20 +20,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import (
-    GoldenCase,
+from golden_cases import GoldenCase, simulated
+from golden_list import CASES
+from golden_studies import STUDIES
+from golden_values import (
     chain_values,
     graph_values,
     plan_values,
     report_values,
-    simulated,
     timeline_values,
     trace_values,
     usage_values,
     volume_values,
 )
-from golden_list import CASES
-from golden_studies import STUDIES
 
 import partitioners
 from simulator import collectives
