@@ -69,6 +69,30 @@ def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
 
 
 @pytest.mark.parametrize(
+    ("heads", "kv_heads", "tensor", "complaint"),
+    [
+        (12, None, 8, "tensor is 8: it divides the 12 heads of 'blocks.0.attention'"),
+        (4, None, 8, "tensor is 8: it divides the 4 heads of 'blocks.0.attention'"),
+        (12, 4, 8, "tensor is 8: it divides the 12 heads of 'blocks.0.attention'"),
+        (24, 6, 4, "tensor is 4: it divides the 6 heads of keys and values of 'blocks.0.attention', or is a multiple"),
+    ],
+)
+def test_no_device_gets_a_part_of_a_head(heads: int, kv_heads: int | None, tensor: int, complaint: str) -> None:
+    profile = modelled_profile(replace(CARD, heads=heads, kv_heads=kv_heads, hidden=384), STACK, batch_size=2)
+    with pytest.raises(InputError) as refused:
+        make_plan("megatron", profile, star(8), settings(8), tensor=tensor)
+    assert complaint in str(refused.value)
+    make_plan("megatron", profile, star(8), settings(8), tensor=2)
+
+
+def test_heads_of_a_layer_that_makes_queries_keys_and_values_are_whole_too() -> None:
+    profile = read_profile("gpt2_large_h100")  # 20 heads
+    with pytest.raises(InputError, match=r"tensor is 8: it divides the 20 heads of 'transformer\.h\.0\.attn\.matmul'"):
+        make_plan("megatron", profile, star(8), settings(8), tensor=8)
+    make_plan("megatron", profile, star(8), settings(8), tensor=4)
+
+
+@pytest.mark.parametrize(
     ("data", "tensor", "pipeline"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 2), (2, 2, 2), (1, 4, 2)]
 )
 def test_the_whole_simulation_agrees_with_the_collapsed_step(data: int, tensor: int, pipeline: int) -> None:

@@ -12,8 +12,10 @@ from small_networks import chain
 
 from partitioners import options, strategies
 from simulator import files
+from simulator.cli._options import profile_on
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.sweep.axes import MOST_POINTS, read_axes, read_values
+from simulator.sweep.inputs import load_inputs
 from simulator.sweep.points import Points, expand
 from simulator.sweep.specification import Specification, read_specification
 
@@ -206,3 +208,20 @@ SWEEPS = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if "parame
 def test_examples_are_sweeps(path: Path) -> None:
     points = expand(read_specification(path), {name: tuple(options(name)) for name in strategies()})
     assert 100 < len(points.points) < 1000
+
+
+def test_a_model_card_is_modelled_on_the_gpus_of_each_cluster() -> None:
+    """As `simulate` does; on a cluster without GPUs it is an H100's, and a measured profile is everywhere the same."""
+    points = [
+        {"profile": profile, "cluster": cluster}
+        for profile in ("llama3-1b", "vgg_digits")
+        for cluster in ("dgx-a100", "dgx-h100", "cpu-1g")
+    ]
+    inputs = load_inputs(points)
+    a100, h100, none = (inputs.profile(point) for point in points[:3])
+    assert (a100.device, h100.device) == ("NVIDIA A100 40GB SXM4", "NVIDIA H100 80GB SXM5") and none == h100
+    assert a100 == profile_on("llama3-1b", "dgx-a100")
+    # bf16 peaks of the data sheets: 312 and 989.4 TFLOP/s, and matrices take most of a step
+    assert 2 < a100.layers_s / h100.layers_s < 3.5
+    assert len({inputs.profile_hashes[name] for name in inputs.profile_hashes}) == 3
+    assert {id(inputs.profile(point)) for point in points[3:]} == {id(inputs.profile(points[3]))}

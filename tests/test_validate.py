@@ -29,7 +29,7 @@ from traces.runs.torch_runtimes.measured_steps import run_of_ranks
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.validation import validate
+from traces.validation import measured_inputs, validate
 from traces.zoo.networks import load
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -143,14 +143,18 @@ def test_a_plan_without_stages_is_refused() -> None:
 
 @pytest.mark.alone
 @pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
-def test_the_reduced_suite_runs_and_is_predicted(tmp_path: Path) -> None:
+def test_the_reduced_suite_runs_and_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes within 3 %, times within a factor of two: one capture of a shared machine, whose speed differs by half from
-    minute to minute, says no more; `shardscope validate` measures how wrong times are, in rounds."""
+    minute to minute, says no more, so few sizes, rounds and steps are enough; `shardscope validate` measures errors."""
+    monkeypatch.setattr(measured_inputs, "CALIBRATED_BYTES", (64, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 23))
+    monkeypatch.setattr(validate, "STEPS", 8)
+    monkeypatch.setattr(validate, "COUNTED_S", 1.0)
     outcomes = validate.validate(
-        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"captures": 1, "capture": 7, "overhead": 5}
+        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"captures": 1, "capture": 5, "overhead": 3}
     )
     assert len(outcomes) == len(validation_cases.reduced())
     assert abs(summarised(outcomes).worst_bytes_error) < 0.03, outcomes
+    assert all(outcome.rounds[0].steps >= 8 for outcome in outcomes), outcomes
     assert all(0.5 < outcome.predicted_s / outcome.rounds[0].step_s < 2 for outcome in outcomes), outcomes
 
 
