@@ -193,7 +193,9 @@ def _run(
             )
         if case.via == "pipelining":
             return run_pipeline(profile, nominal, plan, steps=steps, lab=lab, cores=cores)
-        done = execute(profile, nominal, plan, steps=steps, lab=lab, cores=cores)
+        execution = execute(profile, nominal, plan, steps=steps, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return MeasuredRun(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + steps), peak_bytes=(), execution=done)
+    return MeasuredRun(
+        steps_s=execution.steps_s, sent_bytes=carried / (WARMUP + steps), peak_bytes=(), execution=execution
+    )
