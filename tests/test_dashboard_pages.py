@@ -65,6 +65,22 @@ def test_a_sweep_is_cancelled(store: Store) -> None:
     assert sweep.state == CANCELLED and len(sweep.rows) < len(sweep.points.points)
 
 
+def test_two_sweeps_run_at_once_and_a_cancelled_one_is_resumed_without_what_it_has(store: Store) -> None:
+    sweeps = Sweeps(store)
+    long = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps..200Gbps by x1.02"})
+    short = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps, 4Gbps"})
+    sweeps.cancel(long)
+    cut = ended(sweeps, long)
+    before = [dict(row) for row in cut.rows]
+    assert cut.state == CANCELLED and len(before) < len(cut.points.points)
+    sweeps.resume(long)
+    whole = ended(sweeps, long)
+    assert whole.state == DONE and whole.rows[: len(before)] == before
+    assert sorted(row["number"] for row in whole.rows) == list(range(len(whole.points.points)))
+    other = ended(sweeps, short)
+    assert (other.state, len(other.rows)) == (DONE, 2) and other.points is not whole.points
+
+
 @pytest.mark.parametrize(
     ("strategies", "values", "complaint"),
     [
@@ -72,7 +88,7 @@ def test_a_sweep_is_cancelled(store: Store) -> None:
         (["data"], {"devices": "many"}, "whole number"),
         (["data"], {"inter_bandwidth_bytes_per_s": "fast"}, "bandwidth"),
         ([], {"devices": "2"}, "strategies"),
-        (["data"], {"devices": ""}, "empty"),
+        (["data"], {"devices": ""}, "the list of devices is empty: write values such as 2..8 by x2"),
     ],
 )
 def test_a_sweep_that_makes_no_sense_says_why(
