@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -16,6 +17,8 @@ from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import kpi_row
+from dashboard.state.advice import advise, moves
+from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.store import Store
@@ -77,6 +80,34 @@ def test_a_step_comes_with_its_numbers_and_the_words_of_its_controls(client: Fla
         and "single changes" in tried["html"]["advice"]
         and "data-load" in tried["html"]["strategies"]
     )
+
+
+def test_changes_that_search_come_last_and_advice_does_not_wait_for_them(
+    client: FlaskClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of a searched plan is a search again: before its turn every quick change has been told of."""
+    now = store.resolved(replace(store.default(), strategy="hypergraph", devices=4, seed=7))
+    slowest = store.outcome(replace(now, strategy="shuffle"))
+    store.desk.keep(now, replace(slowest, configuration=now), None)  # what a search without luck would come to
+    shown = store.outcome(now)
+    changes = [move.configuration for move in moves(shown)]
+    slow = [change for change in changes if searches(change.strategy)]
+    assert slow and slow[0] == changes[0]
+    orders = []
+
+    def want(wanted: Sequence[Configuration], tab: str, number: int | None = None) -> list[Configuration]:
+        orders.append(list(wanted))
+        quick = [each for each in wanted if not searches(each.strategy)]
+        return store.desk.__class__.want(store.desk, quick, tab, number) + [each for each in wanted if each in slow]
+
+    monkeypatch.setattr(store.desk, "want", want)
+    told = asked(client, "strategies", {"query": now.query(), "tab": "b", "ready": None})
+    searched = [searches(each.strategy) for each in orders[0]]
+    assert searched == sorted(searched) and set(changes) <= set(orders[0])
+    best = advise(store, shown, waits=False).best
+    assert told["waiting"] and best is not None and best.move.words in unescape(told["html"]["advice"])
+    done = len(changes) - len(slow)
+    assert f"Trying single changes: {done} of {len(changes)} simulated …" in told["html"]["advice"]
 
 
 @pytest.mark.parametrize("panel", PANELS)

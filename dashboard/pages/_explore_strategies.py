@@ -9,7 +9,7 @@ from dash import Dash, html
 
 from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
-from dashboard.pages._explore_words import advice_line, loads, searching, trying
+from dashboard.pages._explore_words import advice_words, loads, searching
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives
 from dashboard.state.caps import searches
@@ -34,8 +34,8 @@ def add(app: Dash, store: Store) -> None:
         options = alternatives(now, outcome.profile)
         known_now = store.desk.glance(now)
         tried = [] if too_large(outcome) or known_now is None else [move.configuration for move in moves(outcome)]
-        quick = [option for option in options if not searches(option.strategy)]
-        wanted = [*quick, *tried, *options[known_now is None :]]  # what searches comes last, what is shown is made
+        # What searches comes last, and of it the strategies before the changes; what is shown is made already.
+        wanted = sorted([*options[known_now is None :], *tried], key=lambda option: searches(option.strategy))
         waiting = store.desk.want(wanted, str(sent["tab"])[:64], sent.get("number"))
         glances = {option: store.desk.glance(option) for option in options}
         if known_now is None and outcome.run is not None:
@@ -48,7 +48,9 @@ def add(app: Dash, store: Store) -> None:
         if known_now is None:
             advice = searching()
         else:
-            advice = trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome)
+            quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
+            told = None if quick else advise(store, outcome, waits=False)  # once, so that no button moves under a hand
+            advice = advice_words(told, outcome, len(tried) - left, len(tried))
         words = {"strategies": strategies_table(list(glances.items())), "advice": advice}
         drawn = partition_words(store, outcome, known)
         html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
