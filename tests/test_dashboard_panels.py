@@ -104,13 +104,13 @@ def test_changes_that_search_come_last_and_advice_does_not_wait_for_them(
         return store.desk.__class__.want(store.desk, quick, tab, number) + [each for each in wanted if each in slow]
 
     monkeypatch.setattr(store.desk, "want", want)
-    told = asked(client, "strategies", {"query": now.query(), "tab": "b", "ready": None})
+    answer = asked(client, "strategies", {"query": now.query(), "tab": "b", "ready": None})
     searched = [searches(each.strategy) for each in orders[0]]
     assert searched == sorted(searched) and set(changes) <= set(orders[0])
     best = advise(store, shown, waits=False).best
-    assert told["waiting"] and best is not None and best.move.words in unescape(told["html"]["advice"])
+    assert answer["waiting"] and best is not None and best.move.words in unescape(answer["html"]["advice"])
     done = len(changes) - len(slow)
-    assert f"Trying single changes: {done} of {len(changes)} simulated …" in told["html"]["advice"]
+    assert f"Trying single changes: {done} of {len(changes)} simulated …" in answer["html"]["advice"]
 
 
 def test_numbers_sentence_and_strip_are_of_one_plan(
@@ -120,25 +120,25 @@ def test_numbers_sentence_and_strip_are_of_one_plan(
     now = store.resolved(replace(store.default(), strategy="hypergraph", devices=4, seed=8))
     plans = [store.outcome(replace(now, strategy=name)) for name in ("data", "model")]
     bests = [replace(plan, configuration=now, took_s=took_s) for plan, took_s in zip(plans, (1.0, 2.0), strict=True)]
-    told = []
+    answers = []
     for best in bests:
         job = Simulation(store._request(now), "searches", best=best)
-        monkeypatch.setattr(store.desk, "ask", lambda *asked, found=job, **named: found)
+        monkeypatch.setattr(store.desk, "ask", lambda *asked, job=job, **named: job)
         answer = asked(client, "step", {"values": values(now), "base": None, "tab": "c", "again": True})
-        told.append(answer)
+        answers.append(answer)
         assert best.run is not None
         step, moved = format_time(best.run.report.step_s), best.run.report.communication_bytes.total
         row = answer["html"]["strategies"].partition("</tr></thead>")[2].partition("</tr>")[0]
         assert answer["pending"] and f">{step}<" in answer["html"]["kpis"] and f">{step}<" in row
         assert f" takes {step}" in answer["html"]["why"]
         assert f"It moves {volume_unit(moved).words(moved)} a step" in answer["html"]["why"]
-    assert [answer["best"] for answer in told] == ["1.000", "2.000"]
+    assert [answer["best"] for answer in answers] == ["1.000", "2.000"]
     monkeypatch.setattr(store, "at_hand", lambda configuration: bests[1])
     monkeypatch.setattr(store.desk, "want", lambda *wanted: [now])
     sent = {"query": now.query(), "tab": "c", "ready": ["data"]}
     assert asked(client, "strategies", {**sent, "best": "1.000"}) == {"waiting": True, "ready": ["data"]}
     assert (
-        told[1]["html"]["strategies"].partition("</tr></thead>")[2].partition("</tr>")[0]
+        answers[1]["html"]["strategies"].partition("</tr></thead>")[2].partition("</tr>")[0]
         in asked(client, "strategies", {**sent, "best": "2.000"})["html"]["strategies"]
     )
 

@@ -86,14 +86,14 @@
     let best = new AbortController(); // of what follows from a search's best plan so far
     control.signal.addEventListener("abort", () => best.abort());
     do {
-      answer = await post("step", { ...sent, again: answer.again, told: best.told, profile: ns.profile }, control.signal);
+      answer = await post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
       if (control.signal.aborted) return;
       if (answer.failed) return take(answer, results);
       if (answer.controls) for (const request of Object.values(latest)) request.abort(); // theirs is the plan before
       take(answer, results);
-      if (!answer.pending || !answer.ran || answer.told === best.told) continue;
+      if (!answer.pending || !answer.ran || answer.showing === best.showing) continue;
       best.abort();
-      best = Object.assign(new AbortController(), { told: answer.told });
+      best = Object.assign(new AbortController(), { showing: answer.showing });
       quietly(follow(answer, best.signal));
     } while (answer.again);
     best.abort();

@@ -46,7 +46,7 @@ def _add_step(app: Dash, store: Store) -> None:
 
     def step(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: values of CONTROLS in order, base (a query or nothing), tab, the tab's number of this request, again,
-        told (what it shows of a search and whether beside the baseline), profile (whose layers it has)."""
+        showing (what it shows of a search and whether beside the baseline), profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         query = now.query()
@@ -74,9 +74,9 @@ def _add_step(app: Dash, store: Store) -> None:
         before = None if isinstance(pinned, Simulation) else pinned
         waits = pinned is not before
         best = best_key(outcome) if busy else ""
-        told = f"{best}{' alone' if waits else ''}"
-        if best and told == sent.get("told"):
-            return {**answer, "pending": True, "again": True, "ran": True, "told": told, "html": going_on}
+        showing = f"{best}{' alone' if waits else ''}"
+        if best and showing == sent.get("showing"):
+            return {**answer, "pending": True, "again": True, "ran": True, "showing": showing, "html": going_on}
         glances = glances_at_hand(store, outcome) if outcome.run else {}
         parts = {
             "kpis": kpi_row(outcome, before),
@@ -94,7 +94,7 @@ def _add_step(app: Dash, store: Store) -> None:
             "again": waits or busy is not None,
             "ran": outcome.run is not None,
             "best": best,
-            "told": told,
+            "showing": showing,
             "html": {name: as_html(part) for name, part in parts.items()} | going_on,
             "controls": _controls(outcome),
             "profile": now.profile,

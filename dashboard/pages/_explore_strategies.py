@@ -49,8 +49,10 @@ def add(app: Dash, store: Store) -> None:
             advice = searching()
         else:
             quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
-            told = None if quick else advise(store, outcome, waits=False)  # once, so that no button moves under a hand
-            advice = advice_words(told, outcome, len(tried) - left, len(tried))
+            advised = (
+                None if quick else advise(store, outcome, waits=False)
+            )  # once, so that no button moves under a hand
+            advice = advice_words(advised, outcome, len(tried) - left, len(tried))
         words = {"strategies": strategies_table(list(glances.items())), "advice": advice}
         drawn = partition_words(store, outcome, known)
         html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
