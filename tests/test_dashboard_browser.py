@@ -133,10 +133,10 @@ def test_a_control_that_does_not_apply_is_disabled_and_says_why(page: Any, site:
 def test_a_pinned_baseline_is_compared_with(page: Any, site: str) -> None:
     opened(page, site)
     page.click("#pin")
-    until(page, "document.querySelector('.kpis').innerText.includes('= 0 %')")
+    until(page, "document.querySelector('.kpis').innerText.includes('= 0%')")
     page.fill("#c-devices", "2")
     changed(page, "devices", "2")
-    until(page, "() => !document.querySelector('.kpis').innerText.includes('Step time\\n= 0 %')")
+    until(page, "() => !document.querySelector('.kpis').innerText.includes('Step time\\n= 0%')")
     assert "devices=4" in state(page)["base"]
     page.click("#unpin")
     until(page, "() => !new URLSearchParams(location.search).get('base')")
