@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import CUT, LINES, MAGNITUDE, OUTLINE, Figure, figure, message
+from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message
 from dashboard.words.sweep import expected
 from dashboard.words.volume import ByteUnit
 from simulator.sweep.chart import column_title, value_text
@@ -53,7 +53,7 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     data.append({
         "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
         "x": [row[x] * QUANTITIES[x][1] for row in front], "y": [row[y] * QUANTITIES[y][1] for row in front],
-        "line": {"color": CUT, "width": 1.5, "shape": "hv"},
+        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
     })  # fmt: skip
     return figure(
         data,

@@ -14,7 +14,7 @@ from traces.results.validations import ValidatedRun
 
 CLOSE = 0.10
 """The band around a perfect prediction."""
-_BAND = "rgba(0,158,115,0.10)"
+_BAND = "rgba(128,128,128,0.14)"
 _BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}}
 _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
 
