@@ -280,6 +280,8 @@ def test_200_000_spans_are_moved_and_painted_in_time(page: Any, site: str, store
 
 def test_compare_shares_one_axis(page: Any, site: str) -> None:
     page.goto(f"{site}/compare")
+    boxes = [page.locator(f"#{name}").bounding_box() for name in ("results", "pair-card")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= min(page.viewport_size["height"], boxes[1]["y"])  # numbers come first
     until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
     until(page, "() => [0, 1].every((i) => document.querySelector(`#partition-${i} .drawn [data-layers]`))")
     page.focus("#timeline-0")
