@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
 
 
-def alike(one: str, other: str) -> bool:
+def alike(first: str, second: str) -> bool:
     """Whether two names share a word that tells a model, e.g. "v100"; so do those of which one is empty, so unknown."""
-    return not one or not other or bool(_models(one) & _models(other))
+    return not first or not second or bool(_models(first) & _models(second))
 
 
 def unlike(cluster: Cluster, name: str) -> tuple[str, ...]:
