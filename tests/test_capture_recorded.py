@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from benchmarks.user_networks import BUILDERS  # noqa: E402
+from simulator import cli  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Layer  # noqa: E402
@@ -183,7 +184,7 @@ def test_wrong_networks_are_one_line(
     model: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "never.json"
-    assert main([model, *options, "--batch-size", "2", "--output", str(output)]) == 2
+    assert cli.main(["capture", model, *options, "--batch-size", "2", "--output", str(output)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert (error.count("\n"), output.exists()) == (1, False)
