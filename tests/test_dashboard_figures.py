@@ -194,9 +194,9 @@ def test_colours_of_groups_mean_nothing_else() -> None:
     assert min(distance(a, b, DEUTERANOPIA) for a, b in combinations(LINES, 2)) > 20
 
 
-def distance(one: str, other: str, seen: Any = 1.0) -> float:
+def distance(colour: str, other: str, seen: Any = 1.0) -> float:
     """CIE76 distance of two colours, `seen` the matrix on linear RGB of who looks, 1 of usual eyes."""
-    return float(np.linalg.norm(lab(one, seen) - lab(other, seen)))
+    return float(np.linalg.norm(lab(colour, seen) - lab(other, seen)))
 
 
 def lab(colour: str, seen: Any) -> Any:
