@@ -72,12 +72,11 @@ def best_stages(costs: Costs, *, layers: int, devices: int, most_replicas: int =
     Two passes, because the smallest maximum and the smallest sum do not share their optimal prefixes: the first
     finds the pace, the second the least transfer time among the stages that keep it.
     """
-    pace = _sweep(costs, np.maximum, layers, devices, most_replicas, devices)
-    paces = [min(_ends(pace, p, devices)) for p in range(1, devices + 1)]
-    stages = min(range(1, devices + 1), key=lambda p: (1 + fill * (p - 1)) * paces[p - 1])
-    limit = paces[stages - 1]
-    transfers = _sweep(costs.within(limit * (1 + ROUNDING)), np.add, layers, devices, most_replicas, stages)
-    return Stages(*_walk_back(transfers, stages, devices), pace_s=limit)
+    paces = _sweep(costs, np.maximum, layers, devices, most_replicas, devices)[devices][:, :, -1].min(axis=1).tolist()
+    stages = min(range(1, devices + 1), key=lambda p: (1 + fill * (p - 1)) * paces[p])
+    kept = costs.within(paces[stages] * (1 + ROUNDING))
+    transfers = _sweep(kept, np.add, layers, devices, most_replicas, stages)
+    return Stages(*_walk_back(kept, np.add, transfers, stages, devices), pace_s=paces[stages])
 
 
 def stages_of_counts(costs: Costs, *, layers: int, counts: Sequence[int], group: int = 1) -> list[Stages]:
@@ -88,9 +87,10 @@ def stages_of_counts(costs: Costs, *, layers: int, counts: Sequence[int], group:
     paces = _sweep(costs, np.maximum, layers, max(counts), 1, max(counts))
     made = []
     for count in counts:
-        pace = float(paces[count, count, 1][0][-1])
-        transfers = _sweep(costs.within(pace * (1 + ROUNDING)), np.add, layers, count, 1, count)
-        starts, _ = _walk_back(transfers, count, count)
+        pace = float(paces[count][count, 1, -1])
+        kept = costs.within(pace * (1 + ROUNDING))
+        transfers = _sweep(kept, np.add, layers, count, 1, count)
+        starts, _ = _walk_back(kept, np.add, transfers, count, count)
         made.append(Stages(starts, (group,) * count, pace_s=pace))
     return made
 
@@ -241,59 +241,48 @@ def _above_is_infinite(values: Floats, limit: float) -> Floats:
     return np.where(values <= limit, values, np.inf)
 
 
-State = tuple[int, int, int]
-"""Stages so far, devices so far, replicas of the last stage."""
-Table = dict[State, tuple[Floats, Ints, Ints]]
-"""By state, for each number of layers so far: value, layers before the last stage, replicas of the stage before."""
+def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> list[Floats]:
+    """The least value of every state, where `join` adds a cost to a value; infinite where there is none.
+
+    By the devices so far, shape (stages+1, replicas+1, L+1): stages so far, replicas of the last stage (0 before the
+    first), layers so far. All numbers of stages are filled at once.
+    """
+    values = [np.full((stages + 1, min(most_replicas, used) + 1, layers + 1), np.inf) for used in range(devices + 1)]
+    values[0][0, 0, 0] = 0.0
+    for used in range(1, devices + 1):
+        for r in range(1, min(most_replicas, used) + 1):
+            # stages before that can have used the other devices
+            before = slice(-(-(used - r) // most_replicas), min(used - r, stages - 1) + 1)
+            after = slice(before.start + 1, before.stop + 1)
+            if before.start < before.stop:
+                begun = _entries(costs, join, values[used - r][before], used - r, r).min(axis=1)  # (stages, L+1)
+                ended = join(begun[:, :, None], costs.stage_s(used - r, r))  # (stages, first layer, layer behind last)
+                values[used][after, r] = ended.min(axis=1)
+    return values
 
 
-def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> Table:
-    """The least value of every state of up to `stages` stages, where `join` adds a cost to a value."""
-    start = np.full(layers + 1, np.inf)
-    start[0] = 0.0
-    none = np.zeros(layers + 1, dtype=np.int64)
-    table: Table = {(0, 0, 0): (start, none, none)}
-    for p in range(1, stages + 1):
-        for used in range(p, min(devices, p * most_replicas) + 1):
-            for r in range(1, min(most_replicas, used - p + 1) + 1):
-                before = [q for q in range(most_replicas + 1) if (p - 1, used - r, q) in table]
-                if before:
-                    entry, entry_q = _enter(costs, join, table, (p, used, r), before)
-                    value = join(entry[:, None], costs.stage_s(used - r, r))  # (first layer, layer behind the last)
-                    cut = value.argmin(axis=0)  # (layer behind the last,)
-                    table[p, used, r] = value[cut, np.arange(layers + 1)], cut, entry_q[cut]
-    return table
+def _entries(costs: Costs, join: np.ufunc, values: Floats, device: int, r: int) -> Floats:
+    """Values of the states before a stage of r replicas from `device` on, with its cut; shape (..., replicas+1, L+1).
+
+    A stage on the first device has no cut.
+    """
+    if device == 0:
+        return values  # nothing is sent to the first stage
+    cuts = [costs.transfer_s(device, max(q, 1), r) for q in range(values.shape[-2])]
+    entries: Floats = join(values, np.stack(cuts))
+    return entries
 
 
-def _enter(costs: Costs, join: np.ufunc, table: Table, state: State, before: list[int]) -> tuple[Floats, Ints]:
-    """For each cut, the least value with which the last stage of `state` can begin, and the replicas before it."""
-    p, used, r = state
-    if p == 1:
-        return table[0, 0, 0][:2]
-    if len(before) == 1:
-        entry: Floats = join(table[p - 1, used - r, before[0]][0], costs.transfer_s(used - r, before[0], r))
-        return entry, np.full(len(entry), before[0])
-    # (replicas before, L+1)
-    values = np.stack([join(table[p - 1, used - r, q][0], costs.transfer_s(used - r, q, r)) for q in before])
-    return values.min(axis=0), np.array(before)[values.argmin(axis=0)]
-
-
-def _ends(table: Table, stages: int, devices: int) -> list[float]:
-    """The values of `stages` stages over all layers and devices, by replicas of the last stage."""
-    return [
-        float(table[stages, devices, r][0][-1]) if (stages, devices, r) in table else np.inf
-        for r in range(1, devices + 1)
-    ]
-
-
-def _walk_back(table: Table, stages: int, devices: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The first layer and the replicas of every stage of the least value."""
-    ends = _ends(table, stages, devices)
-    r, used, end = 1 + ends.index(min(ends)), devices, -1
+def _walk_back(
+    costs: Costs, join: np.ufunc, values: list[Floats], stages: int, devices: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The first layer and the replicas of every stage of the least value of all layers on all devices."""
+    used, end, r = devices, -1, int(values[devices][stages, :, -1].argmin())
     starts, replicas = [], []
     for p in range(stages, 0, -1):
-        _, cuts, before = table[p, used, r]
-        starts.append(int(cuts[end]))
         replicas.append(r)
-        used, r, end = used - r, int(before[end]), int(cuts[end])
+        entries = _entries(costs, join, values[used - r][p - 1], used - r, r)  # (replicas before, L+1)
+        end = int(join(entries.min(axis=0), costs.stage_s(used - r, r)[:, end]).argmin())
+        starts.append(end)
+        used, r = used - r, int(entries[:, end].argmin())
     return tuple(reversed(starts)), tuple(reversed(replicas))

@@ -5,8 +5,10 @@ interruptions.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,37 @@ def test_no_number_is_cut_off_on_80_columns(
     out = capsys.readouterr().out
     head = next(line for line in out.splitlines() if line.split()[:1] == kept[:1])
     assert "…" not in out and set(kept) <= set(head.split()) and len(head.rstrip()) <= 80
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_terminal_of_80_columns_folds_sentences_between_words_and_leaves_commands_whole(tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    written = ("partition", "vgg16", "--cluster", "cpu-1g", "--strategy", "data", "--output", plan)
+    assert shardscope(*written) == 0
+    lines = printed_on_a_terminal("explain", plan)
+    assert any(line.startswith("made by: ") and line.endswith(f"--output {plan}") for line in lines)
+    assert all(len(line.rstrip()) <= 80 for line in lines if not line.startswith("made by: "))
+    lines = printed_on_a_terminal("simulate", "vgg16", "--cluster", "cpu-1g", "--plan", plan)
+    note = next(number for number, line in enumerate(lines) if line.startswith("note: "))
+    assert lines[note + 1].startswith("  ") and not lines[note].endswith(" ")
+    words = " ".join((lines[note], lines[note + 1].strip()))
+    assert words.startswith("note: links give the share of their line rate measured on such links: inter 92%")
+
+
+def printed_on_a_terminal(*arguments: str, columns: int = 80) -> list[str]:
+    """The lines that a command prints where stdout is a terminal of so many columns."""
+    master, slave = os.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
+    command = [sys.executable, "-c", "import sys; from simulator import cli; sys.exit(cli.main())", *arguments]
+    with subprocess.Popen(command, stdout=slave, cwd=ROOT, env=environment) as process:
+        os.close(slave)
+        text = b""
+        with suppress(OSError):  # as Linux says that the other side was closed
+            while read := os.read(master, 1 << 16):
+                text += read
+    os.close(master)
+    assert process.returncode == 0
+    return text.decode().splitlines()
 
 
 def test_what_has_no_column_to_spare_runs_on(

@@ -92,6 +92,19 @@ def test_the_best_is_at_least_as_good_as_every_strategy() -> None:
     assert search.bound <= search.best.score == step_seconds(profile, cluster, search.best.plan)
 
 
+def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:
+    """Where data parallelism alone was improved, by local search, its plan is the best."""
+    pytest.importorskip("kahypar")
+    profile = chain([1.0, 2.0, 3.0, 2.0, 4.0], channels=[8, 64, 64, 16, 8])
+    cluster = flat_switch(4, Wire(bandwidth_bytes_per_s=2e4, latency_s=1e-3))
+    search = searched(profile, cluster, ("data", "hypergraph"))
+    alone = planned("hypergraph", profile, cluster, batch_size=8)
+    cuts = planned("hypergraph", profile, cluster, batch_size=8, others=False)
+    alone_s, cuts_s = (step_seconds(profile, cluster, plan) for plan in (alone, cuts))
+    assert search.best is not None and search.best.score <= alone_s * (1 + 1e-12)
+    assert alone_s < cuts_s
+
+
 def test_free_links_and_whole_shares_leave_no_gap() -> None:
     search = searched(chain([1.0, 2.0, 3.0]), flat_switch(4, Wire(bandwidth_bytes_per_s=1e15)))
     assert search.best is not None

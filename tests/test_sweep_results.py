@@ -13,6 +13,7 @@ from command_line import shardscope
 from small_networks import chain
 
 from simulator import files
+from simulator.cli._results import print_rows
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.chart import Chart, Series, chart, chart_text, column_title, value_text
 from simulator.sweep.export import write_parquet
@@ -115,6 +116,17 @@ def test_a_chart_is_logarithmic_where_values_span_much() -> None:
     assert drawing["layout"]["xaxis"]["type"] == "log" and drawing["layout"]["yaxis"]["type"] == "linear"
     assert [trace["mode"] for trace in drawing["data"]] == ["lines+markers", "markers"]
     assert drawing["data"][0]["x"] == [1.0, 100.0]
+
+
+def test_a_narrow_table_of_rows_keeps_what_is_sought(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 40)
+    row = {"strategy": "data", "samples_per_s": 12.0, "step_s": 0.5, "bottleneck": "inter"}
+    print_rows("of 1", [row], list(row), ("samples_per_s",))
+    head, *_, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["of", "1", "strategy", "samples/s", "step"]
+    assert last == "too narrow for bottleneck; --json has them"
 
 
 def test_a_chart_drawn_in_characters() -> None:

@@ -21,10 +21,10 @@ def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]
     """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
     stream = sys.stderr if path == "-" else sys.stdout
     for note in notes:
-        print(f"note: {note}", file=stream)
-    print(_summary(profile, done), file=stream)
+        print(_tables.folded(f"note: {note}", stream), file=stream)
+    print(_tables.folded(_summary(profile, done), stream), file=stream)
     if path != "-":
-        print(f"plan: {path}; shardscope explain {path} says more")
+        print(_tables.folded(f"plan: {path}; shardscope explain {path} says more"))
 
 
 def explanation_json(explanation: Explanation, profile: Profile, done: Run) -> dict[str, object]:
@@ -49,7 +49,7 @@ def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> 
     console = _tables.new_console()
     _tables.say(console, _summary(profile, done))
     if done.plan.command:
-        _tables.say(console, f"made by: {done.plan.command}")
+        console.print(f"made by: {done.plan.command}", soft_wrap=True)
     splits = _tables.new_table("layers", last="split")
     for first, last, how in explanation.splits:
         splits.add_row(first if first == last else f"{first} .. {last}", how)

@@ -133,7 +133,7 @@ def _print(
     for line in _left_out(unfit, runs, top):
         _tables.say(console, line)
     if command:
-        _tables.say(console, f"\n{command}")
+        console.print(f"\n{command}", soft_wrap=True)
 
 
 def _table(named: Sequence[RankedGrid]) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from simulator.cli._tables import new_console, new_table, print_table, say
+from simulator.cli._tables import folded, new_console, new_table, print_table, say
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_json(value: Mapping[str, object], *notes: str) -> None:
     """`value` on stdout behind the number of its schema (docs/json.md), the notes on stderr."""
     print(json.dumps({"schema": JSON_SCHEMA, **value}, allow_nan=False))
     for note in filter(None, notes):
-        print(f"note: {note}", file=sys.stderr)
+        print(folded(f"note: {note}", sys.stderr), file=sys.stderr)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".parquet", ".html", ".png")
 ALWAYS = ("strategy", "step_s", "samples_per_s", "peak_memory_bytes", "bottleneck")
+MAY_GO = ("schedule", "samples_per_s", "bottleneck", "peak_memory_bytes")
+"""Columns that a narrow terminal does not get."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,12 +62,12 @@ def distinguishing_columns(rows: Sequence[Row], inputs: Sequence[str], extra: Se
     return list(dict.fromkeys([*differing, *extra, *ALWAYS]))
 
 
-def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """A table of some columns of rows, values in the unit that a person expects."""
+def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:
+    """A table of some columns of rows, values in the unit that a person expects; `sought` are those that never go."""
     from simulator.cli import _tables
     from simulator.sweep.chart import column_title, value_text
 
     table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
         table.add_row(str(number), *(value_text(name, row[name]) for name in columns))
-    _tables.print_table(_tables.new_console(), table, ("schedule",))
+    _tables.print_table(_tables.new_console(), table, [column_title(name) for name in MAY_GO if name not in sought])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from textwrap import TextWrapper
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +34,21 @@ def new_table(first: str, *columns: str, last: str | None = None, header: bool =
     return table
 
 
+def folded(text: str, stream: TextIO | None = None) -> str:
+    """`text` with its lines folded between words where `stream` (default stdout) is a terminal.
+
+    Elsewhere lines stay as they are: whoever reads the output on finds them whole, however long.
+    """
+    if not (stream or sys.stdout).isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    within = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(within.fill, text.split("\n")))
+
+
 def say(console: Console, text: str) -> None:
-    """A line as it is: a reader of the output finds it whole, however long."""
-    console.print(text, soft_wrap=True)
+    """A line for people to read, see `folded`; one to copy, such as a command, is printed as it is."""
+    console.print(folded(text), soft_wrap=True)
 
 
 def new_console() -> Console:

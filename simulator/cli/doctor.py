@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     reason = None if hosts or args.network == "loopback" else namespaces.available()
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
-        print(note, file=sys.stderr if args.json else sys.stdout)
+        stream = sys.stderr if args.json else sys.stdout
+        print(_tables.folded(note, stream), file=stream)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:

@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
     loopback = args.network == "loopback" or (args.network is None and reason is not None)
     if loopback:
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
-        print(note, file=sys.stderr if args.json else sys.stdout)
+        stream = sys.stderr if args.json else sys.stdout
+        print(_tables.folded(note, stream), file=stream)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _values
+from simulator.cli import _options, _tables, _values
 from simulator.errors import InputError
 from simulator.exports import RUNTIMES
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(written)
         return 0
     for line in lines:
-        print(f"not as planned: {line}", file=sys.stderr)
+        print(_tables.folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
     return 0
 
 

@@ -43,6 +43,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     inputs = list(front[0])[1 : list(front[0]).index("profile_hash")]
     columns = _results.distinguishing_columns(front, inputs, (args.x, args.y))
-    _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns)
+    _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns, (args.x, args.y))
     print(chart_text(picture))
     return 0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _effects, _options, _values
+from simulator.cli import _effects, _options, _tables, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,16 +128,17 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     if sys.stderr.isatty():
         print(file=sys.stderr)
     rows, tally, column = _rows(searching), searching.tally, searching.objective.column
-    _results.print_rows("best of each", rows, list(rows[0]))
+    _results.print_rows("best of each", rows, list(rows[0]), (column,))
     end = "nothing left to try" if tally.complete else "the budget is spent"
-    print(
+    counts = (
         f"{_plans(tally)} simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
         f"into memory, {tally.infeasible} cannot be built; {end}"
     )
+    print(_tables.folded(counts))
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
     gap_words = "" if gap is None else f"; no plan has less than {value_text(column, bound)}: gap {gap:.1%}"
-    print(f"best {column_title(column)} {value_text(column, score)}{gap_words}")
+    print(_tables.folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
     if plan_out:
         print(f"plan: {plan_out}")
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _values
+from simulator.cli import _effects, _tables, _values
 from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
@@ -100,20 +100,26 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
         return 0
     _print(outcomes)
-    print(
+    accuracy = (
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
+    print(_tables.folded(accuracy))
     if disturbed := [outcome for outcome in outcomes if outcome.disturbed]:
         apart = summarised(disturbed)
-        print(
+        words = (
             f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
             f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
         )
+        print(_tables.folded(words))
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
-        print(f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
+        print(
+            _tables.folded(
+                f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}"
+            )
+        )
     return 0
 
 

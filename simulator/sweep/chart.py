@@ -84,7 +84,7 @@ def column_title(column: str) -> str:
     return column.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
 
 
-def chart_text(chart: Chart, width: int = 72, height: int = 18) -> str:
+def chart_text(chart: Chart, width: int = 68, height: int = 18) -> str:
     """The chart in `width` x `height` characters, a mark per point: the first series on top, the legend below."""
     xs, ys = _Scale.of(chart, "x", width), _Scale.of(chart, "y", height)
     grid = [[" "] * width for _ in range(height)]

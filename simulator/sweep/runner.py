@@ -49,7 +49,8 @@ def _run_together(waiting: deque[Lot], engine: Engine, record: Record) -> list[t
                 lost += [(point, str(error)) for point in lot]
             else:
                 raise InputError(f"the workers cannot go on ({_line(error)}); --resume runs the rest")
-        record(finished)
+        if finished:  # none where all of their workers died
+            record(finished)
     return sorted(lost, key=lambda lost_point: lost_point[0].number)
 
 

@@ -126,7 +126,7 @@ class PlanSearch:
     def _try_settings(self, name: str, cluster: Cluster, settings: Mapping[str, Any]) -> None:
         """Keep the strategy's plan under these settings if it is its best so far."""
         effort = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
-        search = {"seed": self._seed, "effort": effort, "others": False}  # the others have been tried here
+        search = {"seed": self._seed, "effort": effort}
         known = {option: value for option, value in search.items() if option in self._options[name]}
         of_step = {option: settings[option] for option in ("microbatches", "schedule") if option in settings}
         own = {option: value for option, value in settings.items() if option not in of_step}
