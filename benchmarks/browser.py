@@ -93,12 +93,8 @@ def settled(page: Any) -> None:
 
 
 def violations(page: Any) -> list[str]:
-    """What axe finds serious or critical."""
+    """What axe finds, minor things as well."""
     from axe_playwright_python.sync_playwright import Axe
 
     broken_rules = Axe().run(page).response["violations"]
-    return [
-        f"{rule['id']}: {rule['nodes'][0]['html'][:160]}"
-        for rule in broken_rules
-        if rule["impact"] in ("serious", "critical")
-    ]
+    return [f"{rule['id']} ({rule['impact']}): {rule['nodes'][0]['html'][:160]}" for rule in broken_rules]

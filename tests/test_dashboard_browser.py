@@ -71,7 +71,7 @@ def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
     shot(page, "explore")
 
 
-def test_axe_finds_nothing_serious(page: Any, site: str) -> None:
+def test_axe_finds_nothing(page: Any, site: str) -> None:
     opened(page, site)
     until(page, "() => !!document.querySelector('#advice .apply')")
     page.locator("#tasks .ag-row").first.wait_for()  # before it has rows, its table has no cells

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
+import signal
 import socket
 import threading
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 
 import pytest
 from small_networks import branches
@@ -21,11 +24,12 @@ from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
 from dashboard.state import simulating
+from dashboard.state import workers as workers_module
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, compute, stopped
 from dashboard.state.store import Store
-from dashboard.state.workers import RUNNING, Simulation, Workers
+from dashboard.state.workers import BACKGROUND, RUNNING, Simulation, Workers
 from simulator.files import library, read_profile
 
 pytestmark = pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
@@ -222,3 +226,27 @@ def test_a_search_without_an_answer_leaves_the_links_in_place() -> None:
     usual = next(link for link in ended.usual.links if link.tier == "inter")
     assert link.bandwidth_bytes_per_s == 2 * usual.bandwidth_bytes_per_s
     assert not remarks(ended)["inter_bandwidth"].disabled
+
+
+def _talks_at_length(pipe: Connection, niceness: int) -> None:
+    """A worker's life with one answer that no pipe holds."""
+    pipe.send(("ready", None))
+    pipe.recv()
+    pipe.send(("failed", "x" * 20_000_000))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
+def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_work", _talks_at_length)
+    process = workers_module._Process(multiprocessing.get_context("spawn"), 0)
+    job = Simulation(store._request(quick(store)), BACKGROUND, began_s=time.monotonic())
+    assert process.pipe.recv() == ("ready", None)
+    process.ready = True
+    process.send(job.request)
+    assert process.pipe.poll(20)  # the answer has begun, and there is no room for the rest
+    assert process.rest(True)
+    workers = Workers({BACKGROUND: 0})
+    threading.Thread(target=workers._run, args=(job, process), daemon=True).start()
+    assert job.over.wait(20), "nobody lets it go on"
+    assert job.outcome is not None and "ended by the machine" in job.outcome.reason
+    process.kill()

@@ -14,7 +14,7 @@ from small_networks import branches, chain
 from dashboard.figures.candidates import candidates
 from dashboard.figures.network import topology
 from dashboard.figures.partition import partition, strategies, strip_bytes
-from dashboard.figures.partition_graph import WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
+from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
 from dashboard.figures.partition_rows import Strip, balance, strips_height
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
@@ -364,3 +364,11 @@ def test_a_narrow_column_says_its_repeats_and_how_many_splits_it_holds() -> None
         geometry = ColumnGrid(middles=(200.0,), glyph=pitch / 2, pitch=pitch)
         marks, _ = _column(column, 0, shades, _Anchors([column], geometry, frame_of([column], 0.0)), {}, 1.0)
         assert [re.sub("<.*?>", "", mark) for mark in marks if mark.startswith("<text")] == words
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, MOST_COLUMNS])
+def test_columns_fill_the_width_however_few_they_are(count: int) -> None:
+    grid = ColumnGrid.of(count)
+    assert grid.middles[0] - grid.pitch / 2 == pytest.approx(LEFT)
+    assert grid.middles[-1] + grid.pitch / 2 == pytest.approx(RIGHT)
+    assert grid.glyph == pytest.approx(min(120.0, 0.62 * (RIGHT - LEFT) / count))

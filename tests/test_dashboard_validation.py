@@ -13,7 +13,7 @@ from plans import planned
 from small_networks import chain
 
 from dashboard.figures.validation import QUANTITIES, error_over, errors, predicted_against_actual
-from dashboard.pages._validate_words import causes, details, kpis
+from dashboard.pages._validate_words import causes, details, kpis, machine, rows
 from dashboard.state import uploads
 from dashboard.state.validations import GROUPINGS, Stored, at_hand, grouped
 from simulator import files
@@ -80,6 +80,26 @@ def test_the_numbers_on_top_sum_up_the_runs() -> None:
     values = {kpi.label: kpi.value for kpi in kpis(RUNS)}
     assert values["Mean absolute error"] == "13.7%" and values["Bias"] == "-6.3%"
     assert values["Within 10%"] == "2 of 3" and values["Worst"] == "-30.0%" and values["Volume, worst"] == "-20.0%"
+
+
+def test_runs_that_the_host_disturbed_are_marked_wherever_runs_are() -> None:
+    disturbed, calm, unknown = (
+        replace(run, rounds=(replace(MADE, stolen_share=share),))
+        for run, share in zip(RUNS, (0.021, 0.02, None), strict=True)
+    )
+    runs = (disturbed, calm, unknown)
+    assert [row["stolen"] for row in rows(runs)] == [0.021, 0.02, None]
+    stored = Stored(validation=Validation(machine="m", cores=2, software={}, outcomes=runs))
+    assert "1 of these while the machine's host took over 2% of its core time" in machine(stored)
+    assert "mean absolute error 2.0%, bias +2.0%" in machine(stored)  # of `disturbed`
+    pipelines, _ = grouped(runs, "strategy")
+    assert pipelines.outcomes == (calm, disturbed)  # worst first
+    dots = predicted_against_actual([replace(pipelines, outcomes=(disturbed, calm))])["data"][2]
+    assert dots["marker"]["symbol"] == ["circle", "circle-open"] and dots["y"] == pytest.approx([70.0, 102.0])
+    assert errors([pipelines])["data"][0]["marker"]["pattern"]["shape"] == ["", "/"]
+    said = [repr(details(stored, run)) for run in runs]
+    assert "2.1% of the core time in the worst round: over 2%, so the run was disturbed" in said[0]
+    assert "2.0% of the core time in the worst round'" in said[1] and "'not known'" in said[2]
 
 
 def test_shipped_validations_open_by_themselves() -> None:

@@ -96,7 +96,7 @@
       ...ns.explore,
       /* Let the other pages open on the same state, and mark the one that is shown. */
       address(state, paths) {
-ns.address(state);
+        ns.address(state);
         if (!document.getElementById("kpis")) ns.fill("badge", "");
         paths.forEach((path, i) => {
           const link = document.getElementById(`nav-${i}`);

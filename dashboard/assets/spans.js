@@ -84,7 +84,7 @@
 
   ns.time = function (seconds) {
     const size = Math.abs(seconds);
-    const [factor, unit] = size >= 1 || size === 0 ? [1, "s"] : size >= 1e-3 ? [1e3, "ms"] : size >= 1e-6 ? [1e6, "µs"] : [1e9, "ns"];
+    const [factor, unit] = size >= 1 || size === 0 ? [1, "s"] : size >= 1e-3 ? [1e3, "ms"] : size >= 1e-6 ? [1e6, "us"] : [1e9, "ns"];
     return `${Number((seconds * factor).toPrecision(4))} ${unit}`;
   };
 })();

@@ -79,7 +79,7 @@ def block_timeline(run: Run, device: int, block: range) -> Figure:
     for title, kinds in (("forward", _FORWARD), ("backward", _BACKWARD)):
         data += _pass(run, device, block, microbatch, title, kinds)
     longest = max((max(s + w for s, w in zip(bar["base"], bar["x"], strict=True)) for bar in data), default=1.0)
-    unit, size = ("ms", 1e3) if longest >= 5e3 else ("µs", 1.0)
+    unit, size = ("ms", 1e3) if longest >= 5e3 else ("us", 1.0)
     for bar in data:
         bar |= {name: [value / size for value in bar[name]] for name in ("base", "x")}
     order = [f"{title}: {what}" for title in ("forward", "backward") for what in ("computes", "transfers")]

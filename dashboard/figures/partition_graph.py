@@ -18,6 +18,7 @@ from simulator.units import format_bytes
 
 WIDTH, LEFT, RIGHT = 1100.0, 146.0, 916.0
 _SERIAL_HEIGHT, _LANES_HEIGHT, _ARCH = 62.0, 128.0, 26.0
+_WIDEST_GLYPH = 120.0
 _LABELLED = 0.05
 """Share of all activation bytes from which a ribbon has its number."""
 
@@ -35,10 +36,9 @@ class ColumnGrid:
 
     @classmethod
     def of(cls, count: int) -> ColumnGrid:
-        pitch = min((RIGHT - LEFT) / count, 110.0)
-        return cls(
-            middles=tuple(LEFT + pitch * (i + 0.5) for i in range(count)), glyph=min(36.0, pitch * 0.62), pitch=pitch
-        )
+        pitch = (RIGHT - LEFT) / count
+        middles = tuple(LEFT + pitch * (i + 0.5) for i in range(count))
+        return cls(middles=middles, glyph=min(_WIDEST_GLYPH, pitch * 0.62), pitch=pitch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import log10
 from typing import Any
 
@@ -21,6 +22,7 @@ _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
 
 def predicted_against_actual(groups: Sequence[Group], selected: str | None = None) -> Figure:
     """Step times in ms, both axes logarithmic, the diagonal with a band of CLOSE around it."""
+    groups = [_calm_first(group) for group in groups]
     data = [
         _dots(group, i, [o.actual_s * 1e3 for o in group.outcomes], [o.predicted_s * 1e3 for o in group.outcomes],
               selected, "actual %{x:.4g} ms, predicted %{y:.4g} ms")
@@ -76,7 +78,8 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         places = list(range(at, at + len(group.outcomes)))
         data.append({
             "type": "bar", "x": places, "y": [outcome.error * 100 for outcome in group.outcomes], "name": group.name,
-            "marker": {"color": LINES[i % 8], "line": _outlines(group, selected)},
+            "marker": {"color": LINES[i % 8], "line": _outlines(group, selected),
+                       "pattern": {"shape": ["/" if outcome.disturbed else "" for outcome in group.outcomes]}},
             "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f}%<extra></extra>",
         })  # fmt: skip
         ticks.append((places[0] + places[-1]) / 2)
@@ -119,7 +122,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
     title, unit, position, error = QUANTITIES[quantity]
     data = []
     for i, group in enumerate(groups):
-        known = Group(name=group.name, outcomes=tuple(o for o in group.outcomes if position(o) is not None))
+        known = replace(_calm_first(group), outcomes=tuple(o for o in group.outcomes if position(o) is not None))
         x, y = ([read(o) for o in known.outcomes] for read in (position, error))
         data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f}%"))
     if not any(trace["x"] for trace in data):
@@ -135,15 +138,21 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
     )
 
 
+def _calm_first(group: Group) -> Group:
+    """The disturbed runs last: the legend shows the mark of the first."""
+    return replace(group, outcomes=tuple(sorted(group.outcomes, key=lambda outcome: outcome.disturbed)))
+
+
 def _dots(
     group: Group, number: int, x: Sequence[Any], y: Sequence[Any], selected: str | None, hover: str
 ) -> dict[str, Any]:
+    shape = ("circle", "diamond")[number // 8 % 2]
     return {
         "type": "scatter", "mode": "markers", "name": group.name, "x": list(x), "y": list(y),
         "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {hover}<extra></extra>",
         "marker": {
-            "color": LINES[number % 8], "size": 9, "symbol": ("circle", "diamond")[number // 8 % 2],
-            "opacity": 0.85, "line": _outlines(group, selected),
+            "color": LINES[number % 8], "size": 9, "opacity": 0.85, "line": _outlines(group, selected),
+            "symbol": [f"{shape}-open" if outcome.disturbed else shape for outcome in group.outcomes],
         },
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from simulator.units import format_bytes, format_time
 from traces.results.timeline_comparison import Comparison, Difference
-from traces.results.validations import ValidatedRun, summarised
+from traces.results.validations import DISTURBED, ValidatedRun, disturbed_words, summarised
 
 _WORST = 5
 
@@ -40,10 +40,12 @@ def kpis(outcomes: Sequence[ValidatedRun]) -> list[Kpi]:
 
 
 def machine(stored: Stored) -> str:
-    """What the runs were made with."""
+    """What the runs were made with, and how many of them the machine's host disturbed."""
     validation = stored.validation
     software = ", ".join(f"{name} {version}" for name, version in validation.software.items())
-    return f"Made on {validation.machine}, {validation.cores} cores, with {software}."
+    made = f"{len(validation.outcomes)} runs, made on {validation.machine}, {validation.cores} cores, with {software}"
+    words = disturbed_words(validation.outcomes)
+    return f"{made}; {words} (▲ in the table, hollow in the figures)." if words else f"{made}."
 
 
 def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
@@ -61,6 +63,7 @@ def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
             "held_mib": outcome.predicted_memory_bytes / 2**20,
             "measured_mib": None if outcome.actual_memory_bytes is None else outcome.actual_memory_bytes / 2**20,
             "load": outcome.load,
+            "stolen": outcome.stolen_share,
         }
         for outcome in outcomes
     ]
@@ -110,7 +113,15 @@ def _numbers(outcome: ValidatedRun) -> dict[str, str]:
         "memory predicted": format_bytes(outcome.predicted_memory_bytes),
         "memory measured": "not measured" if measured is None else format_bytes(measured),
         "load": f"{outcome.load:.1f} processes in the run queue",
+        "taken by the host": _taken(outcome),
     }
+
+
+def _taken(outcome: ValidatedRun) -> str:
+    if outcome.stolen_share is None:
+        return "not known"
+    over = f": over {DISTURBED:.0%}, so the run was disturbed" if outcome.disturbed else ""
+    return f"{outcome.stolen_share:.1%} of the core time in the worst round{over}"
 
 
 def _direction(outcome: ValidatedRun) -> str:

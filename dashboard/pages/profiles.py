@@ -97,10 +97,10 @@ def _page(store: Store, now: Configuration) -> Any:
 def _grid() -> Any:
     number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
-        {"field": "layer", "flex": 1, "minWidth": 150},
-        {"field": "kind", "width": 120},
-        {"field": "inputs", "width": 150},
-        {"field": "shape", "width": 150},
+        {"field": "layer", "headerName": "layer", "flex": 1, "minWidth": 150},
+        {"field": "kind", "headerName": "kind", "width": 120},
+        {"field": "inputs", "headerName": "inputs", "width": 150},
+        {"field": "shape", "headerName": "shape", "width": 150},
         {"field": "forward_ms", "headerName": "forward (ms)", "width": 125, **number},
         {"field": "backward_ms", "headerName": "backward (ms)", "width": 135, **number},
         {"field": "parameters_mib", "headerName": "parameters (MiB)", "width": 150, **number},

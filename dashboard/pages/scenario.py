@@ -121,7 +121,9 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
 
 def _summary(simulated: SimulatedScenario) -> str:
     scenario = simulated.scenario
-    every = f", a checkpoint every {scenario.checkpoint_every}" if scenario.checkpoint_every else ", no checkpoints"
+    every = ", no checkpoints"
+    if scenario.checkpoint_every:
+        every = f", a checkpoint every {format_duration(scenario.checkpoint_every_s)}"
     return (
         f"{simulated.profile.model} on up to {simulated.cluster.workers} devices of {simulated.cluster.name}, strategy "
         f"{scenario.strategy}, for {format_duration(scenario.duration_s)}{every}. "
@@ -203,16 +205,16 @@ def _policies(simulated: SimulatedScenario) -> Any:
 def _grid() -> Any:
     number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
-        {"field": "number", "headerName": "#", "width": 50},
-        {"field": "at", "width": 100},
-        {"field": "event", "width": 200},
-        {"field": "policy", "headerName": "done by", "width": 100},
-        {"field": "lost_s", "headerName": "lost (s)", "width": 90, **number},
-        {"field": "again", "headerName": "samples again", "width": 130, **number},
-        {"field": "moved", "width": 90},
-        {"field": "devices", "width": 90, **number},
-        {"field": "rate", "headerName": "samples/s", "width": 100, **number},
-        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 270, "wrapText": True, "autoHeight": True},
+        {"field": "number", "headerName": "#", "width": 46},
+        {"field": "at", "headerName": "at", "width": 118},
+        {"field": "event", "headerName": "event", "width": 205},
+        {"field": "policy", "headerName": "done by", "width": 97},
+        {"field": "lost_s", "headerName": "lost (s)", "width": 85, **number},
+        {"field": "again", "headerName": "samples again", "width": 126, **number},
+        {"field": "moved", "headerName": "moved", "width": 92},
+        {"field": "devices", "headerName": "devices", "width": 84, **number},
+        {"field": "rate", "headerName": "samples/s", "width": 98, **number},
+        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 260, "wrapText": True, "autoHeight": True},
     ]
     return dag.AgGrid(
         id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",

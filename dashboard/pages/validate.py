@@ -23,7 +23,7 @@ from dashboard.state.published import published_sets
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import UnknownNameError
-from traces.results.validations import ValidatedRun
+from traces.results.validations import DISTURBED, ValidatedRun
 
 EXPECTED = "the validation.json that `shardscope validate` writes"
 _GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")
@@ -77,7 +77,10 @@ def _add_figures(app: Dash, store: Store) -> None:
                 None,
             )
         names = [outcome.case.name for outcome in outcomes]
-        columns = _columns(intervals=any(outcome.interval_s is not None for outcome in outcomes))
+        columns = _columns(
+            intervals=any(outcome.interval_s is not None for outcome in outcomes),
+            stolen=any(outcome.stolen_share is not None for outcome in outcomes),
+        )
         return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns, names, run if run in names else names[0]
 
     @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
@@ -192,10 +195,12 @@ def _published() -> Any:
     return card("published", "On GPUs: steps that others measured and published", [body])
 
 
-def _columns(*, intervals: bool) -> list[dict[str, Any]]:
+def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
     shown = {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"}
     signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
-    number, ratio = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed))
+    mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
+    marked = {"function": f"params.value == null ? '' : {mark} + d3.format('.1%')(params.value)"}
+    number, ratio, share = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed, marked))
     return [
         {"field": "run", "headerName": "run", "flex": 1, "minWidth": 480},
         {"field": "error", "headerName": "error", "width": 85, **ratio},
@@ -208,12 +213,13 @@ def _columns(*, intervals: bool) -> list[dict[str, Any]]:
         {"field": "held_mib", "headerName": "memory (MiB)", "width": 130, **number},
         {"field": "measured_mib", "headerName": "measured (MiB)", "width": 140, **number},
         {"field": "load", "headerName": "load", "width": 75, **number},
+        {"field": "stolen", "headerName": "host took", "width": 100, "hide": not stolen, **share},
     ]
 
 
 def _grid() -> Any:
     return dag.AgGrid(
-        id="validate-rows", columnDefs=_columns(intervals=False), rowData=[], getRowId="params.data.run",
+        id="validate-rows", columnDefs=_columns(intervals=False, stolen=False), rowData=[], getRowId="params.data.run",
         defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={"rowHeight": 28, "headerHeight": 30},
         style={"height": 380},
     )  # fmt: skip

@@ -141,7 +141,7 @@ class Workers:
             job.began_s = time.monotonic()
             process.send(job.request)
             while self._patient(job, process):
-                kind, content = process.pipe.recv()
+                kind, content = process.receive()
                 if kind == "progress":
                     job.progress = content
                     continue
@@ -210,9 +210,15 @@ class _Process:
         return alive
 
     def send(self, request: Request) -> None:
+        self.rest(False)  # who stands still reads nothing, and a pipe does not hold a whole profile
         key = request.configuration.profile
         self.pipe.send(_without_profile(request) if key in self._profiles else request)
         self._profiles.add(key)
+
+    def receive(self) -> tuple[str, Any]:
+        self.rest(False)  # it may have been stopped amid what it says
+        kind, content = self.pipe.recv()
+        return kind, content
 
     def rest(self, rests: bool) -> bool:
         """Let the process stand still, or go on; whether it stands still."""

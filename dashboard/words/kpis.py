@@ -57,11 +57,6 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
     tokens: of a sample that has any. interval: of the step.
     """
     fullest = max(report.devices, key=_fullness)
-    memory = format_bytes(fullest.peak_memory_bytes)
-    if fullest.memory_bytes:
-        capacity = format_bytes(fullest.memory_bytes)
-        number, _, unit = memory.rpartition(" ")
-        memory = f"{number if capacity.endswith(unit) else memory} / {capacity}"  # a unit that both have is said once
     around = interval_hint(interval) if interval else ""
     rows: list[Quantity] = [
         ("Step time", format_time(report.step_s), f"one training step{around}", lambda r: r.step_s),
@@ -69,7 +64,12 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
         ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
         ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
         ("Sent per step", volume_unit(_sent(report)).words(_sent(report)), "bytes between devices", _sent),
-        ("Peak memory", memory, f"on {fullest.name}", lambda r: max(r.devices, key=_fullness).peak_memory_bytes),
+        (
+            "Peak memory",
+            format_bytes(fullest.peak_memory_bytes),
+            f"on {fullest.name}",
+            lambda r: max(r.devices, key=_fullness).peak_memory_bytes,
+        ),
     ]
     tiles = []
     for label, value, hint, read in rows:
@@ -81,6 +81,8 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
         tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
     if interval is not None and interval.parts and (ends := seconds_range((interval.low_s, interval.high_s))):
         tiles[0] = replace(tiles[0], note=f"9 of 10: {ends}")
+    if fullest.memory_bytes:
+        tiles[-1] = replace(tiles[-1], note=f"of {format_bytes(fullest.memory_bytes)}")
     return tiles
 
 

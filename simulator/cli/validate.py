@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator.cli import _printing
-    from traces.results.validations import DISTURBED, summarised
+    from traces.results.validations import disturbed_words, summarised
 
     _check_field(args)
     folder = Path(args.output)
@@ -106,12 +106,7 @@ def run(args: argparse.Namespace) -> int:
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
     print(_tables.folded(accuracy))
-    if disturbed := [outcome for outcome in outcomes if outcome.disturbed]:
-        apart = summarised(disturbed)
-        words = (
-            f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
-            f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
-        )
+    if words := disturbed_words(outcomes):
         print(_tables.folded(words))
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed

@@ -25,6 +25,18 @@ DISTURBED = 0.02
 longer, or more, as the ranks wait for each other."""
 
 
+def disturbed_words(outcomes: Sequence[ValidatedRun]) -> str:
+    """How many of the runs are `disturbed`, and how far off their predictions are; empty where none is."""
+    disturbed = [outcome for outcome in outcomes if outcome.disturbed]
+    if not disturbed:
+        return ""
+    apart = summarised(disturbed)
+    return (
+        f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
+        f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
+    )
+
+
 def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
     """The summary of at least one outcome."""
     worst = max(outcomes, key=lambda outcome: abs(outcome.error))
