@@ -2,31 +2,21 @@
 
 The objective is PipeDream's (Narayanan et al., SOSP 2019, section 3.1): a pipeline is as fast as the slowest
 of its stages and of the transfers between them, its *pace* in seconds per micro-batch; among stages of equal
-pace the ones with the least time in transfers win.
-
-- A stage is a run of layers in topological order, on one device or replicated over consecutive ones. It
-  takes the forward and backward seconds of its layers on the largest share of whole samples, on its slowest device.
-- Replicas sum gradients by a ring once per step, overlapped with compute: a stage's pace is the larger of its
-  compute and 1/M of the ring's time, for M micro-batches.
-- A cut carries every tensor made before and read after it, once forward and once as a gradient, between the
-  neighbouring devices on both sides; q senders and r receivers share the bytes min(q, r) ways. A tensor that
-  skips a stage counts at each cut that it crosses.
+pace the ones with the least time in transfers win. What stages and cuts take is in `_stage_costs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
+from partitioners._stage_costs import Costs, measured_costs
 from simulator.cluster import Cluster
-from simulator.collectives.ring import ring
 from simulator.errors import InputError
-from simulator.lowering.costs import shard_seconds
 from simulator.plan import Sharding
-from simulator.taskgraph import Floats, Ints
+from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
 ROUNDING = 1e-9
@@ -126,119 +116,6 @@ class Stages:
             for count, first in zip(self.replicas, firsts[:-1].tolist(), strict=True)
         ]
         return {layer.name: shardings[stage] for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds per micro-batch of every possible stage and cut, for L layers.
-
-    stage_s(device, r): shape (L+1, L+1), entry [i, j] a stage of layers i to j-1 on devices device to
-    device+r-1; infinite unless i < j. transfer_s(device, q, r): shape (L+1,), entry [i] the cut before layer i,
-    from q devices that end before `device` to r that begin there.
-    """
-
-    stage_s: Callable[[int, int], Floats]
-    transfer_s: Callable[[int, int, int], Floats]
-
-    def round(self, devices: int) -> Costs:
-        """The same for stages that go round and round the devices; from the last to the first as the costliest cut."""
-
-        def transfer_s(device: int, q: int, r: int) -> Floats:
-            if device % devices or not device:
-                return self.transfer_s(device % devices, q, r)
-            around = [self.transfer_s(d, q, r) for d in range(1, devices)]
-            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, q, r)
-
-        return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
-
-    def at(self, positions: Ints) -> Costs:
-        """The same for stages that begin and end at some of the positions alone."""
-        inside = np.ix_(positions, positions)
-        return Costs(
-            lambda device, r: self.stage_s(device, r)[inside],
-            lambda device, q, r: self.transfer_s(device, q, r)[positions],
-        )
-
-    def within(self, limit: float) -> Costs:
-        """The same transfers and free stages, both infinite above `limit` seconds."""
-        return Costs(
-            lambda device, r: np.where(self.stage_s(device, r) <= limit, 0.0, np.inf),
-            lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
-        )
-
-
-def measured_costs(
-    profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int, group: int = 1
-) -> Costs:
-    """The costs that the module's docstring states, in seconds per micro-batch; a device is a group of so many."""
-    count = len(profile.layers)
-    crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
-    parameters = _differences(np.array([layer.parameter_bytes for layer in profile.layers], dtype=np.float64))
-    empty = np.arange(count + 1)[:, None] >= np.arange(count + 1)  # (L+1, L+1): where i >= j
-
-    @cache
-    def compute_s(replicas: int) -> Floats:
-        samples = -(-microbatch_size // replicas)  # the replica with the most has this many
-        return _differences(pass_seconds(profile, samples).sum(axis=1))
-
-    @cache
-    def stage_s(device: int, replicas: int) -> Floats:
-        members = range(device * group, (device + replicas) * group)
-        seconds = compute_s(len(members)) / min(cluster.speeds[d] for d in members)
-        if len(members) > 1:
-            seconds = np.maximum(seconds, ring_s(cluster, members, parameters) / microbatches)
-        return np.where(empty, np.inf, seconds)
-
-    @cache
-    def shared_s(device: int, ways: int) -> Floats:
-        sizes, last, first = crossing / ways, (device * group - 1) % cluster.workers, device * group
-        return _messages_s(cluster, last, first, sizes) + _messages_s(cluster, first, last, sizes)
-
-    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r) * group))
-
-
-def pass_seconds(profile: Profile, samples: int) -> Floats:
-    """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (L, 2)."""
-    key = pass_seconds, samples
-    if key not in profile.derived:
-        profile.derived[key] = np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
-    return np.asarray(profile.derived[key])
-
-
-def crossing_bytes(profile: Profile) -> Floats:
-    """Shape (L+1,): bytes, for the profile's batch, of the tensors made before layer i and read by it or later."""
-    change = np.zeros(len(profile.layers) + 1)
-    for i, (layer, readers) in enumerate(zip(profile.layers, profile.consumers, strict=True)):
-        if readers:
-            change[i + 1] += layer.output_bytes
-            change[max(readers) + 1] -= layer.output_bytes
-    return np.cumsum(change)
-
-
-def _messages_s(cluster: Cluster, source: int, target: int, sizes_bytes: Floats) -> Floats:
-    """`Cluster.transfer_s` of each of several sizes."""
-    if source == target or any(cluster.links[link].curve for link in cluster.route(source, target)):
-        return np.array([cluster.transfer_s(source, target, size) for size in sizes_bytes.tolist()])
-    return cluster.latency_s(source, target) + sizes_bytes / cluster.bandwidth_bytes_per_s(source, target)
-
-
-def ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
-    """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
-    (task,) = ring(cluster, group, 1.0)
-    pairs = task.route.pairs if task.route else ()
-    bandwidth = min(cluster.bandwidth_bytes_per_s(a, b) for a, b in pairs)
-    latency = max(cluster.latency_s(a, b) for a, b in pairs)
-    return size_bytes * (task.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
-
-
-def _differences(values: Floats) -> Floats:
-    """Entry [i, j] is the sum of values i to j-1; shape (L+1, L+1) of values (L,)."""
-    sums = np.concatenate(([0.0], np.cumsum(values)))  # (L+1,)
-    return sums[None, :] - sums[:, None]  # (L+1, L+1)
-
-
-def _above_is_infinite(values: Floats, limit: float) -> Floats:
-    return np.where(values <= limit, values, np.inf)
 
 
 def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> list[Floats]:

@@ -9,12 +9,11 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.report.memory import most_bytes, peak_bytes
 from simulator.report.volume import communication_volume
-from simulator.run import lowered
+from simulator.run import LoweredPlan, lowered
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
@@ -65,15 +64,16 @@ class Judge:
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
-        return self._simulated(plan, lowered(self.profile, self.cluster, plan, self.runtime, self.once).graph, label)
+        return self._simulated(lowered(self.profile, self.cluster, plan, self.runtime, self.once), plan, label)
 
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
-        graph = lowered(self.profile, self.cluster, plan, self.runtime, self.once).graph
-        return _always_fits(graph, _capacities(self.cluster)) or not self._simulated(plan, graph, "memory").excess_bytes
+        known = lowered(self.profile, self.cluster, plan, self.runtime, self.once)
+        always = _always_fits(known.graph, _capacities(self.cluster))
+        return always or not self._simulated(known, plan, "memory").excess_bytes
 
-    def _simulated(self, plan: Plan, graph: TaskGraph, label: str) -> Verdict:
-        timeline = simulate(graph, self.cluster, self.runtime)
+    def _simulated(self, known: LoweredPlan, plan: Plan, label: str) -> Verdict:
+        graph, timeline = known.graph, known.timeline(self.cluster)
         self.budget -= len(graph)
         self.trials += 1
         verdict = Verdict(

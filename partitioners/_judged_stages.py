@@ -13,19 +13,14 @@ from math import inf
 
 import numpy as np
 
-from partitioners._contiguous import (
-    Costs,
-    Stages,
-    best_stages,
-    crossing_bytes,
-    measured_costs,
-    pass_seconds,
-    stages_of_counts,
-)
+from partitioners._contiguous import Stages, best_stages, stages_of_counts
 from partitioners._judge import Judge
-from partitioners._stage_bounds import StageCut, step_bounds_s
+from partitioners._stage_bounds import step_bounds_s
+from partitioners._stage_costs import Costs, crossing_bytes, measured_costs, pass_seconds
+from partitioners._stage_layout import StageCut
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
+from simulator.lowering.kept_answers import kept
 from simulator.plan import Partition, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -45,13 +40,16 @@ _MOST_POSITIONS = 96
 
 
 def judged_stages(
-    judge: Judge, step: StepSettings, schedule: str, cuts: Sequence[StageCut], plain: Sequence[Partition]
+    judge: Judge, step: StepSettings, schedule: str, cuts: Sequence[StageCut], plain: Sequence[Partition], strategy: str
 ) -> Partition:
-    """The fastest of some cuts and the plain partitions; those that fit into memory come first. Raises InputError."""
+    """The fastest of some cuts and the plain partitions; those that fit into memory come first.
+
+    strategy: whose plans they are; the best of them is then lowered and simulated already. Raises InputError.
+    """
     profile, cluster = judge.profile, judge.cluster
     most = min(max(_MOST_LAYERS // len(profile.layers), _FEWEST_SIMULATED), _MOST_SIMULATED)
     for partition in plain:
-        judge.consider(step.plan(profile, partition), "the cut of the best pace")
+        judge.consider(step.plan(profile, partition, strategy), "the cut of the best pace")
     refused: ShardscopeError = InputError(f"devices: {profile.model!r} has no cut for {cluster.workers} of them")
     bounds_s, order = _bounds_and_order(profile, cluster, step, schedule, cuts) if cuts else (np.array([]), [])
     for number in order:
@@ -61,7 +59,8 @@ def judged_stages(
         if best is not None and judge.trials >= most:
             break
         try:
-            judge.consider(step.plan(profile, cuts[number].partition(profile, schedule)), "a cut into stages")
+            plan = step.plan(profile, cuts[number].partition(profile, schedule), strategy)
+            judge.consider(plan, "a cut into stages")
         except ShardscopeError as error:  # of a schedule that takes other numbers of micro-batches
             refused = error
     if judge.best is None:
@@ -174,6 +173,14 @@ def _divisor(step: StepSettings, most: int, replicas: int) -> int:
 def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut]) -> Ints:
     """1 for each cut whose parameters, gradients and optimizer state alone are more than a worker's memory, or 0."""
     memory_bytes = min(device.memory_bytes or inf for device in cluster.devices[: cluster.workers])
+    largest = kept(
+        profile, (_largest_stages, step.optimizer_state, tuple(cuts)), lambda: _largest_stages(profile, step, cuts), 1
+    )
+    return (largest > memory_bytes).astype(np.int64)
+
+
+def _largest_stages(profile: Profile, step: StepSettings, cuts: Sequence[StageCut]) -> Floats:
+    """Bytes of parameters, gradients and optimizer state of each cut's largest stage."""
     held = np.cumsum([0.0, *(layer.parameter_bytes * (2 + step.optimizer_state) for layer in profile.layers)])
     ends = [(*cut.stages.starts, len(profile.layers)) for cut in cuts]
-    return np.array([int(np.diff(held[list(bounds)]).max() > memory_bytes) for bounds in ends])
+    return np.array([np.diff(held[list(bounds)]).max() for bounds in ends])

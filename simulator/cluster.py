@@ -215,6 +215,11 @@ class Cluster:
         """What others have worked out of which links lead where, by a key of theirs, for all clusters `with_tier`."""
         return {}
 
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What others have worked out of this cluster, by a key of theirs."""
+        return {}
+
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
         return ordered_sum(self.links[i].latency_s for i in self.route(source, target))
@@ -247,9 +252,15 @@ class Cluster:
         curve = self.collectives.get(name, {}).get(len(group))
         if curve is None:
             return 0.0
-        of_hosts = sorted(Counter(self.devices[i].host for i in group).values(), reverse=True)
-        fills_hosts = all(number == self.devices_per_host for number in of_hosts[:-1])
-        return curve.seconds(size_bytes) if fills_hosts else 0.0
+        return curve.seconds(size_bytes) if self._fills_hosts(tuple(group)) else 0.0
+
+    def _fills_hosts(self, group: tuple[int, ...]) -> bool:
+        """Whether devices are all workers of their hosts, but for one host."""
+        key = Cluster.collective_s, group
+        if key not in self.derived:
+            of_hosts = sorted(Counter(self.devices[i].host for i in group).values(), reverse=True)
+            self.derived[key] = all(number == self.devices_per_host for number in of_hosts[:-1])
+        return bool(self.derived[key])
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -265,8 +276,9 @@ class Cluster:
 
         def changed(link: Link) -> Link:
             latency = link.latency_s if latency_s is None else latency_s
-            alike = replace(link, curve=None, latency_s=latency)
-            return alike if bandwidth_bytes_per_s is None else _giving(alike, bandwidth_bytes_per_s)
+            if bandwidth_bytes_per_s is None:
+                return replace(link, curve=None, latency_s=latency)
+            return _giving(link, bandwidth_bytes_per_s, curve=None, latency_s=latency)
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         alike = replace(self, links=links, collectives={})
@@ -285,7 +297,7 @@ class Cluster:
 
         def changed(link: Link) -> Link:
             rate = link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s
-            return replace(_giving(replace(link, curve=None), rate * efficiency), line_rate_bytes_per_s=rate)
+            return replace(_giving(link, rate * efficiency, curve=None), line_rate_bytes_per_s=rate)
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         sources = (*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}")
@@ -297,6 +309,7 @@ class Cluster:
         return replace(self, devices=devices)
 
 
-def _giving(link: Link, bandwidth_bytes_per_s: float) -> Link:
-    """`link` with another bandwidth, which nobody measured."""
-    return replace(link, bandwidth_bytes_per_s=bandwidth_bytes_per_s, line_rate_bytes_per_s=None, achieved=None)
+def _giving(link: Link, bandwidth_bytes_per_s: float, **others: Any) -> Link:
+    """`link` with another bandwidth, which nobody measured, and other fields."""
+    nobody: dict[str, Any] = {"line_rate_bytes_per_s": None, "achieved": None}
+    return replace(link, bandwidth_bytes_per_s=bandwidth_bytes_per_s, **nobody, **others)

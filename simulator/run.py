@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simulator.cluster import Cluster
-from simulator.engine import simulate
+from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
@@ -65,7 +65,8 @@ def step_report(
 class LoweredPlan:
     """A plan, cut and lowered for a cluster and all that differ from it in bandwidths and latencies alone.
 
-    once: of equal replicas and ranks the first alone, where there are any.
+    once: of equal replicas and ranks the first alone, where there are any. latest: what `timeline` gave last, and for
+    which cluster.
     """
 
     model: ShardedModel
@@ -73,6 +74,20 @@ class LoweredPlan:
     runtime: Runtime
     graph: TaskGraph
     once: bool
+    latest: list[tuple[Cluster, Timeline]] = field(default_factory=list, repr=False, compare=False)
+
+    def timeline(self, cluster: Cluster) -> Timeline:
+        """The tasks simulated on one of these clusters.
+
+        The latest is kept: a search judges the plan that is reported next. Where nothing is sent it is that of all.
+        """
+        for known, timeline in self.latest:
+            alike = known is cluster or (not self.graph.routes and known.host_cores == cluster.host_cores)
+            if alike and timeline.engine == engine_name():
+                return timeline
+        timeline = simulate(self.graph, cluster, self.runtime)
+        self.latest[:] = [(cluster, timeline)]
+        return timeline
 
     def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
         """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
-from small_networks import chain
 
+from simulator.cluster import Cluster, Device
 from simulator.distinct import distinct
-from simulator.engine import simulate
+from simulator.engine import engine_name, simulate
 from simulator.engine.columns import Columns, Ragged, make_columns
 from simulator.errors import InputError
+from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.network.topologies import Wire, two_tier
-from simulator.plan import Plan, Sharding
 from simulator.report.metrics import measure
 from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Kind
 from simulator.workload import Profile
 
 RUNTIMES = st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5), Runtime(busy_latency_s=1e-4)))
@@ -62,20 +63,16 @@ def test_a_graph_on_several_clusters_is_that_of_each_alone(
         assert repr(reports[0].to_dict()) == repr(reports[1].to_dict())
 
 
-def test_priorities_keep_their_order_where_floats_round_them() -> None:
-    """The largest whole number stands last; two that float64 cannot tell apart stay apart."""
-    wire = Wire(bandwidth_bytes_per_s=1e9, latency_s=0.0, tier="wire")
-    cluster = two_tier(2, 1, wire, wire)
-    sharding = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
-    profile = chain([1.0, 2.0])
-    plan = Plan(model="row", batch_size=2, placements={layer.name: sharding for layer in profile.layers})
-    graph = lower(ShardedModel(profile, plan), cluster)
-    last = np.iinfo(np.int64).max
+@pytest.mark.parametrize("engine", sorted({"reference", engine_name()}))
+def test_priorities_keep_their_order_where_floats_round_them(engine: str) -> None:
+    """Two that float64 cannot tell apart stay apart: tasks that are ready together run in their order."""
+    builder, count, last = GraphBuilder(), 6, np.iinfo(np.int64).max
+    builder.add(Kind.FORWARD, count, device=0, seconds=1.0)
+    graph, cluster = builder.build(np.zeros(1), ()), Cluster(name="one", devices=(Device(name="d", host="h"),))
     for low, high in ((5, last), (2**53 - 1, last), (2**53, last), (2**53 + 1, 2**53 + 2), (-(2**60), 3)):
-        priority = np.where(np.arange(len(graph)) % 2, high, low)
-        exact = make_columns(replace(graph, priority=priority), cluster, IDEAL).priority
-        assert float(exact[0]) < float(exact[1])
-        assert distinct(exact).tolist() == sorted({int(exact[0]), int(exact[1])})
+        priority = np.where(np.arange(count) % 2, low, high)
+        timeline = simulate(replace(graph, priority=priority), cluster, engine=engine)
+        assert timeline.start_s.tolist() == [3.0, 0.0, 4.0, 1.0, 5.0, 2.0]
 
 
 @given(st.lists(st.integers(-5, 5) | st.integers(-(2**62), 2**62), max_size=30))

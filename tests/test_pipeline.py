@@ -17,7 +17,8 @@ from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from benchmarks.contiguous import pipedream_costs
-from partitioners._contiguous import best_stages, contiguous_stages, crossing_bytes
+from partitioners._contiguous import best_stages, contiguous_stages
+from partitioners._stage_costs import crossing_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds

@@ -18,12 +18,10 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
-from simulator.network.transfers import Paths, alone_s, demand, paths
+from simulator.network.transfers import Paths, alone_s, demand, link_speeds, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 
-_EXACT_INT = 2**53
-"""Integers up to here are exact as float64."""
 _MOST, _LARGEST = 2**31 - 2, float(np.finfo(np.float64).max)
 
 
@@ -114,8 +112,8 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
         graph.derived[_check, len(cluster.devices)] = True
     over = paths(graph.routes, cluster)
     asked = demand(graph, cluster, over)
-    bandwidths = [link.bandwidth_bytes_per_s for link in cluster.links]
-    within("bandwidth_bytes_per_s", np.array(bandwidths), 0.0, _LARGEST)
+    bandwidths = link_speeds(cluster).bandwidth_bytes_per_s
+    within("bandwidth_bytes_per_s", bandwidths, 0.0, _LARGEST)
     kept: tuple[object, Columns] | None = graph.derived.get((_frame, runtime))
     if kept is None or kept[0] is not cluster.known_ways:
         kept = cluster.known_ways, _frame(graph, cluster, runtime, over, asked.contends)
@@ -126,7 +124,7 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
         frame,
         delay_s=np.where(on_cores, 0.0, asked.delay_s) if frame.shares_cores else asked.delay_s,
         work=np.where(on_cores, graph.seconds, asked.work) if frame.shares_cores else asked.work,
-        capacity=np.array([*bandwidths, *frame.capacity[len(bandwidths) :]], dtype=np.float64),
+        capacity=np.append(bandwidths, frame.capacity[len(bandwidths) :]),
         alone_s=alone_s(graph, over, asked) if len(frame.core_device) else frame.alone_s,
     )
 
@@ -143,7 +141,7 @@ def _frame(
     return Columns(
         device=graph.device,
         route=graph.route,
-        priority=_exact(graph.priority),
+        priority=graph.priority,
         delay_s=none,
         work=none,
         activity_class=_activity_classes(graph, contends, on_cores),
@@ -168,17 +166,6 @@ def _frame(
 _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np.int64))
 
 
-def _exact(priority: Ints) -> Ints:
-    """Priorities in the same order that are exact as float64, which is what the compiled engine's queues compare."""
-    least, most = priority.min(initial=0), priority.max(initial=0)
-    if least >= -_EXACT_INT and most <= _EXACT_INT:
-        return priority
-    rest = priority[priority != most]
-    if least >= -_EXACT_INT and rest.max(initial=0) < _EXACT_INT:  # only the last ones are beyond, and are equal
-        return np.minimum(priority, _EXACT_INT)
-    return np.unique(priority, return_inverse=True)[1].reshape(-1)  # (tasks,)
-
-
 def _activity_classes(graph: TaskGraph, contends: npt.NDArray[np.bool_], on_cores: Sequence[bool]) -> Ints:
     """The class of every task; devices that share cores, or slow down, have one of their own."""
     classes = np.where(contends, graph.route, -1)
@@ -201,9 +188,9 @@ def _classes(over: Paths, cluster: Cluster, hosts: dict[str, int]) -> dict[str, 
     """The columns of resources and of classes, routes first."""
     cores = [[hosts[device.host]] if device.host in hosts else [] for device in cluster.devices]
     on_cores = Ragged.of(cores)
-    bandwidths = [link.bandwidth_bytes_per_s for link in cluster.links]
+    cores_of_hosts = np.array([cluster.host_cores[host] for host in hosts], dtype=np.float64)
     return {
-        "capacity": np.array(bandwidths + [cluster.host_cores[host] for host in hosts], dtype=np.float64),
+        "capacity": np.append(link_speeds(cluster).bandwidth_bytes_per_s, cores_of_hosts),
         "class_start": np.append(over.start, over.start[-1] + on_cores.start[1:]),
         "resource": np.append(over.link, on_cores.values),
         "weight": np.append(over.weight, np.ones(len(on_cores.values))),

@@ -98,7 +98,7 @@ void begin(Run *r)
 i64 advance(Run *r, i64 effort)
 {
     for (i64 until = r->effort + effort; r->effort < until; r->effort++) {
-        if (r->timers && r->timer[0].key == r->now_s)
+        if (r->timers && value_of(r->timer[0].key) == r->now_s)
             handle(r, pop(r->timer, &r->timers).event);
         else if (r->head < r->tail) {
             i64 event = r->instant[r->head++];
@@ -108,7 +108,7 @@ i64 advance(Run *r, i64 effort)
             r->wake_requested = 0;
             run_network(r);
         } else {
-            double next_s = least(r->due_s, r->timers ? r->timer[0].key : INFINITY);
+            double next_s = least(r->due_s, r->timers ? value_of(r->timer[0].key) : INFINITY);
             if (next_s == INFINITY) return 0;
             r->now_s = next_s;
             if (r->due_s == next_s) { r->due_s = INFINITY; request_wake(r); }

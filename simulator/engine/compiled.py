@@ -80,6 +80,13 @@ def compiled_peaks(moments_s: Floats, changes: Floats, owner: Ints, held_at_firs
     return peak
 
 
+def compiled_previous(start_s: Floats, end_s: Floats, owner: Ints, owners: int) -> Ints:
+    """For each span the last one of some length that its owner has before it, or -1; see `previous_of_owner`."""
+    before = np.empty(len(owner), dtype=np.int64)
+    _call_by_row("previous", owner, (start_s, end_s), owners, (before,))
+    return before
+
+
 def _call_by_row(
     name: str, owner: Ints, columns: tuple[Floats, Floats], owners: int, results: tuple[Array, ...]
 ) -> None:
@@ -109,5 +116,5 @@ def _load() -> ctypes.CDLL | None:
     loaded.longest_chain.restype = ctypes.c_double
     loaded.binding_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
     loaded.binding_chain.restype = ctypes.c_int64
-    loaded.covered.restype = loaded.peaks.restype = None
+    loaded.covered.restype = loaded.peaks.restype = loaded.previous.restype = None
     return loaded

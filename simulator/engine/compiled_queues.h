@@ -3,6 +3,22 @@
 static double least(double a, double b) { return b < a ? b : a; }
 static double most(double a, double b) { return b > a ? b : a; }
 
+/* Keys that are times or rates, from 0 on, are the whole numbers of their bits, which are in the same order and compared
+ * in fewer steps. */
+static i64 key_of(double value)
+{
+    i64 key;
+    memcpy(&key, &value, sizeof key);
+    return key;
+}
+
+static double value_of(i64 key)
+{
+    double value;
+    memcpy(&value, &key, sizeof value);
+    return value;
+}
+
 static int before(const Entry *a, const Entry *b) /* without branches, which would be guessed wrongly */
 {
     return (a->key < b->key) | ((a->key == b->key) & (a->tie < b->tie));
@@ -96,5 +112,5 @@ static void set_timer(Run *r, double delay_s, i64 event)
 {
     double at_s = r->now_s + delay_s;
     if (at_s == r->now_s) r->instant[r->tail++] = event;
-    else push(r->timer, &r->timers, (Entry){at_s, r->order++, event});
+    else push(r->timer, &r->timers, (Entry){key_of(at_s), r->order++, event});
 }

@@ -26,6 +26,26 @@ static void put_in_rows(
     for (i64 o = 0; o < owners; o++) sort_row(moment, order + first[o], room, first[o + 1] - first[o]);
 }
 
+/* For each entry the last one of some length before it of its owner, or NONE; of those that begin together the first to
+ * end comes first. */
+void previous(
+    i64 count, const i64 *owner, const double *start, const double *end, i64 owners, i64 *first, i64 *order, i64 *room,
+    i64 *before)
+{
+    put_in_rows(count, owner, start, NULL, owners, first, order, room);
+    for (i64 o = 0; o < owners; o++) {
+        i64 lasting = NONE;
+        for (i64 i = first[o], next; i < first[o + 1]; i = next) {
+            for (next = i + 1; next < first[o + 1] && start[order[next]] == start[order[i]]; next++) ;
+            sort_row(end, order + i, room, next - i);
+            for (i64 k = i; k < next; k++) {
+                before[order[k]] = lasting;
+                if (end[order[k]] > start[order[k]]) lasting = order[k];
+            }
+        }
+    }
+}
+
 /* The sum of values as numpy adds up a row, so that reports are the same without a compiler. */
 static double row_sum(const double *value, i64 count)
 {

@@ -55,7 +55,7 @@ static void follow(Run *r, i64 number, double lower)
     Resource *resource = r->resource + number;
     if (!(lower < r->share[number]) || resource->is_changed) return;
     resource->is_changed = 1;
-    push(r->followed, &r->followed_count, (Entry){r->share[number], number, 0});
+    push(r->followed, &r->followed_count, (Entry){key_of(r->share[number]), number, 0});
 }
 
 /* Whether the share of a resource with one user, who is limited to this, is what it was. */

@@ -73,7 +73,7 @@ static void join(Run *r, i64 number, i64 activity, double work)
     Class *c = r->class_ + number;
     if (!c->active) enter(r, number);
     serve(r, number);
-    push(r->ending + c->first_ending, &c->active, (Entry){r->served[number] + work, activity, 0});
+    push(r->ending + c->first_ending, &c->active, (Entry){key_of(r->served[number] + work), activity, 0});
     count_activities(r, number);
 }
 
@@ -95,7 +95,7 @@ static i64 finish_class(Run *r, i64 number, i64 count)
     Entry *ending = r->ending + c->first_ending;
     serve(r, number);
     double reach = r->served[number] + most(r->rate[number] * r->now_s, r->served[number]) * ROUNDING;
-    while (c->active && ending[0].key <= reach) r->done[count++] = pop(ending, &c->active).tie;
+    while (c->active && value_of(ending[0].key) <= reach) r->done[count++] = pop(ending, &c->active).tie;
     count_activities(r, number);
     if (!c->active) leave(r, number);
     return count;
@@ -142,7 +142,7 @@ static void refresh(Run *r)
         if (rate == r->rate[number] && what == RATE) continue;
         serve(r, number);
         r->rate[number] = rate;
-        double left = most(r->ending[c->first_ending].key - r->served[number], 0.0);
+        double left = most(value_of(r->ending[c->first_ending].key) - r->served[number], 0.0);
         set_end(r, number, rate > 0 ? r->now_s + left / rate : INFINITY);
     }
     r->stale_count = 0;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ROUNDING 1e-12   /* activities that would end within this fraction of the current time end together */
 #define WIDE 8           /* uses of a class, beyond which to look through all of them for each takes too long */
@@ -16,13 +17,13 @@ enum { COMPUTE_ENDED, COMPUTE_STARTS, TURN_OVER, LATENCY_OVER, STAGES }; /* an e
 
 /* An entry of a queue by (key, tie): of a timer (time, order of setting, event), of a device (priority, task), of a
  * class (level at which an activity ends, activity). */
-typedef struct { double key; i64 tie, event; } Entry;
+typedef struct { i64 key, tie, event; } Entry;
 
 /* What of a task is needed often, two to a cache line. */
 typedef struct { double delay_s; i32 device, route, activity_class, waits, first_successor, end_successor; } Task;
 
 /* first: the ready task that comes first, or NONE; the others wait in a queue. */
-typedef struct { double first_priority; i64 first, first_queued, queued, is_idle, is_woken, in_flight; } Device;
+typedef struct { i64 first_priority, first, first_queued, queued, is_idle, is_woken, in_flight; } Device;
 
 /* Activities that use the same resources, and their queue by level. held_at, seen: of a filling. */
 typedef struct {

@@ -53,7 +53,7 @@ static void make_ready(Run *r, i64 number)
         request_wake(r);
     } else {
         Device *device = r->device + task->device;
-        put_in_queue(r, device, (Entry){(double)r->priority[number], number, 0});
+        put_in_queue(r, device, (Entry){r->priority[number], number, 0});
         if (device->is_idle) wake_device(r, task->device);
     }
 }
@@ -62,8 +62,10 @@ static void begin_task(Run *r, i64 number)
 {
     const Task *task = r->task + number;
     r->start_s[number] = r->now_s;
-    for (i64 i = task->first_successor; i < task->end_successor; i++) /* they are needed soon */
+    for (i64 i = task->first_successor; i < task->end_successor; i++) { /* they are needed soon */
         __builtin_prefetch(r->task + r->successor[i]);
+        __builtin_prefetch(r->priority + r->successor[i]);
+    }
 }
 
 static void complete(Run *r, i64 number)

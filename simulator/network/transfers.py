@@ -43,6 +43,27 @@ class Demand:
     contends: npt.NDArray[np.bool_]  # [tasks]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpeeds:
+    """By link of a cluster, shape (links,); curved: whether it carries a measured curve."""
+
+    latency_s: Floats
+    bandwidth_bytes_per_s: Floats
+    curved: npt.NDArray[np.bool_]
+
+
+def link_speeds(cluster: Cluster) -> LinkSpeeds:
+    """How fast the links are; kept with the cluster."""
+    if link_speeds not in cluster.derived:
+        cluster.derived[link_speeds] = LinkSpeeds(
+            latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
+            bandwidth_bytes_per_s=np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64),
+            curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
+        )
+    known: LinkSpeeds = cluster.derived[link_speeds]
+    return known
+
+
 _MOST_KEPT = 256
 """Sets of routes whose ways are kept with a cluster."""
 _latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
@@ -122,21 +143,19 @@ def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
 
 
 def _paths(ways: _Ways, cluster: Cluster) -> Paths:
-    latency_s = np.array([link.latency_s for link in cluster.links], dtype=np.float64)
-    bandwidth = np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64)
-    curved = np.array([link.curve is not None for link in cluster.links], dtype=np.bool_)
+    speeds = link_speeds(cluster)
     # added up hop by hop, as `Cluster.latency_s` does
-    of_pair = np.bincount(ways.hop, weights=latency_s[ways.hop_link], minlength=len(ways.pair))
+    of_pair = np.bincount(ways.hop, weights=speeds.latency_s[ways.hop_link], minlength=len(ways.pair))
     longest, narrowest = np.zeros(len(ways.rounds)), np.full(len(ways.rounds), inf)
     np.maximum.at(longest, ways.pair, of_pair)
-    np.minimum.at(narrowest, ways.alone, bandwidth[ways.alone_link] / ways.alone_weight)
+    np.minimum.at(narrowest, ways.alone, speeds.bandwidth_bytes_per_s[ways.alone_link] / ways.alone_weight)
     return Paths(
         start=ways.start,
         link=ways.link,
         weight=ways.weight,
         delay_s=ways.rounds * longest,
         rate_bytes_per_s=narrowest,
-        measured=np.bincount(ways.crossing[curved[ways.link]], minlength=len(ways.rounds)) > 0,
+        measured=np.bincount(ways.crossing[speeds.curved[ways.link]], minlength=len(ways.rounds)) > 0,
     )
 
 

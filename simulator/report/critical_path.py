@@ -6,7 +6,8 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import binding_tasks, longest_chain_s
-from simulator.network.transfers import link_bytes, uncontended_s
+from simulator.network.transfers import link_bytes, link_speeds, uncontended_s
+from simulator.report.time_spans import previous_of_owner
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 
@@ -31,15 +32,10 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
 
     A task that takes no time holds up no other.
     """
-    before = np.full(len(graph), -1, dtype=np.int64)
-    compute = np.flatnonzero(~graph.is_transfer)
-    device = graph.device[compute]
-    narrow = device.astype(np.min_scalar_type(device.max(initial=0)))  # sorted by its digits, see `time_spans.in_rows`
-    order = compute[np.lexsort((timeline.end_s[compute], timeline.start_s[compute], narrow))]
-    lasting = np.where(timeline.end_s[order] > timeline.start_s[order], np.arange(len(order)), -1)
-    previous = np.maximum.accumulate(lasting)[:-1]
-    same = (previous >= 0) & (graph.device[order[1:]] == graph.device[order[previous]])
-    before[order[1:][same]] = order[previous[same]]
+    compute = graph.kept(_previous_on_device, lambda: np.flatnonzero(~graph.is_transfer))
+    before, device = np.full(len(graph), -1, dtype=np.int64), graph.device[compute]
+    previous = previous_of_owner(timeline.start_s[compute], timeline.end_s[compute], device)
+    before[compute] = np.where(previous >= 0, compute[previous], -1) if len(compute) else previous
     return before
 
 
@@ -57,7 +53,7 @@ def path_shares(
     used = np.where(route < 0, graph.device[chain], len(cluster.devices) + route)  # devices, then routes
     distinct = np.flatnonzero(np.bincount(used))
     carried = link_bytes(graph, cluster) if carried is None else carried
-    used_s = carried / np.array([link.bandwidth_bytes_per_s for link in cluster.links])
+    used_s = carried / link_speeds(cluster).bandwidth_bytes_per_s
     resources = [_resource(number, graph, cluster, used_s) for number in distinct.tolist()]
     numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
     resource_of = np.zeros(len(cluster.devices) + len(graph.routes), dtype=np.int64)

@@ -56,11 +56,9 @@ def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) 
     owner: by device, the one whose tasks stand for its own, shape (devices,).
     """
     step_s, count = timeline.step_s, len(owner)
-    computes, tasks, devices = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
-    spans = timeline.start_s[tasks], timeline.end_s[tasks]
-    active_s = covered_s(*spans, devices, count)[owner]
-    own = slice(computes)
-    busy_s = covered_s(spans[0][own], spans[1][own], devices[own], count)[owner]
+    tasks, places = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
+    covered = covered_s(timeline.start_s[tasks], timeline.end_s[tasks], places, 2 * count)
+    active_s, busy_s = covered[:count][owner], covered[count:][owner]
     exposed_s = active_s - busy_s
     waiting_s = step_s - busy_s - exposed_s
     return {
@@ -72,11 +70,13 @@ def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) 
     }
 
 
-def _on_devices(graph: TaskGraph, owner: Ints) -> tuple[int, Ints, Ints]:
-    """How many compute tasks there are, then these and the transfers that touch a device, and the device of each."""
+def _on_devices(graph: TaskGraph, owner: Ints) -> tuple[Ints, Ints]:
+    """Compute tasks and the transfers that touch a device, with the device of each; then compute tasks alone, with
+    numbers that follow the devices."""
     computes = np.flatnonzero(~graph.is_transfer)
     transfers, ends = touches(graph, owner == np.arange(len(owner)))
-    return len(computes), np.append(computes, transfers), np.append(graph.device[computes], ends)
+    places = graph.device[computes], ends, len(owner) + graph.device[computes]
+    return np.concatenate([computes, transfers, computes]), np.concatenate(places)
 
 
 def device_rows(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simulator.engine import engine_name
-from simulator.engine.compiled import compiled_covered_s
+from simulator.engine.compiled import compiled_covered_s, compiled_previous
 from simulator.taskgraph import Floats, Ints
 
 
@@ -65,6 +65,20 @@ def covered_s(start: Floats, end: Floats, owner: Ints, owners: int) -> Floats:
         for some, pieces in rows_of_equal_length(first.sum(axis=1)):
             covered[rows[some]] = disjoint[pieces].sum(axis=1)
     return covered
+
+
+def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
+    """For each span the last one of some length that its owner has before it, or -1; by start, then by end."""
+    owners = int(owner.max(initial=0)) + 1
+    if engine_name() == "compiled":
+        return compiled_previous(start, end, owner, owners)
+    order = np.lexsort((end, start, owner.astype(np.min_scalar_type(owners))))  # see `in_rows`
+    lasting = np.where(end[order] > start[order], np.arange(len(order)), -1)
+    previous = np.maximum.accumulate(lasting)[:-1]
+    same = (previous >= 0) & (owner[order[1:]] == owner[order[previous]])
+    before = np.full(len(order), -1)
+    before[order[1:][same]] = order[previous[same]]
+    return before
 
 
 def in_rows(owner: Ints, moments_s: Floats, owners: int) -> Ints:

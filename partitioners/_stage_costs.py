@@ -1,0 +1,177 @@
+"""What contiguous stages and the cuts between them take, by measured times and transfer costs.
+
+- A stage is a run of layers in topological order, on one device or replicated over consecutive ones. It
+  takes the forward and backward seconds of its layers on the largest share of whole samples, on its slowest device.
+- Replicas sum gradients by a ring once per step, overlapped with compute: a stage's pace is the larger of its
+  compute and 1/M of the ring's time, for M micro-batches.
+- A cut carries every tensor made before and read after it, once forward and once as a gradient, between the
+  neighbouring devices on both sides; q senders and r receivers share the bytes min(q, r) ways. A tensor that
+  skips a stage counts at each cut that it crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.collectives.ring import ring
+from simulator.lowering.costs import shard_seconds
+from simulator.lowering.kept_answers import kept
+from simulator.network.transfers import paths
+from simulator.taskgraph import Floats, Ints, Route
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds per micro-batch of every possible stage and cut, for L layers.
+
+    stage_s(device, r): shape (L+1, L+1), entry [i, j] a stage of layers i to j-1 on devices device to
+    device+r-1; infinite unless i < j. transfer_s(device, q, r): shape (L+1,), entry [i] the cut before layer i,
+    from q devices that end before `device` to r that begin there.
+    """
+
+    stage_s: Callable[[int, int], Floats]
+    transfer_s: Callable[[int, int, int], Floats]
+
+    def round(self, devices: int) -> Costs:
+        """The same for stages that go round and round the devices; from the last to the first as the costliest cut."""
+
+        def transfer_s(device: int, q: int, r: int) -> Floats:
+            if device % devices or not device:
+                return self.transfer_s(device % devices, q, r)
+            around = [self.transfer_s(d, q, r) for d in range(1, devices)]
+            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, q, r)
+
+        return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
+
+    def at(self, positions: Ints) -> Costs:
+        """The same for stages that begin and end at some of the positions alone."""
+        inside = np.ix_(positions, positions)
+        return Costs(
+            lambda device, r: self.stage_s(device, r)[inside],
+            lambda device, q, r: self.transfer_s(device, q, r)[positions],
+        )
+
+    def within(self, limit: float) -> Costs:
+        """The same transfers and free stages, both infinite above `limit` seconds."""
+        free: dict[int, tuple[Floats, Floats]] = {}  # by the array: equal devices share it
+
+        def stage_s(device: int, r: int) -> Floats:
+            seconds = self.stage_s(device, r)
+            if id(seconds) not in free:
+                free[id(seconds)] = seconds, np.where(seconds <= limit, 0.0, np.inf)
+            return free[id(seconds)][1]
+
+        return Costs(
+            stage_s,
+            lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
+        )
+
+
+def measured_costs(
+    profile: Profile, cluster: Cluster, microbatch_size: int, microbatches: int, group: int = 1
+) -> Costs:
+    """The costs that the module's docstring states, in seconds per micro-batch; a device is a group of so many."""
+    crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
+    routes = _neighbours(cluster.workers, group)
+    over = paths(routes, cluster)
+    latency_s, bandwidth = over.delay_s.tolist(), over.rate_bytes_per_s.tolist()
+    measured = over.measured.tolist()
+
+    @cache
+    def stage_s(device: int, replicas: int) -> Floats:
+        members = range(device * group, (device + replicas) * group)
+        samples = -(-microbatch_size // len(members))  # the replica with the most has this many
+        seconds = _stage_seconds(profile, samples, min(cluster.speeds[d] for d in members))
+        if len(members) == 1:
+            return seconds
+        return np.maximum(seconds, ring_s(cluster, members, _stage_bytes(profile)) / microbatches)
+
+    @cache
+    def shared_s(device: int, ways: int) -> Floats:
+        sizes = crossing / ways
+        there_s, back_s = (
+            _curve_seconds(cluster, routes[way], sizes) if measured[way] else latency_s[way] + sizes / bandwidth[way]
+            for way in (2 * device, 2 * device + 1)
+        )
+        return there_s + back_s
+
+    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r) * group))
+
+
+@lru_cache(maxsize=256)
+def _neighbours(workers: int, group: int) -> tuple[Route, ...]:
+    """For each group of devices a message to its first from the device before it, round them all, and one back."""
+    return tuple(
+        Route((pair,))
+        for first in range(0, workers, group)
+        for pair in (((first - 1) % workers, first), (first, (first - 1) % workers))
+    )
+
+
+def _stage_seconds(profile: Profile, samples: int, speed: float) -> Floats:
+    """Both passes of layers i to j-1 with so many samples, infinite unless i < j, shape (L+1, L+1)."""
+
+    def seconds() -> Floats:
+        count = np.arange(len(profile.layers) + 1)
+        compute_s = _differences(pass_seconds(profile, samples).sum(axis=1)) / speed
+        return np.where(count[:, None] >= count, np.inf, compute_s)
+
+    return kept(profile, (_stage_seconds, samples, speed), seconds, size=1)
+
+
+def _stage_bytes(profile: Profile) -> Floats:
+    """Bytes of the parameters of layers i to j-1, shape (L+1, L+1)."""
+    sizes = [float(layer.parameter_bytes) for layer in profile.layers]
+    return kept(profile, _stage_bytes, lambda: _differences(np.array(sizes)), size=1)
+
+
+def pass_seconds(profile: Profile, samples: int) -> Floats:
+    """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (L, 2)."""
+    key = pass_seconds, samples
+    if key not in profile.derived:
+        profile.derived[key] = np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
+    return np.asarray(profile.derived[key])
+
+
+def crossing_bytes(profile: Profile) -> Floats:
+    """Shape (L+1,): bytes, for the profile's batch, of the tensors made before layer i and read by it or later."""
+    return kept(profile, crossing_bytes, lambda: _crossing_bytes(profile), size=1)
+
+
+def _crossing_bytes(profile: Profile) -> Floats:
+    change = np.zeros(len(profile.layers) + 1)
+    for i, (layer, readers) in enumerate(zip(profile.layers, profile.consumers, strict=True)):
+        if readers:
+            change[i + 1] += layer.output_bytes
+            change[max(readers) + 1] -= layer.output_bytes
+    return np.cumsum(change)
+
+
+def _curve_seconds(cluster: Cluster, route: Route, sizes_bytes: Floats) -> Floats:
+    """`Cluster.transfer_s` of each of several sizes."""
+    return np.array([cluster.transfer_s(*route.pairs[0], size) for size in sizes_bytes.tolist()])
+
+
+def ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
+    """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
+    (task,) = ring(cluster, group, 1.0)
+    pairs = task.route.pairs if task.route else ()
+    bandwidth = min(cluster.bandwidth_bytes_per_s(a, b) for a, b in pairs)
+    latency = max(cluster.latency_s(a, b) for a, b in pairs)
+    return size_bytes * (task.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
+
+
+def _differences(values: Floats) -> Floats:
+    """Entry [i, j] is the sum of values i to j-1; shape (L+1, L+1) of values (L,)."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))  # (L+1,)
+    return sums[None, :] - sums[:, None]  # (L+1, L+1)
+
+
+def _above_is_infinite(values: Floats, limit: float) -> Floats:
+    return np.where(values <= limit, values, np.inf)
