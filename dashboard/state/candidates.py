@@ -14,6 +14,7 @@ import numpy as np
 from partitioners import _judge
 from simulator.cluster import Cluster
 from simulator.plan import Plan
+from simulator.run import LoweredPlan
 from simulator.taskgraph import TaskGraph
 
 
@@ -61,10 +62,10 @@ def recorded_candidates(
     best: _judge.Verdict | None = None
     announced: _judge.Verdict | None = None
 
-    def recorded(self: _judge.Judge, plan: Plan, graph: TaskGraph, label: str) -> _judge.Verdict:
+    def recorded(self: _judge.Judge, known: LoweredPlan, plan: Plan, label: str) -> _judge.Verdict:
         nonlocal best, announced, again_s
-        verdict = judged(self, plan, graph, label)
-        kept.append(_candidate(graph, cluster, label, verdict.step_s, verdict is self.best))
+        verdict = judged(self, known, plan, label)
+        kept.append(_candidate(known.graph, cluster, label, verdict.step_s, verdict is self.best))
         best = verdict if verdict.beats(best) else best
         began_s = time.monotonic()
         if tell is not None and best is not None and best is not announced and began_s >= again_s:
