@@ -237,11 +237,12 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
         if sweep is None or kind not in writers:
             abort(404, f"there is no table sweep/{number}.{kind} (any more)")
         write, media = writers[kind]
-        names = dict.fromkeys(name for row in list(sweep.rows) for name in row)
+        rows = sorted(sweep.rows, key=lambda row: int(row["number"]))  # they come in the order in which they are done
+        names = dict.fromkeys(name for row in rows for name in row)
         with temporary_folder() as folder:
             path = Path(folder) / f"sweep.{kind}"
             try:
-                write([{name: row.get(name) for name in names} for row in list(sweep.rows)], path)
+                write([{name: row.get(name) for name in names} for row in rows], path)
             except ShardscopeError as error:
                 abort(501, str(error))
             content = path.read_bytes()
