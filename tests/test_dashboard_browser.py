@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import time
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 
 from benchmarks.browser import needs_browser, settled, shot, until, violations
 from benchmarks.screens import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
+from dashboard.state.sweeps import configuration_of
 from dashboard.state.validations import at_hand
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
@@ -261,10 +266,38 @@ def test_exports_and_cards_download(page: Any, site: str) -> None:
     with page.expect_download() as download:
         page.click("text=report.html")
     assert download.value.suggested_filename == "report.html"
-    page.click("[aria-label='Export Load balance']")
-    with page.expect_download() as download:
-        page.click("text=Save as CSV >> visible=true")
-    assert download.value.suggested_filename == "balance.csv"
+
+
+def test_cards_csvs_hold_what_the_report_says(page: Any, site: str, store: Store) -> None:
+    opened(page, site)
+    outcome = store.outcome(store.default())
+    assert outcome.run is not None and outcome.cluster is not None and outcome.flows is not None
+    report = outcome.run.report
+
+    def saved(card: str) -> list[dict[str, str]]:
+        page.locator(f"#{card} summary[aria-label^='Export ']").click()
+        with page.expect_download() as download:
+            page.click(f"#{card} [data-export=csv]")
+        assert download.value.suggested_filename == f"{card}.csv"
+        with open(download.value.path(), encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    balance = [float(row["compute_s"]) for row in saved("balance")]
+    assert balance == [device.compute_s for device in report.devices[: outcome.cluster.workers]]
+    names = [device.name for device in outcome.cluster.devices]
+    matrix = np.zeros((len(names), len(names)))
+    for row in saved("traffic"):
+        matrix[names.index(row["from"]), names.index(row["to"])] = float(row["bytes"])
+    assert matrix == pytest.approx(np.array(report.communication_bytes.matrix), abs=1)
+    memory = saved("memory")
+    assert [row["device"] for row in memory] == [device.name for device in report.devices]
+    links = {(row["from"], row["to"]) for row in saved("topology")}
+    assert links == {(link.source, link.target) for link in outcome.cluster.links}
+    layers = saved("partition")
+    assert [row["layer"] for row in layers] == [layer.name for layer in outcome.profile.layers]
+    moved = sum(float(value) for row in layers for name, value in row.items() if "_bytes_" in name)
+    assert moved == pytest.approx(report.communication_bytes.total)
+    assert [float(row["compute_s"]) for row in layers] == pytest.approx(outcome.flows.seconds.sum(axis=1))
 
 
 def test_200_000_spans_are_moved_and_painted_in_time(page: Any, site: str, store: Store) -> None:
@@ -316,7 +349,24 @@ def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path)
     assert state(page)["profile"].startswith("mine@")
 
 
-def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> None:
+def rows_of(path: Path, kind: str) -> list[dict[str, Any]]:
+    """The rows of a table as values; empty cells are left out."""
+    if kind == "parquet":
+        table = import_module("pyarrow.parquet").read_table(path).to_pylist()
+    else:
+        with path.open(encoding="utf-8", newline="") as file:
+            table = list(csv.DictReader(file))
+    return [{name: value_of(cell) for name, cell in row.items() if cell not in (None, "")} for row in table]
+
+
+def value_of(cell: Any) -> Any:
+    try:
+        return float(cell)
+    except ValueError:
+        return {"True": True, "False": False}.get(cell, cell)
+
+
+def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str, store: Store) -> None:
     page.goto(f"{site}/sweep")
     page.fill("#sweep-x-values", "1Gbps..64Gbps by x2")
     page.click("#sweep-start")
@@ -327,6 +377,18 @@ def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str) -> 
     page.wait_for_timeout(1000)
     shot(page, "sweep")
     assert violations(page) == []
+    tables = {}
+    for kind in ("csv", "parquet") if find_spec("pyarrow") else ("csv",):
+        with page.expect_download() as download:
+            page.click(f"#sweep-files a[href$='.{kind}']")
+        assert re.fullmatch(rf"sweep-\d+\.{kind}", download.value.suggested_filename)
+        tables[kind] = rows_of(Path(download.value.path()), kind)
+    rows = tables["csv"]
+    assert [row["number"] for row in rows] == list(range(21)) and list(tables.values()) == [rows] * len(tables)
+    for row in rows[::5]:
+        again = store.outcome(configuration_of(row, store.default(), store)).run
+        assert again is not None and row["step_s"] == pytest.approx(again.report.step_s)
+        assert row["communication_bytes"] == pytest.approx(again.report.communication_bytes.total)
     page.locator("#sweep-rows .ag-row[row-index='0'] [col-id=strategy]").click()
     page.wait_for_selector("#sweep-explore a")
     page.locator("#sweep-parallel-graph").scroll_into_view_if_needed()

@@ -15,6 +15,7 @@ from dash import html
 from plotly.io.json import to_json_plotly
 
 import partitioners
+from dashboard.frame.rail_fields import number, select, slider, two
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.inventory import label
@@ -27,8 +28,6 @@ from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time
 
-MOST_FACTOR = 6
-"""Sliders go from 1/64 to 64 times what the preset says."""
 BY_STRATEGY = "by the strategy"
 OPTIONS = ("microbatches", "imbalance", "effort", "tensor", "pipeline")
 """Fields that only some strategies take."""
@@ -87,34 +86,33 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     set_to = {control.field: control.shown(getattr(now, control.field)) for control in CONTROLS}
     own = [{"value": OWN, "label": "the strategy's own"}]
     return [
-        _select("profile", "Model profile", profile_options(store), set_to),
-        _select("cluster", "Cluster", cluster_options(store), set_to),
+        select("profile", "Model profile", profile_options(store), set_to),
+        select("cluster", "Cluster", cluster_options(store), set_to),
         drop("cluster-upload", "a cluster", ".yaml", brief=True),
-        _select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
-        _two(
-            _number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
-            _number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="auto"),
+        select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
+        two(
+            number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
+            number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="auto"),
         ),
-        _two(
-            _number("tensor", "Tensor degree", set_to, minimum=1, maximum=MOST_DEVICES),
-            _number("pipeline", "Pipeline stages", set_to, minimum=1, maximum=MOST_DEVICES),
+        two(
+            number("tensor", "Tensor degree", set_to, minimum=1, maximum=MOST_DEVICES),
+            number("pipeline", "Pipeline stages", set_to, minimum=1, maximum=MOST_DEVICES),
         ),
-        _select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
-        *[_link_slider(field, set_to) for field in SLIDERS[:2]],
-        *[_link_slider(field, set_to) for field in SLIDERS[2:4]],
-        _select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in collectives.names()], set_to),
+        select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
+        *[slider(field, set_to) for field in SLIDERS[:4]],
+        select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in collectives.names()], set_to),
         dmc.Switch(id="c-overlap", label="Overlap all-reduce", checked=set_to["overlap"], size="sm"),
-        _two(
-            _number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
-            _select("optimizer", "Optimizer", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+        two(
+            number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
+            select("optimizer", "Optimizer", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
         ),
-        _link_slider("speed", set_to),
-        _two(
-            _number("imbalance", "Imbalance", set_to, 0.005, 1.0, step=0.01, placeholder="auto", decimals=3),
-            _number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
+        slider("speed", set_to),
+        two(
+            number("imbalance", "Imbalance", set_to, 0.005, 1.0, step=0.01, placeholder="auto", decimals=3),
+            number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
         ),
-        _number("seed", "Seed", set_to, minimum=0, maximum=10**6),
-        _select("plan", "Plan", plan_options(store), set_to),
+        number("seed", "Seed", set_to, minimum=0, maximum=10**6),
+        select("plan", "Plan", plan_options(store), set_to),
         drop("plan-upload", "a plan", ".json", brief=True),
     ]
 
@@ -251,55 +249,3 @@ def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
             text=why or f"{latency} (×{getattr(now, f'{tier}_latency'):.3g})", disabled=bool(why)
         )
     return remarks
-
-
-_SLIDER_NAMES = {
-    "inter_bandwidth": "Inter bandwidth",
-    "inter_latency": "Inter latency",
-    "intra_bandwidth": "Intra bandwidth",
-    "intra_latency": "Intra latency",
-    "speed": "Device speed",
-}
-
-
-def _two(left: Any, right: Any) -> Any:
-    return dmc.SimpleGrid([left, right], cols=2, spacing=8)
-
-
-def _select(field: str, label: str, options: list[dict[str, str]], set_to: Mapping[str, Any]) -> Any:
-    control = f"c-{field.replace('_', '-')}"
-    return dmc.Select(
-        id=control, label=label, data=options, value=set_to[field], allowDeselect=False, size="xs",
-        searchable=len(options) > 12, description=" ", inputWrapperOrder=["label", "input", "description"],
-    )  # fmt: skip
-
-
-def _number(
-    field: str, label: str, set_to: Mapping[str, Any], minimum: float, maximum: float, *,
-    step: float = 1, placeholder: str = "", decimals: int = 0,
-) -> Any:  # fmt: skip
-    return dmc.NumberInput(
-        id=f"c-{field.replace('_', '-')}", label=label, value=set_to[field], min=minimum, max=maximum, step=step,
-        placeholder=placeholder, size="xs", debounce=300, clampBehavior="blur", allowDecimal=decimals > 0,
-        decimalScale=decimals, allowNegative=False, description="", inputWrapperOrder=["label", "input", "description"],
-    )  # fmt: skip
-
-
-def _link_slider(field: str, set_to: Mapping[str, Any]) -> Any:
-    name, control = _SLIDER_NAMES[field], f"c-{field.replace('_', '-')}"
-    return dmc.Box(
-        [
-            dmc.Group(
-                [
-                    dmc.Text(name, fw=500, fz=13),
-                    dmc.Text("", id=f"{control}-remark", className="figure-note"),
-                ],
-                justify="space-between",
-                gap=4,
-            ),
-            dmc.Slider(
-                id=control, min=-MOST_FACTOR, max=MOST_FACTOR, step=0.5, value=set_to[field], label=None, size="sm",
-                thumbLabel=name, marks=[{"value": v} for v in (-MOST_FACTOR, 0, MOST_FACTOR)], mt=6, mb=4,
-            ),
-        ]
-    )  # fmt: skip

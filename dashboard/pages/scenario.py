@@ -207,14 +207,14 @@ def _grid() -> Any:
     columns = [
         {"field": "number", "headerName": "#", "width": 46},
         {"field": "at", "headerName": "at", "width": 118},
-        {"field": "event", "headerName": "event", "width": 205},
+        {"field": "event", "headerName": "event", "width": 216},
         {"field": "policy", "headerName": "done by", "width": 97},
         {"field": "lost_s", "headerName": "lost (s)", "width": 85, **number},
         {"field": "again", "headerName": "samples again", "width": 126, **number},
         {"field": "moved", "headerName": "moved", "width": 92},
         {"field": "devices", "headerName": "devices", "width": 84, **number},
         {"field": "rate", "headerName": "samples/s", "width": 98, **number},
-        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 260, "wrapText": True, "autoHeight": True},
+        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 252, "wrapText": True, "autoHeight": True},
     ]
     return dag.AgGrid(
         id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -211,17 +212,19 @@ def _list(own: Sequence[Sweep], shown: Sweep) -> Any:
         return None
     return [
         html.Button(
-            f"{each.number}: over {', '.join(axis_title(name) for name in each.swept)}, "
+            f"{ordinal}: over {', '.join(axis_title(name) for name in each.swept)}, "
             f"{len(each.rows)} of {len(each.points.points)} {each.state}",
             id={"type": "sweep-pick", "number": each.number}, className="offer", disabled=each.number == shown.number,
         )
-        for each in own
+        for ordinal, each in enumerate(own, 1)
     ]  # fmt: skip
 
 
 def _files(number: int) -> Any:
-    links = [html.A(kind.upper(), href=f"sweep/{number}.{kind}", className="nav-link") for kind in ("csv", "parquet")]
-    return dmc.Group(["Table:", *links], gap=8)
+    kinds = ("csv", "parquet") if find_spec("pyarrow") else ("csv",)
+    links = [html.A(kind.upper(), href=f"sweep/{number}.{kind}", className="nav-link") for kind in kinds]
+    needs = html.Span("Parquet: pip install 'shardscope[parquet]'", className="figure-note")
+    return dmc.Group(["Table:", *links, *([] if "parquet" in kinds else [needs])], gap=8)
 
 
 def _add_files(app: Dash, sweeps: Sweeps) -> None:
@@ -234,11 +237,12 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
         if sweep is None or kind not in writers:
             abort(404, f"there is no table sweep/{number}.{kind} (any more)")
         write, media = writers[kind]
-        names = dict.fromkeys(name for row in list(sweep.rows) for name in row)
+        rows = sorted(sweep.rows, key=lambda row: int(row["number"]))  # they come in the order in which they are done
+        names = dict.fromkeys(name for row in rows for name in row)
         with temporary_folder() as folder:
             path = Path(folder) / f"sweep.{kind}"
             try:
-                write([{name: row.get(name) for name in names} for row in list(sweep.rows)], path)
+                write([{name: row.get(name) for name in names} for row in rows], path)
             except ShardscopeError as error:
                 abort(501, str(error))
             content = path.read_bytes()
