@@ -130,6 +130,7 @@ def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replica
     start[0] = 0.0
     none = np.zeros(layers + 1, dtype=np.int64)
     table: Table = {(0, 0, 0): (start, none, none)}
+    behind = np.arange(layers + 1)
     for p in range(1, stages + 1):
         for used in range(p, min(devices, p * most_replicas) + 1):
             for r in range(1, min(most_replicas, used - p + 1) + 1):
@@ -138,7 +139,7 @@ def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replica
                     entry, entry_q = _enter(costs, join, table, (p, used, r), before)
                     value = join(entry[:, None], costs.stage_s(used - r, r))  # (first layer, layer behind the last)
                     cut = value.argmin(axis=0)  # (layer behind the last,)
-                    table[p, used, r] = value[cut, np.arange(layers + 1)], cut, entry_q[cut]
+                    table[p, used, r] = value[cut, behind], cut, entry_q[cut]
     return table
 
 
