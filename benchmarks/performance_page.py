@@ -68,7 +68,8 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   some hundred numpy calls of 2 to 20 us, none of which stands out. Of the transformer on 512 devices lowering takes
   half of the time, in small pieces (one micro-batch with all ranks, their classes, pieces of parameters, buckets), the
   engine and the report a quarter each.
-- **The engine** takes well under a microsecond per task where transfers do not contend. Where they do, a start or an
+- **The engine** takes well under a microsecond per task where transfers do not contend: its queues compare times as
+  whole numbers, and what a task makes ready is fetched from memory when it begins. Where they do, a start or an
   end is followed from link to link only as far as it gives a link another share, and only classes of messages whose
   rate changes are served and given a new end; collectives over many links are filled in rounds instead. Which order
   shares are found in makes no difference, since there is but one solution. On one switch where everybody sends to
@@ -76,7 +77,8 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   the shares of 8 links with 13 users each. No exact engine does with less: at the 3 M messages a second of the goal it
   would have 25 ns for each of those rates, with the links that it follows from and all else that a message takes.
 - **The report** computes its numbers by column. Its rows of devices, links and layers are made when somebody reads
-  them. The chain that bound the step is followed in C, which also adds up what each device does and holds (numpy and
+  them. The chain that bound the step is followed in C, which also finds what a device ran before
+  each task, and adds up what it does and holds (numpy and
   Python do where there is no compiled engine, to the same bits).
 - **A ring or a tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in
   closed form: which member a chain of messages begins at, and which is the slowest that it passes, say when it ends.
@@ -86,7 +88,10 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   differ, and gives such points to one worker together; plans of equal replicas stay lowered as long as the same links
   are as fast as each other. Points that differ in the devices' speed are lowered anew, since seconds divided by another
   speed round differently. A point of a judged pipeline still finds the stages of the best pace over its links, bounds
-  all cuts and simulates a few of them, each on its own. What neither depends on times nor on how fast links are is kept
+  all cuts and simulates a few of them, each on its own. How these cuts lie on the devices, what they compute, send and
+  sum, and what a run of layers takes, is kept with the profile; a point puts its latencies and bandwidths into it. One
+  device alone, which sends nothing, is simulated for the first point; the plan that is chosen is not simulated again
+  for its report. What neither depends on times nor on how fast links are is kept
   with the lowered tasks: classes, dependencies, who touches what, what is sent, and how the engine's memory is laid out
   and what stands in it at first. A point makes latencies and bandwidths and starts from a copy of that memory; memory
   peaks are looked at only where not all allocations together fit. Several points are not put side by side into one run

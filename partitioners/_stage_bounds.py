@@ -15,7 +15,10 @@ What links carry for others in the meantime and what runtimes add only make a st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +27,7 @@ from simulator.cluster import Cluster
 from simulator.lowering import schedules
 from simulator.network.transfers import Paths, link_speeds, paths
 from simulator.plan import StepSettings
-from simulator.taskgraph import Floats
+from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
 
 
@@ -47,7 +50,7 @@ def step_bounds_s(
 
 def _by_device_s(layout: StageLayout, over: Paths) -> Floats:
     """The bounds of each first device of a group, shape (K, D); over: the layout's routes."""
-    heads_s, tails_s, spans_s = _chains(layout, *_messages_seconds(layout, over))
+    heads_s, tails_s, spans_s = chains(layout, *messages_seconds(layout, over))
     begins_s, drains_s = (layout.groups.joined(seconds, np.minimum) for seconds in (heads_s, tails_s))
     ends_s = layout.update_s
     if layout.rings:
@@ -57,26 +60,67 @@ def _by_device_s(layout: StageLayout, over: Paths) -> Floats:
     return np.asarray(np.maximum(by_device_s, begins_s + rounds_s + drains_s))
 
 
-def _chains(layout: StageLayout, there_s: Floats, back_s: Floats) -> tuple[Floats, Floats, Floats]:
-    """Heads, tails and spans of every layer of one micro-batch, shape (L, K) each; messages: of each edge, (E, K)."""
+class _Row(NamedTuple):
+    """Layers `first` to `last`, each of which reads only the one before it and alone does; leaving: the edges from the
+    last, each with its reader."""
+
+    first: int
+    last: int
+    leaving: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=64)
+def _rows(layers: int, edges: tuple[tuple[int, int], ...]) -> tuple[tuple[_Row, ...], Ints, Ints]:
+    """The layers in rows, the edges inside these and the layers that these leave."""
+    readers, inputs = (Counter(end[side] for end in edges) for side in (0, 1))
+    inner = [
+        number
+        for number, (source, reader) in enumerate(edges)
+        if reader == source + 1 and readers[source] == inputs[reader] == 1
+    ]
+    begins = sorted(set(range(layers)) - {edges[number][1] for number in inner})
+    leaving: dict[int, list[tuple[int, int]]] = {}
+    for number in set(range(len(edges))).difference(inner):
+        leaving.setdefault(edges[number][0], []).append((number, edges[number][1]))
+    ends = [*(begin - 1 for begin in begins[1:]), layers - 1]
+    rows = [_Row(first, last, tuple(leaving.get(last, ()))) for first, last in zip(begins, ends, strict=True)]
+    sources = [edges[number][0] for number in inner]
+    return tuple(rows), np.array(inner, dtype=np.int64), np.array(sources, dtype=np.int64)
+
+
+def chains(layout: StageLayout, there_s: Floats, back_s: Floats) -> tuple[Floats, Floats, Floats]:
+    """Heads, tails and spans of every layer of one micro-batch, shape (L, K) each; messages: of each edge, (E, K).
+
+    Along a row of layers they are sums from one end on, elsewhere the longest of several.
+    """
+    layers, cuts = layout.forward_s.shape
+    rows, inner, source = _rows(layers, layout.edges)
     passes_s = np.stack([layout.forward_s, layout.backward_s], axis=1)  # (L, 2, K)
+    messages_s = np.stack([there_s, back_s], axis=1)  # (E, 2, K)
+    onward_s = np.zeros((layers, 2, 2, cuts))  # a layer's passes, and the messages to the next of its row
+    onward_s[:, 0], onward_s[source, 1] = passes_s, messages_s[inner]
     ends_s, span_s = np.zeros(passes_s.shape), layout.forward_s + layout.backward_s
-    # views of all rows at once, as there are few cuts and many edges; sources are in topological order
-    passes, ends, spans, messages = [*passes_s], [*ends_s], [*span_s], [*np.stack([there_s, back_s], axis=1)]
-    for (source, reader), message_s in zip(layout.edges, messages, strict=True):
-        path_s = ends[source] + passes[source]
-        path_s += message_s
-        np.maximum(ends[reader], path_s, out=ends[reader])
-    goes_s, comes_s = layout.forward_s[[source for source, _ in layout.edges]] + there_s, [*back_s]
-    for (source, reader), gone_s, back in zip(reversed(layout.edges), [*goes_s][::-1], comes_s[::-1], strict=True):
-        path_s = gone_s + spans[reader]
-        path_s += back
-        path_s += passes[source][1]
-        np.maximum(spans[source], path_s, out=spans[source])
+    for row in rows:
+        steps_s = onward_s[row.first : row.last].reshape(-1, 2, cuts)
+        ends_s[row.first + 1 : row.last + 1] = np.cumsum(np.concatenate([ends_s[[row.first]], steps_s]), axis=0)[2::2]
+        for edge, reader in row.leaving:
+            path_s = ends_s[row.last] + passes_s[row.last] + messages_s[edge]
+            np.maximum(ends_s[reader], path_s, out=ends_s[reader])
+    around_s = np.zeros((layers, 3, cuts))  # beside the span of the next of its row; from the last layer on
+    around_s[layers - 1 - source, 0] = layout.forward_s[source] + there_s[inner]
+    around_s[layers - 1 - source, 1] = back_s[inner]
+    around_s[:, 2] = layout.backward_s[::-1]
+    for row in reversed(rows):
+        forward_s, backward_s = passes_s[row.last]
+        for edge, reader in row.leaving:
+            path_s = forward_s + there_s[edge] + span_s[reader] + back_s[edge] + backward_s
+            np.maximum(span_s[row.last], path_s, out=span_s[row.last])
+        steps_s = around_s[layers - row.last : layers - row.first].reshape(-1, cuts)
+        span_s[row.first : row.last] = np.cumsum(np.concatenate([span_s[[row.last]], steps_s]), axis=0)[3::3][::-1]
     return ends_s[:, 0], ends_s[:, 1], span_s
 
 
-def _messages_seconds(layout: StageLayout, over: Paths) -> tuple[Floats, Floats]:
+def messages_seconds(layout: StageLayout, over: Paths) -> tuple[Floats, Floats]:
     """Of each layer's output to each reader, there and back, shape (E, K) each: the quicker of the outer pairs.
 
     None inside a group; nothing of links with measured curves, which the bound leaves out.

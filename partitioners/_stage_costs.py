@@ -80,8 +80,6 @@ def measured_costs(
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     routes = _neighbours(cluster.workers, group)
     over = paths(routes, cluster)
-    latency_s, bandwidth = over.delay_s.tolist(), over.rate_bytes_per_s.tolist()
-    measured = over.measured.tolist()
 
     @cache
     def stage_s(device: int, replicas: int) -> Floats:
@@ -93,15 +91,14 @@ def measured_costs(
         return np.maximum(seconds, ring_s(cluster, members, _stage_bytes(profile)) / microbatches)
 
     @cache
-    def shared_s(device: int, ways: int) -> Floats:
+    def shared_s(ways: int) -> Floats:
         sizes = crossing / ways
-        there_s, back_s = (
-            _curve_seconds(cluster, routes[way], sizes) if measured[way] else latency_s[way] + sizes / bandwidth[way]
-            for way in (2 * device, 2 * device + 1)
-        )
-        return there_s + back_s
+        seconds = over.delay_s[:, None] + sizes / over.rate_bytes_per_s[:, None]  # (routes, L+1)
+        for way in np.flatnonzero(over.measured).tolist():
+            seconds[way] = [cluster.transfer_s(*routes[way].pairs[0], size) for size in sizes.tolist()]
+        return np.asarray(seconds[::2] + seconds[1::2])  # there and back, (groups, L+1)
 
-    return Costs(stage_s, lambda device, q, r: shared_s(device, min(q, r) * group))
+    return Costs(stage_s, lambda device, q, r: shared_s(min(q, r) * group)[device])
 
 
 @lru_cache(maxsize=256)
@@ -151,11 +148,6 @@ def _crossing_bytes(profile: Profile) -> Floats:
             change[i + 1] += layer.output_bytes
             change[max(readers) + 1] -= layer.output_bytes
     return np.cumsum(change)
-
-
-def _curve_seconds(cluster: Cluster, route: Route, sizes_bytes: Floats) -> Floats:
-    """`Cluster.transfer_s` of each of several sizes."""
-    return np.array([cluster.transfer_s(*route.pairs[0], size) for size in sizes_bytes.tolist()])
 
 
 def ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:

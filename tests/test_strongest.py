@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,14 +18,16 @@ from partitioners import make_plan
 from partitioners._contiguous import ROUNDING
 from partitioners._judge import Judge
 from partitioners._judged_stages import stage_cuts
-from partitioners._stage_bounds import step_bounds_s
+from partitioners._stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stage_cuts import device_counts, stage_plans
+from partitioners._stage_layout import stage_layout
 from partitioners._strongest import STRATEGIES, strongest, with_microbatches
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.topologies import Wire, flat_switch, two_tier
+from simulator.network.transfers import paths
 from simulator.plan import StepSettings
 from simulator.run import run, step_seconds
 from simulator.runtime import Runtime
@@ -85,6 +88,26 @@ def test_a_cut_never_beats_its_bound(
         except InputError:  # of a schedule that takes other numbers of micro-batches
             return
         assert bounds_s[number] <= step_s * (1 + ROUNDING)
+
+
+@settings(max_examples=25, deadline=None)
+@given(profiles(), clusters())
+def test_rows_of_layers_are_added_up_as_edge_by_edge(profile: Profile, cluster: Cluster) -> None:
+    step = StepSettings(batch_size=8)
+    if not (cuts := stage_cuts(profile, cluster, step, replicated=True)):
+        return
+    layout = stage_layout(profile, cluster, step, "1f1b", cuts)
+    there_s, back_s = messages_seconds(layout, paths(layout.routes, cluster))
+    forward_s, backward_s = layout.forward_s, layout.backward_s
+    heads_s, tails_s, spans_s = np.zeros(forward_s.shape), np.zeros(forward_s.shape), forward_s + backward_s
+    for edge, (source, reader) in enumerate(layout.edges):
+        heads_s[reader] = np.maximum(heads_s[reader], heads_s[source] + forward_s[source] + there_s[edge])
+        tails_s[reader] = np.maximum(tails_s[reader], tails_s[source] + backward_s[source] + back_s[edge])
+    for edge, (source, reader) in reversed([*enumerate(layout.edges)]):
+        path_s = forward_s[source] + there_s[edge] + spans_s[reader] + back_s[edge] + backward_s[source]
+        spans_s[source] = np.maximum(spans_s[source], path_s)
+    for by_rows_s, expected_s in zip(chains(layout, there_s, back_s), (heads_s, tails_s, spans_s), strict=True):
+        assert by_rows_s.tolist() == expected_s.tolist()
 
 
 def test_the_bound_of_a_chain_is_its_step() -> None:

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.report.time_spans import covered_s, length, spread, union
+from simulator.engine import engine_name
+from simulator.report.time_spans import covered_s, length, previous_of_owner, spread, union
 
+ENGINES = pytest.mark.parametrize("engine", sorted({"reference", engine_name()}))
+NOTHING = (np.zeros(0, dtype=np.int64),) * 3
 MOMENTS = st.integers(0, 100_000).map(lambda count: count / 1000)
 SPANS = st.lists(st.tuples(MOMENTS, MOMENTS).map(sorted), max_size=8)
 
@@ -45,3 +48,29 @@ def test_owners_cover_what_each_would_alone(spans: list[list[float]], data: st.D
     owner = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(spans), max_size=len(spans))), dtype=np.int64)
     expected = [length(union(array[owner == number])) for number in range(5)]
     assert covered_s(array[:, 0], array[:, 1], owner, 5).tolist() == expected
+
+
+@ENGINES
+def test_an_empty_span_is_after_what_ended_when_it_began(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that begin together the empty one comes first, in whatever order they are written."""
+    monkeypatch.setenv("SHARDSCOPE_ENGINE", engine)
+    start, end = np.array([2.0, 2.0, 0.0, 2.0, 0.0]), np.array([3.0, 2.0, 2.0, 2.0, 5.0])
+    assert previous_of_owner(start, end, np.array([1, 1, 1, 1, 0])).tolist() == [2, 2, -1, 2, -1]
+
+
+@ENGINES
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 2)), max_size=24))
+def test_the_previous_span_is_the_last_of_some_length_in_order(engine: str, drawn: list[tuple[int, int, int]]) -> None:
+    start, lasts, owner = (
+        (np.array(column, dtype=np.int64) for column in zip(*drawn, strict=True)) if drawn else NOTHING
+    )
+    expected = [-1] * len(drawn)
+    for number in range(3):
+        last = -1
+        for span in sorted(np.flatnonzero(owner == number).tolist(), key=lambda k: (start[k], lasts[k], k)):
+            expected[span] = last
+            last = span if lasts[span] else last
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDSCOPE_ENGINE", engine)
+        before = previous_of_owner(start.astype(float), (start + lasts).astype(float), owner)
+    assert before.tolist() == expected
