@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument("--output", metavar="DIR", default="out/validation", help="(default %(default)s)")
     parser.add_argument(
-        "--rounds", metavar="N", type=_values.count, default=3, help="how often to capture and to run (default 3)"
+        "--rounds",
+        metavar="N",
+        type=_values.count,
+        default=3,
+        help="how often to measure and run (default 3)",
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
@@ -111,6 +115,9 @@ def run(args: argparse.Namespace) -> int:
             f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
             f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
         )
+    if summary.first_round and args.rounds > 1:
+        mean, bias, worst = summary.first_round
+        print(f"the first round alone, as predicted before it: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
         print(f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
