@@ -268,6 +268,16 @@ def test_layers_take_as_long_together_as_ordinary_passes_of_every_size() -> None
     assert f"layers timed one by one took {rounds.layers_to_step():.3f} of the whole step" in remark
 
 
+def test_a_short_pass_counts_with_what_disturbs_a_step_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four passes that make a step three take 1 s and one 5 s: 2 s each, though the median of passes is 1 s."""
+    network = Network(build=lambda: nn.Linear(8, 8), input_shape=(8,))
+    rounds = MeasurementRounds(network, torch.device("cpu"), 4, torch.float32, ())
+    marks = iter([0.0, 9.0, *(10.0, 11.0), *(20.0, 25.0), *(30.0, 31.0), *(40.0, 41.0)])  # the first warms up
+    monkeypatch.setattr(rounds._clock, "mark", lambda: next(marks))
+    assert rounds._whole_pass(rounds.inputs[:1]) == 2.0
+    assert next(marks, None) is None
+
+
 def test_a_profile_survives_its_file(vgg_small: Profile, tmp_path: Path) -> None:
     write_profile(vgg_small, tmp_path / "p.json")
     assert read_profile(tmp_path / "p.json") == vgg_small

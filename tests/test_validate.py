@@ -15,16 +15,19 @@ from plans import planned
 
 from simulator import files
 from simulator.cli.validate import make_plan
+from simulator.cluster import AchievedShare
+from simulator.curve import Curve
 from simulator.errors import InputError, RunError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.runtime import IDEAL, TORCH_PIPELINING
+from simulator.runtime import IDEAL, TORCH_PIPELINING, Runtime
 from simulator.workload import Profile
+from traces.calibrate.median_calibration import Calibration, median_calibration
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
 from traces.results import validation_cases
-from traces.results.validations import Round, ValidatedRun, summarised
+from traces.results.validations import Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.measured_steps import run_of_ranks
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.runs.torch_runtimes.stage_modules import cut
@@ -150,7 +153,7 @@ def test_the_reduced_suite_runs_and_is_predicted(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(validate, "STEPS", 8)
     monkeypatch.setattr(validate, "COUNTED_S", 1.0)
     outcomes = validate.validate(
-        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"captures": 1, "capture": 5, "overhead": 3}
+        validation_cases.reduced(), tmp_path, make_plan, rounds=1, repeats={"inputs": 1, "capture": 5, "overhead": 3}
     )
     assert len(outcomes) == len(validation_cases.reduced())
     assert abs(summarised(outcomes).worst_bytes_error) < 0.03, outcomes
@@ -174,3 +177,67 @@ def test_a_profile_is_the_median_of_its_captures() -> None:
     other = replace(profile, batch_size=profile.batch_size * 2)
     with pytest.raises(InputError, match="all measure the layers of 'vgg_small' at the same points"):
         median_profile([profile, other])
+
+
+def test_a_calibration_that_was_disturbed_is_outvoted() -> None:
+    """One of three, in which the host took core time, has every message and wait four times as long."""
+    nominal = CASE.network.cluster([0, 1])
+
+    def measured(slower: float) -> Calibration:
+        curve = Curve(points=((64.0, 1e-4 * slower), (1e6, 0.04 * slower)))
+        band = AchievedShare(median=1.0, low=0.9, high=1.1)
+        links = [
+            replace(link, bandwidth_bytes_per_s=25e6 / slower, latency_s=1e-4 * slower, curve=curve, achieved=band)
+            for link in nominal.links
+        ]
+        runtime = Runtime(receive_cpu_s_per_byte=2e-9 * slower, busy_latency_s=2e-3 * slower)
+        return replace(nominal, links=tuple(links), collectives={"all_reduce": {2: curve}}), runtime
+
+    cluster, runtime = median_calibration([measured(4.0), measured(1.0), measured(0.8)])
+    steady, habits = measured(1.0)
+    assert runtime == habits and cluster.collectives == steady.collectives
+    link, expected = cluster.links[0], steady.links[0]
+    assert (link.bandwidth_bytes_per_s, link.latency_s, link.curve) == (25e6, 1e-4, expected.curve)
+    assert link.achieved is not None
+    assert (link.achieved.low, link.achieved.high) == pytest.approx((0.9 / 4, 1.1 / 0.8))
+    with pytest.raises(InputError, match="all measure the links of 'lab-2x200' at the same sizes"):
+        median_calibration([(steady, habits), (nominal, habits)])
+
+
+def test_each_round_captures_and_calibrates_and_the_medians_predict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds measure 1.0, 1.5 and 1.1 times as long as the first: what is stored is the median of those so far."""
+    profile, nominal = files.read_profile("vgg_small"), CASE.network.cluster([0, 1])
+    made: list[str] = []
+
+    def capture(path: Path, *_: object, **__: object) -> None:
+        made.append(path.name)
+        files.write_profile(replace(profile, step_s=0.1 * (1.0, 1.5, 1.1)[int(path.stem[-1])]), path)
+
+    def calibrate(*_: object) -> Calibration:
+        waits_s = 1e-3 * (1.0, 1.5, 1.1)[sum(name.endswith("yaml") for name in made)]
+        made.append(f"{len(made)}.yaml")
+        return nominal, Runtime(busy_latency_s=waits_s)
+
+    monkeypatch.setattr(measured_inputs, "capture_on_all_cores", capture)
+    monkeypatch.setattr(measured_inputs, "calibrated_lab", calibrate)
+    for part in validate.PARTS:
+        (tmp_path / part).mkdir()
+    seen = []
+    for number in range(3):
+        measured_inputs.measure_inputs([CASE], tmp_path, [0, 1], print, {"inputs": 3, "capture": 1}, number, 3)
+        stored, _, runtime = prediction_inputs(tmp_path, CASE)
+        seen.append((len(made), stored.step_s, runtime.busy_latency_s))
+    expected = [(2, 0.1, 1e-3), (4, 0.125, 1.25e-3), (6, 0.11, 1.1e-3)]
+    assert seen == [pytest.approx(each) for each in expected]
+    measured_inputs.measure_inputs([CASE], tmp_path, [0, 1], print, {"inputs": 3, "capture": 1})
+    assert len(made) == 6  # all at once where there is one round, but what is stored is not made again
+
+
+def test_the_first_round_alone_has_its_own_error() -> None:
+    rounds = (replace(made(0.1), predicted_s=0.09), replace(made(0.2), predicted_s=0.1), made(0.2))
+    run = replace(outcome(0.0), rounds=rounds)
+    assert run.first_error == pytest.approx(-0.1) and run.actual_s == 0.2
+    assert summarised([run]).first_round == pytest.approx((0.1, -0.1, -0.1))
+    assert outcome(0.0).first_error is None and summarised([outcome(0.0)]).first_round is None

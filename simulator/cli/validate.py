@@ -16,13 +16,13 @@ from simulator.cli import _effects, _tables, _values
 from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from simulator.cluster import Cluster
     from simulator.plan import Plan
     from simulator.workload import Profile
     from traces.results.validation_cases import Case
-    from traces.results.validations import ValidatedRun
+    from traces.results.validations import Summary, ValidatedRun
 
 MOST_RUNS = 1_000
 """Of a field suite: two days of runs, and far fewer than there are to draw."""
@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument("--output", metavar="DIR", default="out/validation", help="(default %(default)s)")
     parser.add_argument(
-        "--rounds", metavar="N", type=_values.count, default=3, help="how often to capture and to run (default 3)"
+        "--rounds",
+        metavar="N",
+        type=_values.count,
+        default=3,
+        help="how often to measure and run (default 3)",
     )
     parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
@@ -51,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator.cli import _printing
-    from traces.results.validations import disturbed_words, summarised
+    from traces.results.validations import summarised
 
     _check_field(args)
     folder = Path(args.output)
@@ -100,22 +104,28 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
         return 0
     _print(outcomes)
-    accuracy = (
+    for line in _summary_lines(summary, outcomes, args.rounds):
+        print(_tables.folded(line))
+    return 0
+
+
+def _summary_lines(summary: Summary, outcomes: Sequence[ValidatedRun], rounds: int) -> Iterator[str]:
+    """Accuracy of all runs, of those that the host disturbed, of the first of several rounds, at the run's speed."""
+    from traces.results.validations import disturbed_words
+
+    yield (
         f"{summary.runs} runs: mean absolute error {summary.mean_absolute_error:.1%}, bias {summary.bias:+.1%}, "
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
-    print(_tables.folded(accuracy))
     if words := disturbed_words(outcomes):
-        print(_tables.folded(words))
+        yield words
+    if summary.first_round and rounds > 1:
+        mean, bias, worst = summary.first_round
+        yield f"the first round alone, as predicted before it: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}"
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
-        print(
-            _tables.folded(
-                f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}"
-            )
-        )
-    return 0
+        yield f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}"
 
 
 def _check_field(args: argparse.Namespace) -> None:

@@ -197,14 +197,17 @@ class MeasurementRounds:
         return self._clock.seconds(start, end)
 
     def _whole_pass(self, data: Data) -> float:
-        """Seconds of an ordinary forward and backward pass right after another, as in a step of several."""
-        seconds = 0.0
-        for _ in range(2):
+        """Seconds of an ordinary forward and backward pass: the mean of as many as make a step, one after another.
+
+        What disturbs a core comes in pieces of milliseconds; most short passes have none, but a step of many has some.
+        """
+        seconds = []
+        for _ in range(1 + len(self.inputs) // len(data)):
             start = self._clock.mark()
             self.trained(data).backward()
-            seconds = self._clock.seconds(start, self._clock.mark())
+            seconds.append(self._clock.seconds(start, self._clock.mark()))
             self._optimizer.zero_grad()
-        return seconds
+        return statistics.fmean(seconds[1:])
 
     def _train(self) -> None:
         self.trained(self.inputs).backward()

@@ -49,6 +49,7 @@ def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
         worst_bytes_error=max((outcome.bytes_error for outcome in outcomes), key=abs),
         covered=statistics.fmean(known) if (known := [x.covered for x in outcomes if x.covered is not None]) else None,
         at_run_speed=_error_figures([x.error_at_run_speed for x in outcomes if x.error_at_run_speed is not None]),
+        first_round=_error_figures([error for x in outcomes if (error := x.first_error) is not None]),
     )
 
 
@@ -126,7 +127,8 @@ class Round:
 
     sent_bytes: payload per step. peak_bytes: of the fullest rank, None where it is not measured. load: of the machine
     as it began, in processes. stolen_share: of core time, what its host took for others in the counted
-    steps; None in older files and where the kernel does not say.
+    steps; None in older files and where the kernel does not say. predicted_s: seconds of a step, as predicted just
+    before; None in older files.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -139,6 +141,7 @@ class Round:
     load: float
     date: str
     stolen_share: float | None = None
+    predicted_s: float | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.step_s < inf, "step_s", self.step_s, "a step takes time")
@@ -148,9 +151,10 @@ class Round:
 class ValidatedRun:
     """A run, made in one or more rounds over the suite, and its prediction. Seconds and bytes per step.
 
-    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute. interval_s:
-    in which the step was predicted to be 9 times in 10. error_at_run_speed: the error where devices compute as fast as
-    in the run (`traces.results.run_speed`), without what layers' times get wrong. Both are None in older files.
+    Measured values are medians over the rounds, as a shared machine's speed drifts from minute to minute; predicted_s
+    is from all that was captured and calibrated until the last round, none of it in a run. interval_s: in which the
+    step was predicted to be 9 times in 10. error_at_run_speed: the error where devices compute as fast as in the run
+    (`traces.results.run_speed`), without what layers' times get wrong. Both are None in older files.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -216,6 +220,12 @@ class ValidatedRun:
         return self.predicted_s / self.actual_s - 1
 
     @property
+    def first_error(self) -> float | None:
+        """Signed relative error of the first round alone, as predicted before it; None in older files."""
+        predicted_s, actual_s = self.rounds[0].predicted_s, self.rounds[0].step_s
+        return None if predicted_s is None else predicted_s / actual_s - 1
+
+    @property
     def covered(self) -> bool | None:
         """Whether the actual step lies in the predicted interval; None where there is none."""
         return None if self.interval_s is None else self.interval_s[0] <= self.actual_s <= self.interval_s[1]
@@ -231,7 +241,8 @@ class Summary:
     """Errors of the predicted step over the runs: mean of the absolute values, of the signed ones, the largest.
 
     covered: the share of the runs within their predicted intervals, None where none has one. at_run_speed: the mean of
-    the absolute, of the signed and the largest error with devices as fast as in the runs, None where none is known.
+    the absolute, of the signed and the largest error with devices as fast as in the runs, first_round: the same of the
+    first rounds alone, as predicted before them; None where none is known.
     """
 
     runs: int
@@ -242,6 +253,7 @@ class Summary:
     worst_bytes_error: float
     covered: float | None = None
     at_run_speed: tuple[float, float, float] | None = None
+    first_round: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""What predictions of a suite are made from, measured before any run: captures, profiles, overheads, calibrated labs.
+"""What predictions of a suite are made from: captures, profiles, overheads, calibrated labs. None is measured in a run.
 
-A file that exists is not made again. Captures are spread over the calibration, as a shared machine's speed drifts.
+A file that exists is not made again. As a shared machine's speed drifts, every network is captured and every lab
+calibrated several times, in turns, spread over the rounds of the suite; the medians count.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.network.catalogue import write_cluster
+from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from traces.calibrate.links import calibrate
 from traces.calibrate.measured_points import sizes_to
+from traces.calibrate.median_calibration import median_calibration
 from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s, wrapped_overhead_s
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
@@ -31,9 +33,9 @@ from traces.results.validations import Overhead
 from traces.zoo.networks import load
 
 BATCH_SIZE = 32
-REPEATS = {"captures": 3, "capture": 10, "overhead": 15}
-"""How many captures are made of a network, how often each measures every layer, and how many steps are taken to see
-what a runtime adds to them."""
+REPEATS = {"inputs": 3, "capture": 10, "overhead": 15}
+"""How many captures of each network and calibrations of each lab there are at least, one a round or more, how often a
+capture measures every layer, and how many steps are taken to see what a runtime adds to them."""
 CALIBRATED_BYTES: tuple[int, ...] = (64, *(1 << exponent for exponent in range(12, 24)))
 
 
@@ -43,29 +45,39 @@ def measure_inputs(
     cores: Sequence[int],
     say: Callable[[str], None],
     repeats: Mapping[str, int],
+    round_number: int = 0,
+    rounds: int = 1,
 ) -> None:
-    """Measure what predictions of `cases` are made from, unless it is stored: labs, and captures between them.
+    """Measure what predictions of `cases` are made from in a round of the suite, unless it is stored.
 
-    repeats: as REPEATS.
+    repeats: as REPEATS. The profile of a network and the cluster of a lab are the medians of what was measured of them
+    until now.
     """
-    captures = repeats["captures"]
     models = list(dict.fromkeys(case.model for case in cases))
     split = {
         case.model for case in cases if case.via == "execute"
     }  # neither torch's DDP nor its pipelines split channels
     networks = list(dict.fromkeys(case.network for case in cases))
-    for number in range(captures):
+    inputs = max(repeats["inputs"], rounds)
+    for number in range(inputs * round_number // rounds, inputs * (round_number + 1) // rounds):
         for model in models:
             _captured(folder, model, number, cores, say, repeats["capture"], fractions=model in split)
-        for network in networks[number::captures]:
-            _calibrated(folder, network, [case.model for case in cases if case.network == network], cores, say)
+        for network in networks:
+            using = [case.model for case in cases if case.network == network]
+            _calibrated(folder, network, number, using, cores, say)
     for model in models:
-        path = folder / "profiles" / f"{model}.json"
-        if not path.exists():
-            paths = [folder / "captures" / f"{model}.{number}.json" for number in range(captures)]
-            files.write_profile(median_profile([files.read_profile(each) for each in paths]), path)
+        captures = sorted((folder / "captures").glob(f"{model}.*.json"))
+        files.write_profile(median_profile([files.read_profile(path) for path in captures]), _profile(folder, model))
+    for network in networks:
+        made = sorted((folder / "calibrations").glob(f"{network.name}.*.yaml"))
+        cluster, runtime = median_calibration([(read_cluster(path), read_runtime(path)) for path in made])
+        write_cluster(cluster, folder / "clusters" / f"{network.name}.yaml", runtime)
     for model in dict.fromkeys(case.model for case in cases if case.needs_overhead):
         _overhead(folder, model, cores, say, repeats["overhead"])
+
+
+def _profile(folder: Path, model: str) -> Path:
+    return folder / "profiles" / f"{model}.json"
 
 
 def _captured(
@@ -121,7 +133,7 @@ def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
         say(f"runtimes' overhead on {model}")
-        arguments: dict[str, object] = {"path": str(folder / "profiles" / f"{model}.json"), "repeats": repeats}
+        arguments: dict[str, object] = {"path": str(_profile(folder, model)), "repeats": repeats}
         overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
         of_task_s, of_pass_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
         overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
@@ -145,12 +157,13 @@ def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float, fl
 
 
 def _calibrated(
-    folder: Path, network: LabNetwork, models: Sequence[str], cores: Sequence[int], say: Callable[[str], None]
-) -> None:
+    folder: Path, network: LabNetwork, number: int, models: Sequence[str], cores: Sequence[int],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
     """Calibrate the lab unless it is stored; as a user does, up to what the largest of the models sends."""
-    path = folder / "clusters" / f"{network.name}.yaml"
+    path = folder / "calibrations" / f"{network.name}.{number}.yaml"
     if not path.exists():
-        say(f"calibration of lab {network.name}")
+        say(f"calibration {number + 1} of lab {network.name}")
         sizes = CALIBRATED_BYTES
         if network.shaping is not None:
             sizes = sizes_to(max(map(_largest_bucket_bytes, dict.fromkeys(models))), sizes)

@@ -1,16 +1,17 @@
 """Predict real runs, make them, and say how wrong the predictions were.
 
-    once, before any run     calibration of every lab       folder/clusters
-                             a profile of every network     folder/profiles, the median of folder/captures
-                             what runtimes add to it        folder/overheads
-    for each run             prediction from those files    folder/runs
+    in each round            every lab calibrated           folder/clusters, the median of folder/calibrations
+                             every network captured         folder/profiles, the median of folder/captures
+    in the first             what runtimes add to it        folder/overheads
+    for each run of a round  prediction from those files    folder/runs
                              alone, then the run itself
                              plan, and when each task ran   folder/plans, folder/timelines
     in the end               all runs, machine, software    folder/validation.json
 
-A file that exists is not made again, so that a validation which was interrupted continues. All ranks run
-on this machine, each pinned to one core. A shared machine's speed drifts by a fifth from minute to minute; therefore
-captures are spread over the calibration, and the suite is run through in rounds.
+A file that exists is not made again, so that a validation which was interrupted continues. All ranks run on this
+machine. A shared machine's speed drifts by a fifth from minute to minute, and what one minute shows of it says little
+of another. Therefore what is predicted and what is measured are both medians over the rounds of the suite, of which
+each begins with captures and calibrations: both sample the same period. Nothing measured in a run is used to predict.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ STEPS, COUNTED_S = 16, 5.0
 """At least so many steps of a run count, and about so many seconds of them: a core whose other hardware thread is a
 neighbour's is up to twice as slow for milliseconds at a time, so that seconds differ by a tenth."""
 ROUNDS = 3
+PARTS = ("captures", "calibrations", "profiles", "overheads", "clusters", "runs", "plans", "timelines")
+"""What a folder holds, a file for each network, lab or run."""
 
 MakePlan = Callable[[Case, Profile, Cluster], Plan]
 
@@ -73,19 +76,19 @@ def validate(
     """Every case's outcome, worst first; rounds that `folder` holds are read, the others made and stored there.
 
     make_plan: the case's plan from profile and calibrated cluster. say: called with each line about the progress.
-    rounds: how often every run is made; repeats: of what is measured before, see REPEATS. A run that fails is
-    reported to `say` and left out. Raises RunError where this machine has no network lab.
+    rounds: how often every run is made; repeats: of what is measured before each round, see REPEATS. A run that fails
+    is reported to `say` and left out. Raises RunError where this machine has no network lab.
     """
     reason = namespaces.available()
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
     cores = sorted(os.sched_getaffinity(0))[:2]
-    for part in ("captures", "profiles", "overheads", "clusters", "runs", "plans", "timelines"):
+    for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
-    measure_inputs([case for case in cases if len(_rounds(folder, case)) < rounds], folder, cores, say, repeats)
     for number in range(rounds):
         missing = [case for case in cases if len(_rounds(folder, case)) <= number]
+        measure_inputs(missing, folder, cores, say, repeats, number, rounds)
         for count, case in enumerate(missing, 1):
             progress = f"[round {number + 1}/{rounds}, {count}/{len(missing)}] {case.name}"
             try:
@@ -144,9 +147,13 @@ def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
 
 
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Plan, Report, StepInterval]:
-    """The case's plan, the simulator's report and its interval, from the stored profile and calibration alone."""
+    """The case's plan, the simulator's report and its interval, from the stored profile and calibration alone.
+
+    The plan is that of the first round, where there was one.
+    """
     profile, cluster, runtime = prediction_inputs(folder, case)
-    plan = make_plan(case, profile, cluster)
+    path = plan_path(folder, case)
+    plan = files.read_plan(path) if path.exists() else make_plan(case, profile, cluster)
     report = simulate(profile, cluster, plan, runtime=runtime).report
     return profile, plan, report, step_interval(report, profile, cluster)
 
@@ -167,6 +174,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         load=load,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
         stolen_share=run.execution.stolen_share,
+        predicted_s=report.step_s,
     )
     return ValidatedRun(
         case=case,

@@ -1,0 +1,78 @@
+"""Several calibrations of one cluster as one: what a shared machine did during one of them is outvoted. No torch here.
+
+A calibration made while the machine's host took a quarter of its core time gave 98 kB 8 ms over a link where they take
+4, and charged each received byte with 26 ns where other calibrations say 1 to 2.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.cluster import AchievedShare, Cluster, Link
+from simulator.curve import Curve
+from simulator.errors import require
+from simulator.runtime import Runtime
+
+Calibration = tuple[Cluster, Runtime]
+
+
+def median_calibration(calibrations: Sequence[Calibration]) -> Calibration:
+    """The first of `calibrations` with the median of all for every time and rate, and the widest band of its links.
+
+    Raises InputError when they did not measure the same sizes on the same links.
+    """
+    clusters, runtimes = [cluster for cluster, _ in calibrations], [runtime for _, runtime in calibrations]
+    first = clusters[0]
+    for other in clusters[1:]:
+        alike = _measured(other) == _measured(first)
+        require(alike, "calibrations", other.name, f"all measure the links of {first.name!r} at the same sizes")
+    links = tuple(_median_link(same) for same in zip(*(cluster.links for cluster in clusters), strict=True))
+    collectives = {
+        name: {count: _median_curve([cluster.collectives[name][count] for cluster in clusters]) for count in counts}
+        for name, counts in first.collectives.items()
+    }
+    sources = [source for cluster in clusters for source in cluster.sources]
+    runtime = replace(
+        runtimes[0],
+        send_cpu_s_per_byte=statistics.median(each.send_cpu_s_per_byte for each in runtimes),
+        receive_cpu_s_per_byte=statistics.median(each.receive_cpu_s_per_byte for each in runtimes),
+        busy_latency_s=statistics.median(each.busy_latency_s for each in runtimes),
+    )
+    return replace(first, links=links, collectives=collectives, sources=tuple(dict.fromkeys(sources))), runtime
+
+
+def _median_link(links: Sequence[Link]) -> Link:
+    rate = statistics.median(link.bandwidth_bytes_per_s for link in links)
+    bands = [(link.bandwidth_bytes_per_s / rate, link.achieved) for link in links if link.achieved is not None]
+    curves = [link.curve for link in links if link.curve is not None]
+    return replace(
+        links[0],
+        bandwidth_bytes_per_s=rate,
+        latency_s=statistics.median(link.latency_s for link in links),
+        curve=_median_curve(curves) if curves else None,
+        achieved=AchievedShare(
+            median=1.0,
+            low=min(share * band.low / band.median for share, band in bands),
+            high=max(share * band.high / band.median for share, band in bands),
+        )
+        if bands
+        else None,
+    )
+
+
+def _median_curve(curves: Sequence[Curve]) -> Curve:
+    """Each size's median."""
+    sizes = zip(*(curve.points for curve in curves), strict=True)
+    return Curve(points=tuple((same[0][0], statistics.median(seconds for _, seconds in same)) for same in sizes))
+
+
+def _measured(cluster: Cluster) -> object:
+    links = [(link.source, link.target, link.curve and _sizes(link.curve)) for link in cluster.links]
+    curves = {name: {n: _sizes(curve) for n, curve in by.items()} for name, by in cluster.collectives.items()}
+    return links, curves
+
+
+def _sizes(curve: Curve) -> list[float]:
+    return [size for size, _ in curve.points]
