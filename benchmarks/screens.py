@@ -156,7 +156,7 @@ def _first_numbers() -> float:
             page.add_init_script(FIRST)
             page.goto(site)
             until(page, "() => window.first > 0")
-            waits.append(page.evaluate("() => window.first"))
+            waits.append(float(page.evaluate("() => window.first")))
     return sorted(waits)[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import time
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -360,10 +361,14 @@ def rows_of(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def value_of(cell: Any) -> Any:
-    try:
+    """What a cell of text means."""
+    if not isinstance(cell, str):
+        return cell
+    with suppress(ValueError):
+        return int(cell)
+    with suppress(ValueError):
         return float(cell)
-    except ValueError:
-        return {"True": True, "False": False}.get(cell, cell)
+    return {"True": True, "False": False}.get(cell, cell)
 
 
 def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str, store: Store) -> None:

@@ -205,7 +205,7 @@ def _policies(simulated: SimulatedScenario) -> Any:
 def _grid() -> Any:
     number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
-        {"field": "number", "headerName": "#", "width": 46},
+        {"field": "number", "headerName": "#", "width": 54},
         {"field": "at", "headerName": "at", "width": 118},
         {"field": "event", "headerName": "event", "width": 216},
         {"field": "policy", "headerName": "done by", "width": 97},
@@ -214,7 +214,7 @@ def _grid() -> Any:
         {"field": "moved", "headerName": "moved", "width": 92},
         {"field": "devices", "headerName": "devices", "width": 84, **number},
         {"field": "rate", "headerName": "samples/s", "width": 98, **number},
-        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 252, "wrapText": True, "autoHeight": True},
+        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 246, "wrapText": True, "autoHeight": True},
     ]
     return dag.AgGrid(
         id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",

@@ -267,7 +267,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     names = {f.name for f in fields(Configuration)} - {"profile", "cluster"}
     changes = {name: row[name] for name in names if row.get(name) is not None}
     changes["devices"] = int(row["devices"])
-    changes["microbatches"] = row.get("microbatches") or row.get("plan_microbatches")
+    changes["microbatches"] = row.get("microbatches")
     plain = store.usual_cluster(replace(base, devices=changes["devices"]))
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
