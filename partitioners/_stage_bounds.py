@@ -115,8 +115,8 @@ def chains(layout: StageLayout, there_s: Floats, back_s: Floats) -> tuple[Floats
         for edge, reader in row.leaving:
             path_s = forward_s + there_s[edge] + span_s[reader] + back_s[edge] + backward_s
             np.maximum(span_s[row.last], path_s, out=span_s[row.last])
-        steps_s = around_s[layers - row.last : layers - row.first].reshape(-1, cuts)
-        span_s[row.first : row.last] = np.cumsum(np.concatenate([span_s[[row.last]], steps_s]), axis=0)[3::3][::-1]
+        beside_s = around_s[layers - row.last : layers - row.first].reshape(-1, cuts)
+        span_s[row.first : row.last] = np.cumsum(np.concatenate([span_s[[row.last]], beside_s]), axis=0)[3::3][::-1]
     return ends_s[:, 0], ends_s[:, 1], span_s
 
 
