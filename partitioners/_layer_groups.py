@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,8 +28,9 @@ def layer_groups(profile: Profile) -> list[LayerGroup]:
 class GroupCut:
     """A shard for each device: so many parts by sample, each cut further by channel or into terms of sums.
 
-    terms: which groups in a row are cut into terms, where their first layers are sums that somebody reads: "none",
-    "all" or "alternate", every second. to_samples: the sums go to parts by sample of the layers that follow.
+    terms: which groups of a network are cut into terms, where their first layers are sums that somebody reads: "none",
+    "all", or every second, those of "even" or "odd" number. to_samples: the sums go to parts by sample of the layers
+    that follow.
     """
 
     devices: tuple[int, ...]
@@ -37,26 +38,27 @@ class GroupCut:
     terms: str = "none"
     to_samples: bool = False
 
-    def placements(self, profile: Profile, groups: Sequence[LayerGroup], samples: int) -> dict[str, Sharding] | None:
-        """Where the layers of `groups` are, None where one cannot be cut so; samples: of a micro-batch."""
+    def placements(self, profile: Profile, group: LayerGroup, number: int, samples: int) -> dict[str, Sharding] | None:
+        """Where the layers of a group are, the one of this number; None where one cannot be cut so.
+
+        samples: of a micro-batch.
+        """
         rest, made = len(self.devices) // self.parts, dict[str, Sharding]()
         if self.parts > samples:
             return None
-        by_channel = _sharding(self.devices, self.parts, rest)
-        for number, group in enumerate(groups):
-            head, *followers = (profile.layers[profile.index[name]] for name in group)
-            as_terms = self.terms == "all" or (self.terms == "alternate" and number % 2 == 1)
+        following = by_channel = _sharding(self.devices, self.parts, rest)
+        head, *followers = (profile.layers[profile.index[name]] for name in group)
+        as_terms = self.terms == "all" or self.terms == ("even", "odd")[number % 2]
+        if as_terms and _most_terms(profile, head) >= rest:
+            made[head.name] = _sharding(self.devices, self.parts, 1, rest)
+            if self.to_samples and followers and len(self.devices) <= samples:
+                following = _sharding(self.devices, len(self.devices), 1)
+        else:
+            followers.append(head)
             following = by_channel
-            if as_terms and _most_terms(profile, head) >= rest:
-                made[head.name] = _sharding(self.devices, self.parts, 1, rest)
-                if self.to_samples and followers and len(self.devices) <= samples:
-                    following = _sharding(self.devices, len(self.devices), 1)
-            else:
-                followers.append(head)
-            if any(layer.channels < following.degrees[1] for layer in followers):
-                return None
-            made |= dict.fromkeys((layer.name for layer in followers), following)
-        return made
+        if any(layer.channels < following.degrees[1] for layer in followers):
+            return None
+        return made | dict.fromkeys((layer.name for layer in followers), following)
 
 
 def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
@@ -65,8 +67,27 @@ def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
         yield GroupCut(devices, parts)
         if parts < len(devices):
             yield from (
-                GroupCut(devices, parts, terms, sampled) for terms in ("all", "alternate") for sampled in (False, True)
+                GroupCut(devices, parts, terms, sampled)
+                for terms in ("all", "even", "odd")
+                for sampled in (False, True)
             )
+
+
+def device_blocks(sets: Collection[tuple[int, ...]], workers: int) -> list[tuple[int, ...]]:
+    """Sets of devices that a search tries beside those in use: all, and of each in use its halves, its other half and
+    the two together; the largest first."""
+    blocks = {tuple(range(workers)), *sets}
+    for devices in sets:
+        first, size = devices[0], len(devices)
+        if devices != tuple(range(first, first + size)):
+            continue
+        half = size // 2
+        around = [(first, first + half), (first + half, first + size)]
+        if first % size == 0:
+            begin = first // (2 * size) * 2 * size
+            around += [(begin, begin + 2 * size), (begin, begin + size), (begin + size, begin + 2 * size)]
+        blocks.update(tuple(range(a, b)) for a, b in around if a < b <= workers)
+    return sorted(blocks, key=lambda each: (-len(each), each))
 
 
 @lru_cache(maxsize=1024)
