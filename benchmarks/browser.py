@@ -90,3 +90,15 @@ def settled(page: Any) -> None:
     until(page, "() => !!document.querySelector('#timeline[data-spans], #verdict > *')")
     until(page, "() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 7")
     page.wait_for_load_state("networkidle")
+
+
+def violations(page: Any) -> list[str]:
+    """What axe finds serious or critical."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    broken_rules = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']}: {rule['nodes'][0]['html'][:160]}"
+        for rule in broken_rules
+        if rule["impact"] in ("serious", "critical")
+    ]

@@ -49,10 +49,10 @@ def _printed(name: str, picture: Path | None) -> str:
             plots.samples(curves, TARGET, picture)
         return curves_section(curves)
     if name == "demonstration":
-        done = files.read_json(STORED, Demonstration)
+        shown = files.read_json(STORED, Demonstration)
         if picture:
-            plots.demonstration(done, curves, picture)
-        return demonstration_section(done)
+            plots.demonstration(shown, curves, picture)
+        return demonstration_section(shown)
     best = list(compared(files.read_profile(MODEL), curves, TARGET))
     if picture:
         plots.interconnects(best, picture)
@@ -98,36 +98,40 @@ def _regime_row(curves: Curves, regime: Regime) -> tuple[str, ...]:
     return str(regime), f"{rate:g}", f"{samples.median:,.0f}", f"{samples.low:,.0f} to {high}", updates
 
 
-def demonstration_section(done: Demonstration) -> str:
+def demonstration_section(demonstration: Demonstration) -> str:
     """Predicted and real time to the target for each plan and network."""
-    rows = [_shown_row(done, group) for group in grouped(done)]
-    errors = [_error(done, group) for group in grouped(done)]
-    steps = [_step_error(group) for group in grouped(done)]
-    first = done.shown[0]
-    seeds = sorted({training.alone.seed for training in done.shown})
+    rows = [_shown_row(demonstration, group) for group in grouped(demonstration)]
+    errors = [_error(demonstration, group) for group in grouped(demonstration)]
+    steps = [_step_error(group) for group in grouped(demonstration)]
+    first = demonstration.shown[0]
+    seeds = sorted({training.alone.seed for training in demonstration.shown})
     median, low, high = first.predicted_samples
-    actual = statistics.median(training.reached(done.target) for training in grouped(done)[0])
+    actual = statistics.median(training.reached(demonstration.target) for training in grouped(demonstration)[0])
     within = sum(abs(error) <= 0.15 for error in errors)
-    loads = [training.load for training in done.shown]
+    loads = [training.load for training in demonstration.shown]
     return (
-        f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: {done.model} on "
-        f"{done.dataset}, batch {first.batch_size}, until {done.target:.0%}, {done.machine}, seeds {seeds[0]} to "
+        f"## Real trainings in the shaped network\n\n`sudo python -m benchmarks.demonstration`: "
+        f"{demonstration.model} on {demonstration.dataset}, batch {first.batch_size}, "
+        f"until {demonstration.target:.0%}, {demonstration.machine}, seeds {seeds[0]} to "
         f"{seeds[-1]}. {METHOD}\n\n"
         + table(("plan", "Mbit/s", "step", "predicted", "error", "to target", "predicted", "interval", "error"), rows)
         + f"\n\nSteps are off by {statistics.fmean(map(abs, steps)):.1%} on average and {max(map(abs, steps)):.1%} at "
         f"most, times to the target by {statistics.fmean(map(abs, errors)):.1%} and {max(map(abs, errors)):.1%}; "
-        f"{within} of {len(errors)} are within 15 %. {ranking(done)} The trials took {median:,.0f} samples "
+        f"{within} of {len(errors)} are within 15 %. {ranking(demonstration)} The trials took {median:,.0f} samples "
         f"({low:,.0f} to {high:,.0f}), these seeds took {actual:,.0f} in the median. Other programs ran beside: load "
         f"{min(loads):.0f} to {max(loads):.0f}.\n\n"
-        "![Accuracy over wall-clock](convergence-demonstration.png)\n\n" + one_curve(done)
+        "![Accuracy over wall-clock](convergence-demonstration.png)\n\n" + one_curve(demonstration)
     )
 
 
-def one_curve(done: Demonstration) -> str:
+def one_curve(demonstration: Demonstration) -> str:
     rows = []
-    for strategy in dict.fromkeys(training.strategy for training in done.shown):
-        trainings = [training for training in done.shown if training.strategy == strategy]
-        pairs = [(training.reached(done.target), training.alone.samples_to(done.target)) for training in trainings]
+    for strategy in dict.fromkeys(training.strategy for training in demonstration.shown):
+        trainings = [training for training in demonstration.shown if training.strategy == strategy]
+        pairs = [
+            (training.reached(demonstration.target), training.alone.samples_to(demonstration.target))
+            for training in trainings
+        ]
         more = statistics.fmean(ours / alone - 1 for ours, alone in pairs)
         rows.append((strategy, f"{max(training.difference for training in trainings):.4f}", f"{more:+.1%}"))
     header = ("plan", "accuracy, at most", "samples to the target, mean")
@@ -139,12 +143,12 @@ def one_curve(done: Demonstration) -> str:
     )
 
 
-def ranking(done: Demonstration) -> str:
+def ranking(demonstration: Demonstration) -> str:
     """Whether predictions rank the plans as the runs do, network by network."""
     sentences = []
-    for mbit in dict.fromkeys(training.network.mbit for training in done.shown):
-        groups = [group for group in grouped(done) if group[0].network.mbit == mbit]
-        real = sorted(groups, key=lambda group: _seconds(done, group))
+    for mbit in dict.fromkeys(training.network.mbit for training in demonstration.shown):
+        groups = [group for group in grouped(demonstration) if group[0].network.mbit == mbit]
+        real = sorted(groups, key=lambda group: _seconds(demonstration, group))
         expected = sorted(groups, key=lambda group: group[0].predicted_step_s)
         names = " < ".join(group[0].strategy for group in real)
         verdict = "as predicted" if real == expected else "not as predicted"
@@ -194,15 +198,15 @@ def verdict(best: Sequence[Best]) -> str:
     )
 
 
-def grouped(done: Demonstration) -> list[list[DemonstratedPlan]]:
+def grouped(demonstration: Demonstration) -> list[list[DemonstratedPlan]]:
     """The trainings of one plan in one network, all seeds together."""
     groups: dict[tuple[int, str], list[DemonstratedPlan]] = {}
-    for training in done.shown:
+    for training in demonstration.shown:
         groups.setdefault((training.network.mbit, training.strategy), []).append(training)
     return list(groups.values())
 
 
-def _shown_row(done: Demonstration, group: Sequence[DemonstratedPlan]) -> tuple[str, ...]:
+def _shown_row(demonstration: Demonstration, group: Sequence[DemonstratedPlan]) -> tuple[str, ...]:
     first = group[0]
     step_s = statistics.median(each.step_s for each in group)
     expected = [samples / first.batch_size * first.predicted_step_s for samples in first.predicted_samples]
@@ -212,21 +216,21 @@ def _shown_row(done: Demonstration, group: Sequence[DemonstratedPlan]) -> tuple[
         format_time(step_s),
         format_time(first.predicted_step_s),
         f"{_step_error(group):+.1%}",
-        format_time(_seconds(done, group)),
+        format_time(_seconds(demonstration, group)),
         format_time(expected[0]),
         f"{format_time(expected[1])} to {format_time(expected[2])}",
-        f"{_error(done, group):+.1%}",
+        f"{_error(demonstration, group):+.1%}",
     )
 
 
-def _seconds(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
-    return statistics.median(training.seconds_to(done.target) for training in group)
+def _seconds(demonstration: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
+    return statistics.median(training.seconds_to(demonstration.target) for training in group)
 
 
-def _error(done: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
+def _error(demonstration: Demonstration, group: Sequence[DemonstratedPlan]) -> float:
     """Signed relative error of the predicted time to the target."""
     first = group[0]
-    return first.predicted_samples[0] / first.batch_size * first.predicted_step_s / _seconds(done, group) - 1
+    return first.predicted_samples[0] / first.batch_size * first.predicted_step_s / _seconds(demonstration, group) - 1
 
 
 def _step_error(group: Sequence[DemonstratedPlan]) -> float:

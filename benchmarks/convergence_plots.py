@@ -41,15 +41,16 @@ def samples(curves: Curves, target: float, path: Path) -> None:
 STALE: dict[Method, str] = {"asynchronous": "asynchronous servers", "stashing": "PipeDream's weight versions"}
 
 
-def demonstration(done: Demonstration, curves: Curves, path: Path) -> None:
+def demonstration(demonstrated: Demonstration, curves: Curves, path: Path) -> None:
     """Accuracy over wall-clock, simulated (dashed, over the curves' trials) and real (one line per seed)."""
-    rates = list(dict.fromkeys(training.network.mbit for training in done.shown))
+    rates = list(dict.fromkeys(training.network.mbit for training in demonstrated.shown))
     figure, axes = _axes(len(rates), 12)
     for axis, mbit in zip(axes, rates, strict=True):
-        shown = [training for training in done.shown if training.network.mbit == mbit]
+        shown = [training for training in demonstrated.shown if training.network.mbit == mbit]
         for strategy, colour in zip(dict.fromkeys(training.strategy for training in shown), COLOURS, strict=False):
-            _shown(axis, [training for training in shown if training.strategy == strategy], curves, done.target, colour)
-        axis.axhline(done.target, color="#999999", linewidth=0.8)
+            trainings = [training for training in shown if training.strategy == strategy]
+            _shown(axis, trainings, curves, demonstrated.target, colour)
+        axis.axhline(demonstrated.target, color="#999999", linewidth=0.8)
         axis.set(title=f"2 ranks, {mbit} Mbit/s", xlabel="seconds of training", ylabel="accuracy", ylim=(0, 1.02))
         axis.set(xscale="log")
     _save(figure, axes, path)

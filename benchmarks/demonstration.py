@@ -54,14 +54,14 @@ def main() -> None:
             alone = trial(recipe, regime, rate, seed)
             print(f"seed {seed}: {alone.samples_to(TARGET):,.0f} samples in one process", flush=True)
             demonstrated += [made(folder, curves, alone, name, mbit) for mbit, name in product(RATES_MBIT, PLANS)]
-    done = Demonstration(
+    demonstration = Demonstration(
         model=MODEL,
         dataset="digits",
         target=TARGET,
         machine=machine_settings.device_name(machine_settings.torch_device_of("cpu"), 1) + " per rank, 2 cores",
         shown=tuple(demonstrated),
     )
-    files.write_text_atomic(STORED, files.to_json(done))
+    files.write_text_atomic(STORED, files.to_json(demonstration))
 
 
 def trials(folder: Path) -> Curves:
@@ -81,12 +81,12 @@ def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> De
     if not path.exists():
         profile, cluster, runtime = conditions(folder, MODEL, BATCH_SIZE, network)
         plan = planned(name, profile, cluster)
-        done = demonstrate_plan(
+        demonstrated = demonstrate_plan(
             profile, plan, name, network, dataset="digits", alone=alone, every=512,
             predicted_step_s=step_seconds(profile, cluster, plan, runtime),
             predicted_samples=(samples.median, samples.low, samples.high),
         )  # fmt: skip
-        files.write_text_atomic(path, files.to_json(done))
+        files.write_text_atomic(path, files.to_json(demonstrated))
     expected = (samples.median, samples.low, samples.high)
     real = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
     predicted_s = real.predicted_samples[0] / BATCH_SIZE * real.predicted_step_s

@@ -115,8 +115,8 @@ def main() -> None:
 def measured(words: str, size: int) -> tuple[float, int]:
     """Processor seconds of a piece of work in a process of its own, and the bytes it held at most."""
     command = [sys.executable, "-m", "benchmarks.growth", "--of", words, str(size)]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    seconds, most_bytes = done.stdout.split()
+    completed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    seconds, most_bytes = completed.stdout.split()
     return float(seconds), int(most_bytes)
 
 

@@ -87,7 +87,7 @@ def noticed(fault: Fault, copy: Path) -> str:
     options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not alone and not screens", "--hypothesis-seed=0")
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST_S,
         )  # fmt: skip
@@ -95,8 +95,8 @@ def noticed(fault: Fault, copy: Path) -> str:
         return f"SURVIVES: no test fails within {LONGEST_S} s"
     finally:
         path.write_text(sound)
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0][:110] if failed else f"SURVIVES: pytest ends with {done.returncode}"
+    failed = [line for line in completed.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0][:110] if failed else f"SURVIVES: pytest ends with {completed.returncode}"
 
 
 if __name__ == "__main__":

@@ -112,22 +112,22 @@ def rerun(block: PastedBlock, kept: Path | None = None) -> list[PastedCommand]:
         folder = Path(name)
         (folder / "examples").symlink_to(ROOT / "examples")
         (folder / "docs").mkdir()
-        done = [_rerun(pasted, folder) if pasted.lines else pasted for pasted in block.commands]
+        rerun_commands = [_rerun(pasted, folder) if pasted.lines else pasted for pasted in block.commands]
         if kept is not None:
             for picture in (folder / "docs").glob("*.png"):
                 shutil.copy(picture, kept)
-    return done
+    return rerun_commands
 
 
 def _rerun(pasted: PastedCommand, folder: Path) -> PastedCommand:
     data = (ROOT / os.environ.get("SHARDSCOPE_DATA", "../shared/data")).resolve()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SHARDSCOPE_DATA": str(data), "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
+    completed = subprocess.run(
         program(pasted.argv), cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
     )
-    if done.returncode:
-        raise PastedError(f"{pasted.command}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    output = done.stdout.strip("\n")
+    if completed.returncode:
+        raise PastedError(f"{pasted.command}: exit code {completed.returncode}: {completed.stderr.strip()[-500:]}")
+    output = completed.stdout.strip("\n")
     for picture in (word for word in pasted.argv if word.endswith(".png")):
         output = output.replace(picture.removesuffix(".png") + ".html", picture)
     lines = [line.rstrip() for line in output.splitlines()]

@@ -87,10 +87,11 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   are as fast as each other. Points that differ in the devices' speed are lowered anew, since seconds divided by another
   speed round differently. A point of a judged pipeline still finds the stages of the best pace over its links, bounds
   all cuts and simulates a few of them, each on its own. What neither depends on times nor on how fast links are is kept
-  with the lowered tasks: classes, dependencies, who touches what, what is sent. A point makes latencies, bandwidths and
-  the state of the engine, which for some hundred tasks takes longer than the loop that it is for. Several points are
-  not put side by side into one run of the engine: what ends within 1e-12 of the clock ends together there, which would
-  make one point's times depend on another's.
+  with the lowered tasks: classes, dependencies, who touches what, what is sent, and how the engine's memory is laid out
+  and what stands in it at first. A point makes latencies and bandwidths and starts from a copy of that memory; memory
+  peaks are looked at only where not all allocations together fit. Several points are not put side by side into one run
+  of the engine: what ends within 1e-12 of the clock ends together there, which would make one point's times depend on
+  another's. A layer-wise point finds its least sums in blocks of configurations.
 - **The hypergraph search** simulates the strongest configurations of the other strategies, then cuts as long as they
   are near the best, then changes to groups of layers: how they are cut, terms of sums among it, and on which devices.
   What the changed plan asks of every device and link is looked up layer by layer, bytes of an edge by two products of

@@ -127,8 +127,8 @@ def _changes(page: Any, *, simulation: bool = False) -> list[float]:
         page.wait_for_timeout(1500)
         seen = page.evaluate("() => seen")
         simulated = 1e3 * parse_time(re.findall(r"simulated in (.+)", page.inner_text("#badge"))[0])
-        off = 0.0 if simulation else simulated
-        rows.append([seen[part] - seen["key"] - off for part in ("numbers", "panels", "below")])
+        left_out_ms = 0.0 if simulation else simulated
+        rows.append([seen[part] - seen["key"] - left_out_ms for part in ("numbers", "panels", "below")])
     return [sorted(column)[REPEATS // 2] for column in zip(*rows, strict=True)]
 
 

@@ -33,9 +33,10 @@ def main() -> None:
     if list(Path().iterdir()):
         sys.exit("the folder is not empty: an installed Shardscope is tested where nothing else can be imported")
     for words in COMMANDS:
-        done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=300)
-        if done.returncode or not (done.stdout or "--output" in words):
-            sys.exit(f"shardscope {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        completed = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=300)
+        if completed.returncode or not (completed.stdout or "--output" in words):
+            complaint = completed.stderr.strip()[-500:]
+            sys.exit(f"shardscope {' '.join(words)} ended with {completed.returncode}: {complaint}")
         print(f"shardscope {' '.join(words)}: done")
     json.loads(Path("plan.json").read_text())
     program = "import simulator, simulator.engine as e; print(simulator.__file__)"

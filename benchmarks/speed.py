@@ -185,6 +185,7 @@ def points_per_s(strategies: Sequence[str]) -> float:
         "cluster": "p3-16xlarge",
         "strategy": list(strategies),
         "devices": [4, 16],
+        "batch_size": 512,  # a default of 8 leaves nothing to simulate on most of these devices
         "microbatches": [1, 4],
         "inter_bandwidth_bytes_per_s": "1Gbps..100Gbps by x1.05",
     }

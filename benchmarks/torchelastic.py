@@ -99,8 +99,8 @@ def _await(folder: Path, world: int) -> None:
     """Return when STEPS steps were made on so many devices since now."""
     deadline, began_s = time.monotonic() + WAIT_S, time.monotonic()
     while True:
-        done = [x for x in _lines(folder) if x["what"] == "step" and x["world"] == world and x["at_s"] > began_s]
-        if sum(line["rank"] == 0 for line in done) >= STEPS:
+        steps = [x for x in _lines(folder) if x["what"] == "step" and x["world"] == world and x["at_s"] > began_s]
+        if sum(line["rank"] == 0 for line in steps) >= STEPS:
             return
         if time.monotonic() > deadline:
             raise SystemExit(f"{world} devices made no {STEPS} steps within {WAIT_S:g} s")

@@ -20,7 +20,7 @@ from dashboard.state.validations import FIELD, SHIPPED, at_hand
 from simulator import collectives
 from simulator.cli.validate import row
 from traces.results.field_cases import seed_of
-from traces.results.validations import ValidatedRun, Validation, summarised
+from traces.results.validations import DISTURBED, ValidatedRun, Validation, summarised
 
 
 def main() -> None:
@@ -54,10 +54,17 @@ def machine(stored: Validation) -> str:
     rounds = [made for outcome in stored.outcomes for made in outcome.rounds]
     dates = sorted(made.date for made in rounds)
     loads = [made.load for made in rounds]
+    stolen = [made.stolen_share for made in rounds if made.stolen_share is not None]
+    host = (
+        f" Of their core time the machine's host took {statistics.median(stolen):.1%} in the median of "
+        f"{len(stolen)} runs, at most {max(stolen):.1%}."
+        if stolen
+        else ""
+    )
     return (
         f"{dates[0]} to {dates[-1][-5:]} UTC, {stored.machine} each, {stored.cores} cores, torch "
         f"{stored.software['torch']}, Python {stored.software['python']}. Processes in the run queue as a run began: "
-        f"median {statistics.median(loads):.1f}, at most {max(loads):.1f}, those of the run before included."
+        f"median {statistics.median(loads):.1f}, at most {max(loads):.1f}, those of the run before included.{host}"
     )
 
 
@@ -97,6 +104,11 @@ def field(stored: Validation) -> str:
     head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
     head += ["at the run's speed: mean", "bias", "worst"]
     groups = {**dict(sorted(kinds.items())), **(dict(sorted(passes.items())) if len(passes) > 1 else {})}
+    disturbed = [outcome for outcome in stored.outcomes if outcome.disturbed]
+    if disturbed:
+        others = [outcome for outcome in stored.outcomes if not outcome.disturbed]
+        groups[f"whose host took over {DISTURBED:.0%} of the core time"] = disturbed
+        groups |= {"all others": others} if others else {}
     rows = [_field_row(name, outcomes) for name, outcomes in groups.items()]
     return "\n\n".join([machine(stored), table(head, [*rows, _field_row("**all**", list(stored.outcomes))])])
 

@@ -10,6 +10,7 @@ two this is the paper's elimination, and with more it does what enumeration woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -22,6 +23,8 @@ Scope = tuple[int, ...]
 Edges = Mapping[tuple[int, int], Floats]
 
 MOST_ENTRIES = 2**27
+_BLOCK_ENTRIES = 2**16
+"""Sums looked at together."""
 
 
 def least_sum(nodes: Sequence[Floats], edges: Edges) -> tuple[float, list[int]]:
@@ -43,7 +46,7 @@ def least_sum(nodes: Sequence[Floats], edges: Edges) -> tuple[float, list[int]]:
         scope = tuple(sorted(neighbours[node]))
         _check_size([len(nodes[n]) for n in scope])
         scopes = [key for key in tables if node in key]
-        least, choice = _minimum([_aligned(tables.pop(key), key, (node, *scope)) for key in scopes])
+        least, choice = _minimum([_aligned(tables.pop(key), key, (*scope, node)) for key in scopes])
         tables[scope] = tables[scope] + least if scope in tables else least
         removed.append((node, scope, choice))
         left.remove(node)
@@ -70,17 +73,17 @@ def _aligned(table: Floats, scope: Scope, order: Scope) -> Floats:
 
 
 def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
-    """Least sum of aligned `tables` over their first axis, and the first index that gives it.
+    """Least sum of aligned `tables` over their last axis, and the first index that gives it.
 
-    One index at a time, so that nothing larger than the result is held.
+    A block of the first axis at a time, so that little more than the result is held.
     """
-    least = sum(table[0] for table in tables) + np.zeros(())  # (choices of each node of the scope)
-    choice = np.zeros(least.shape, dtype=np.int64)
-    for index in range(1, len(tables[0])):
-        total = sum(table[index] for table in tables)
-        better = total < least
-        least = np.where(better, total, least)
-        choice[better] = index
+    shape = np.broadcast_shapes(*(table.shape for table in tables))
+    least, choice = np.empty(shape[:-1]), np.empty(shape[:-1], dtype=np.int64)  # (choices of each node of the scope)
+    block = max(_BLOCK_ENTRIES // prod(shape[1:]), 1) if len(shape) > 1 else shape[0]
+    for first in range(0, shape[0], block):
+        rows = slice(first, first + block) if len(shape) > 1 else ...
+        total = reduce(np.add, (table[rows] if table.shape[0] > 1 else table for table in tables))
+        least[rows], choice[rows] = total.min(axis=-1), total.argmin(axis=-1)
     return least, choice
 
 

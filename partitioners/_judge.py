@@ -70,10 +70,7 @@ class Judge:
     def fits(self, plan: Plan) -> bool:
         """Whether no device of `plan` runs out of memory, simulated only where it might."""
         graph = lowered(self.profile, self.cluster, plan, self.runtime, self.once).graph
-        most = most_bytes(graph, len(self.cluster.devices))
-        return (
-            bool((most <= _capacities(self.cluster)).all()) or not self._simulated(plan, graph, "memory").excess_bytes
-        )
+        return _always_fits(graph, _capacities(self.cluster)) or not self._simulated(plan, graph, "memory").excess_bytes
 
     def _simulated(self, plan: Plan, graph: TaskGraph, label: str) -> Verdict:
         timeline = simulate(graph, self.cluster, self.runtime)
@@ -101,7 +98,15 @@ class Judge:
 
 def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:
     capacities = _capacities(cluster)
+    if _always_fits(graph, capacities):
+        return 0.0
     return float(np.maximum(peak_bytes(graph, timeline, len(capacities)) - capacities, 0.0).max())
+
+
+def _always_fits(graph: TaskGraph, capacities: Floats) -> bool:
+    """Whether no order of the tasks exceeds any device's capacity."""
+    devices = len(capacities)
+    return bool((graph.kept((most_bytes, devices), lambda: most_bytes(graph, devices)) <= capacities).all())
 
 
 def _capacities(cluster: Cluster) -> Floats:

@@ -94,6 +94,7 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     )
 
 
+@cache
 def sharding_of(degrees: Degrees) -> Sharding:
     """Shard i on device i."""
     return Sharding(degrees=degrees, devices=tuple(range(prod(degrees))))
@@ -170,16 +171,18 @@ def _synchronise_s(
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric = Fabric.of(cluster, len(cluster.devices))
-    asked = _collectives(profile, LinklessCluster.of(cluster, fabric.wiring), synchronisation, samples, dimensions)
-    seconds = {waves: fabric.waves_s(waves) for waves, _ in set().union(*asked)}
-    return tuple(np.array([seconds[waves] + local_s for waves, local_s in layer]) for layer in asked)
+    machine = LinklessCluster.of(cluster, fabric.wiring)
+    distinct, layers = _collectives(profile, machine, synchronisation, samples, dimensions)
+    seconds = np.array([fabric.waves_s(waves) for waves in distinct])
+    return tuple(seconds[which] + local_s for which, local_s in layers)
 
 
 @lru_cache(maxsize=_KEPT)
 def _collectives(
     profile: Profile, machine: LinklessCluster, synchronisation: Synchronisation, samples: int, dimensions: str
-) -> tuple[tuple[tuple[tuple[Wave, ...], float], ...], ...]:
-    """For every layer and configuration the waves of its collectives, and seconds of the optimizer on a device."""
+) -> tuple[tuple[tuple[Wave, ...], ...], tuple[tuple[Ints, Floats], ...]]:
+    """The different waves of collectives, and by layer, for every configuration, the number of its own and seconds of
+    the optimizer on a device."""
     cluster, speeds = machine.cluster, np.array(machine.cluster.speeds)
     choices = _choices(profile, samples, cluster.workers, dimensions)
     collective = collectives.load(synchronisation.collective)
@@ -199,14 +202,18 @@ def _collectives(
                 local_s = max(local_s, slot_s / float(speeds[group].min()))
         return machine.wiring.waves(groups), local_s
 
-    def of(layer: Layer, options: tuple[Degrees, ...]) -> tuple[tuple[tuple[Wave, ...], float], ...]:
-        if not layer.parameter_bytes:
-            return (((), 0.0),) * len(options)
-        # the devices of a channel slot are the same however its plane is cut
-        whole = ((n, c, h * w, 1) for n, c, h, w in options)
-        return tuple(asked(layer.channels, layer.parameter_bytes, layer.update_s, degrees) for degrees in whole)
+    numbers: dict[tuple[Wave, ...], int] = {(): 0}
 
-    return tuple(of(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
+    def of(layer: Layer, options: tuple[Degrees, ...]) -> tuple[Ints, Floats]:
+        which, local_s = np.zeros(len(options), dtype=np.int64), np.zeros(len(options))
+        for option, (n, c, h, w) in enumerate(options if layer.parameter_bytes else ()):
+            # the devices of a channel slot are the same however its plane is cut
+            of_option = asked(layer.channels, layer.parameter_bytes, layer.update_s, (n, c, h * w, 1))
+            which[option], local_s[option] = numbers.setdefault(of_option[0], len(numbers)), of_option[1]
+        return which, local_s
+
+    layers = tuple(of(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
+    return tuple(numbers), layers
 
 
 @lru_cache(maxsize=_KEPT)

@@ -69,7 +69,7 @@ def step_bounds_s(
     stage, device = layout.stage, layout.device
     samples = step.batch_size // microbatches // replicas
     forward_s, backward_s = _pass_seconds(profile, samples)  # (K, L) each, at speed 1
-    slowest, fastest = _group_speeds(cluster, device, replicas)
+    slowest, fastest = layout.slowest, layout.fastest
     busy_s = microbatches[:, None] * _by_device(device, (forward_s + backward_s) / slowest)  # (K, D)
     s_per_byte = np.array([0.0 if link.curve else 1 / link.bandwidth_bytes_per_s for link in cluster.links])
     links_s = (layout.carried_bytes * s_per_byte).max(axis=1, initial=0.0)[layout.carried_row]
@@ -139,15 +139,17 @@ def _by_device(device: Ints, values: Floats, join: np.ufunc = np.add, start: flo
 class _Layout:
     """Where K cuts of L layers lie on a cluster, however fast its links are.
 
-    stage, device: of each layer its stage and the first device of its group, shape (K, L). edges: (layer, reader), E of
-    them; apart: which are between two groups, shape (K, E). pairs: devices between which anything moves; ways: their
-    numbers for the N messages that are apart, of the first and of the last devices of the groups, there and then back,
-    shape (2, 2, N). carried_bytes: of activations and gradients by link, a row for cuts that carry the same;
-    carried_row: shape (K,).
+    stage, device: of each layer its stage and the first device of its group; slowest, fastest: the speeds of the
+    slowest and the fastest device of the group, shape (K, L). edges: (layer, reader), E of them; apart: which are
+    between two groups, shape (K, E). pairs: devices between which anything moves; ways: their numbers for the N
+    messages that are apart, of the first and of the last devices of the groups, there and then back, shape (2, 2, N).
+    carried_bytes: of activations and gradients by link, a row for cuts that carry the same; carried_row: shape (K,).
     """
 
     stage: Ints
     device: Ints
+    slowest: Floats
+    fastest: Floats
     edges: tuple[tuple[int, int], ...]
     apart: npt.NDArray[np.bool_]
     pairs: tuple[tuple[int, int], ...]
@@ -159,7 +161,7 @@ class _Layout:
 def _layout(profile: Profile, cluster: Cluster, batch_size: int, cuts: Sequence[StageCut]) -> _Layout:
     """The layout of the cuts, kept with the profile: a sweep of bandwidths asks for the same at every point."""
     ends = tuple((link.source, link.target) for link in cluster.links)
-    key = _layout, ends, tuple(device.name for device in cluster.devices), batch_size, tuple(cuts)
+    key = _layout, ends, tuple(device.name for device in cluster.devices), cluster.speeds, batch_size, tuple(cuts)
     if key not in profile.derived:
         profile.derived[key] = _laid_out(profile, cluster, batch_size, cuts)
     layout: _Layout = profile.derived[key]
@@ -170,6 +172,7 @@ def _laid_out(profile: Profile, cluster: Cluster, batch_size: int, cuts: Sequenc
     layers, last = np.arange(len(profile.layers)), np.array([[cut.replicas - 1] for cut in cuts])
     stage = np.array([np.searchsorted(cut.stages.starts, layers, side="right") - 1 for cut in cuts])  # (K, L)
     device = stage % np.array([[cut.groups] for cut in cuts]) * (last + 1)
+    slowest, fastest = _group_speeds(cluster, device, last[:, 0] + 1)
     edges = tuple((source, reader) for source, readers in enumerate(profile.consumers) for reader in readers)
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
     source, target = device[:, ends[:, 0]], device[:, ends[:, 1]]  # (K, E)
@@ -186,6 +189,8 @@ def _laid_out(profile: Profile, cluster: Cluster, batch_size: int, cuts: Sequenc
     return _Layout(
         stage=stage,
         device=device,
+        slowest=slowest,
+        fastest=fastest,
         edges=edges,
         apart=apart,
         pairs=tuple(divmod(pair, devices) for pair in pairs.tolist()),

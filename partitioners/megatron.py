@@ -44,8 +44,8 @@ def partition(
     one tensor alone crosses, so that the slowest stage is as fast as it can be, embedding and head counted.
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
     part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
-    the degrees do not divide the workers, a micro-batch has fewer samples than replicas, or there are more stages than
-    blocks.
+    the degrees do not divide the workers, a micro-batch has fewer samples than replicas, there are more stages than
+    blocks, or a device would get a part of a head.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -138,15 +138,26 @@ def _placed(devices: Devices, degrees: tuple[int, int, int, int], reduce: int = 
 
 
 def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
-    """Into how many parts of whole heads a layer is cut: keys and values of fewer heads than devices are copied."""
-    readers = (profile.layers[i] for i in profile.consumers[profile.index[layer.name]])
-    heads = [
-        reader.geometry.groups
+    """Into how many parts of whole heads a layer is cut: keys and values of fewer heads than devices are copied.
+
+    Raises InputError where a device would get a part of a head, as the runtimes do.
+    """
+    readers = [profile.layers[i] for i in profile.consumers[profile.index[layer.name]]]
+    heads = {
+        reader.name: reader.geometry.groups
         for reader in readers
-        if reader.geometry.kernel is None and layer.name not in reader.geometry.aligned_inputs
-    ]
-    parts = min([tensor, *(count for count in heads if count > 1)])
-    require(tensor % parts == 0, "tensor", tensor, f"{parts} heads of keys and values divide it")
+        if reader.geometry.kernel is None
+        and reader.geometry.groups > 1
+        and layer.name not in reader.geometry.aligned_inputs
+    }
+    parts = min([tensor, *heads.values()])
+    for reader in (reader for reader in readers if reader.name in heads):
+        keys = heads[reader.name]
+        # queries that are read apart are as wide as keys; in one layer with keys and values they are as many
+        queries = reader.channels * keys // layer.channels if reader.geometry.aligned_inputs else keys
+        require(queries % tensor == 0, "tensor", tensor, f"it divides the {queries} heads of {reader.name!r}")
+        rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
+        require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
 
 

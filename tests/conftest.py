@@ -23,9 +23,9 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("default")
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = ("execute", "partitioners", "execute_parallel", "converge", "capture_suite", "training", "golden", "kineto",
-           "sweep_runs", "strongest", "pasted", "export", "tutorial", "parallel_runtimes", "capture_recorded",
-           "digits")  # fmt: skip
+LONGEST = ("execute", "execute_parallel", "engines_agree", "capture", "capture_suite", "kineto", "training",
+           "sweep_runs", "gpu_library", "pasted", "parallel_runtimes", "converge", "digits", "elastic", "hypergraph",
+           "netlab", "dashboard_partition", "cli", "tutorial", "partitioners", "capture_recorded")  # fmt: skip
 """Files whose tests take ten seconds and more of a processor, the longest first."""
 
 

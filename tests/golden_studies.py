@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from golden_cases import GoldenCase, graph_values, make_cluster, make_plan, make_profile, simulated, timeline_values
+from golden_cases import GoldenCase, make_cluster, make_plan, make_profile, simulated
 from golden_list import NODES, SWITCH, case, pipeline, synchronised
+from golden_values import graph_values, timeline_values
 
 from simulator.cluster import Cluster
 from simulator.curve import Curve
@@ -74,8 +75,8 @@ EVENTS = (
 )
 
 
-def _gains(found: list[Gain] | tuple[Gain, ...]) -> Any:
-    return [[gain.resource, gain.speedup] for gain in found]
+def _gains(speedups: list[Gain] | tuple[Gain, ...]) -> Any:
+    return [[gain.resource, gain.speedup] for gain in speedups]
 
 
 def _asynchronous(staleness: int | None, collective: str, servers: int, overlap: bool = True) -> StudyValues:
@@ -83,10 +84,10 @@ def _asynchronous(staleness: int | None, collective: str, servers: int, overlap:
     cluster = make_cluster(**{**SWITCH, "servers": servers, "speeds": (1.0, 0.7, 1.0, 1.3)})
     plan = make_plan(profile, cluster, **{**synchronised(collective, overlap=overlap), "balance": False})
     slowdown = np.linspace(1.0, 1.4, 4 * 6).reshape(4, 6)  # (workers, steps)
-    found = run_asynchronously(profile, cluster, plan, staleness=staleness, steps=6, slowdown=slowdown)
+    steps = run_asynchronously(profile, cluster, plan, staleness=staleness, steps=6, slowdown=slowdown)
     columns = ("ends_s", "steps_per_s", "worker_samples", "compute_s")
-    values = {name: getattr(found, name) for name in columns}
-    return found.timeline.step_s, [values, graph_values(found.graph), timeline_values(found.timeline)]
+    values = {name: getattr(steps, name) for name in columns}
+    return steps.timeline.step_s, [values, graph_values(steps.graph), timeline_values(steps.timeline)]
 
 
 def _helped(golden: GoldenCase) -> StudyValues:
@@ -97,15 +98,17 @@ def _helped(golden: GoldenCase) -> StudyValues:
         return step_seconds(done.profile, changed, done.plan, done.runtime)
 
     evidence = find_bottleneck(done.graph, done.cluster, done.timeline, step_s)
-    told = explain(done.profile, done.cluster, done.run)
-    crossings = [[use.name, use.forward_bytes, use.backward_bytes, use.synchronisation_bytes] for use in told.crossings]
+    explanation = explain(done.profile, done.cluster, done.run)
+    crossings = [
+        [use.name, use.forward_bytes, use.backward_bytes, use.synchronisation_bytes] for use in explanation.crossings
+    ]
     return done.timeline.step_s, {
         "gains": _gains(gains(done.profile, done.cluster, done.plan, done.runtime)),
         "bottleneck": [evidence.resource, evidence.name, evidence.busy, evidence.path_share, evidence.kind_share],
         "bottleneck_gains": _gains(evidence.gains),
-        "splits": [[first, last] for first, last, _ in told.splits],
+        "splits": [[first, last] for first, last, _ in explanation.splits],
         "crossings": crossings,
-        "explained_gains": _gains(told.gains),
+        "explained_gains": _gains(explanation.gains),
     }
 
 
@@ -145,8 +148,8 @@ def _scaling(weak: bool, *names: str) -> StudyValues:
     kinds = [architecture(name, Synchronisation()) for name in names]
     points = list(scale(study, kinds, (1, 4)))
     uses = [[[u.name, u.utilisation, u.peak_memory_bytes, u.bytes_per_s] for u in point.uses] for point in points]
-    found = [point.bottleneck and [point.bottleneck.name, point.bottleneck.busy] for point in points]
-    return points[-1].step_s, [[[getattr(point, name) for name in POINT] for point in points], uses, found]
+    bottlenecks = [point.bottleneck and [point.bottleneck.name, point.bottleneck.busy] for point in points]
+    return points[-1].step_s, [[[getattr(point, name) for name in POINT] for point in points], uses, bottlenecks]
 
 
 def _accumulation() -> StudyValues:
@@ -155,8 +158,10 @@ def _accumulation() -> StudyValues:
     def plan_of(count: int) -> Plan:
         return make_plan(profile, cluster, strategy="data", batch_size=64, microbatches=count)
 
-    found = choices(profile, cluster, plan_of, 64, memory_bytes=8 * 2**30, workers=8)
-    return found[0].step_s, [[x.microbatches, x.step_s, x.peak_memory_bytes, x.fits, x.whole_shares] for x in found]
+    candidates = choices(profile, cluster, plan_of, 64, memory_bytes=8 * 2**30, workers=8)
+    return candidates[0].step_s, [
+        [x.microbatches, x.step_s, x.peak_memory_bytes, x.fits, x.whole_shares] for x in candidates
+    ]
 
 
 def _movement() -> StudyValues:

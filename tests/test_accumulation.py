@@ -20,11 +20,11 @@ SAVED = 4096  # bytes per sample that the layer keeps for its backward pass
 ONE = network(replace(layer("a", seconds=8.0, parameter_bytes=1000), saved_bytes=BATCH * SAVED))
 
 
-def found_on(devices: int, batch_size: int, profile: Profile = ONE, **limits: int) -> list[tuple[int, float, bool]]:
+def choices_on(devices: int, batch_size: int, profile: Profile = ONE, **limits: int) -> list[tuple[int, float, bool]]:
     cluster = switched([1.0] * devices)
     return [
-        (one.microbatches, one.peak_memory_bytes, one.fits)
-        for one in choices(profile, cluster, planner(profile, cluster, batch_size), batch_size, **limits)
+        (choice.microbatches, choice.peak_memory_bytes, choice.fits)
+        for choice in choices(profile, cluster, planner(profile, cluster, batch_size), batch_size, **limits)
     ]
 
 
@@ -42,36 +42,36 @@ def test_memory_falls_with_the_micro_batch() -> None:
     """
     gradient = 8 * 4 * 4 * 4
     expected = {count: 3e3 + (count > 1) * 1e3 + (16 // count) * (SAVED + gradient) for count in (1, 2, 4, 8, 16)}
-    assert {count: peak for count, peak, _ in found_on(1, 16)} == pytest.approx(expected)
+    assert {count: peak for count, peak, _ in choices_on(1, 16)} == pytest.approx(expected)
 
 
 def test_a_limit_picks_the_fewest_micro_batches_that_fit() -> None:
     """Whose step is the shortest where fixed costs repeat; here a step takes as long in any parts."""
     limit = 4 * 10**3 + 4 * (SAVED + 512)
-    assert [fits for _, _, fits in found_on(1, 16, memory_bytes=limit)] == [False, False, True, True, True]
+    assert [fits for _, _, fits in choices_on(1, 16, memory_bytes=limit)] == [False, False, True, True, True]
     cluster = switched([1.0])
-    chosen = best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=limit))
-    assert (chosen.microbatches, chosen.microbatch_size, chosen.step_s) == (4, 4, pytest.approx(16.0))
+    choice = best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=limit))
+    assert (choice.microbatches, choice.microbatch_size, choice.step_s) == (4, 4, pytest.approx(16.0))
 
 
 def test_logical_workers_decide_the_shares() -> None:
     """8 of them on 2 devices: each device stands for 4, so micro-batches are 4 or a multiple."""
-    assert [count for count, *_ in found_on(2, 32, workers=8)] == [4, 8, 16]
+    assert [count for count, *_ in choices_on(2, 32, workers=8)] == [4, 8, 16]
 
 
 @pytest.mark.parametrize(
-    "limits, told",
+    "limits, complaint",
     [
         ({"workers": 3}, "workers is 3: it is a multiple of the 2 devices"),
         ({"workers": 6}, "workers is 6: it divides the batch of 32"),
     ],
 )
-def test_what_does_not_divide_is_refused(limits: dict[str, int], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        found_on(2, 32, **limits)
+def test_what_does_not_divide_is_refused(limits: dict[str, int], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        choices_on(2, 32, **limits)
 
 
-def test_nothing_fits() -> None:
+def test_where_nothing_fits_the_complaint_says_what_is_needed() -> None:
     cluster = switched([1.0])
     with pytest.raises(InputError, match=r"16 of them need the least, 8.41 KiB"):
         best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=10**3))
@@ -80,10 +80,10 @@ def test_nothing_fits() -> None:
 def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["accumulate", "vgg_small", "--cluster", "cpu-1g", "--devices", "1", "--batch-size", "256"]
     assert cli.main([*command, "--memory", "64MiB", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    chosen = found["choices"][found["best"]]
-    assert chosen["fits"] and chosen["peak_memory_bytes"] <= 64 * 2**20
-    assert not found["choices"][0]["fits"]
+    printed = json.loads(capsys.readouterr().out)
+    choice = printed["choices"][printed["best"]]
+    assert choice["fits"] and choice["peak_memory_bytes"] <= 64 * 2**20
+    assert not printed["choices"][0]["fits"]
     assert cli.main([*command, "--memory", "1MiB"]) == 2
     assert "use more devices" in capsys.readouterr().err
 
@@ -96,9 +96,9 @@ def test_gradients_equal_those_of_as_many_devices(devices: int, workers: int) ->
     from training import script_of, sharded
 
     profile, few, many = profile_of(MIXED, 8), switched([1.0] * devices), switched([1.0] * workers)
-    chosen = choices(profile, few, planner(profile, few, 8), 8, workers=workers)[0]
-    assert chosen.microbatches == workers // devices and chosen.whole_shares
-    losses, parameters, _ = sharded(script_of(chosen.plan, few), 3)
+    choice = choices(profile, few, planner(profile, few, 8), 8, workers=workers)[0]
+    assert choice.microbatches == workers // devices and choice.whole_shares
+    losses, parameters, _ = sharded(script_of(choice.plan, few), 3)
     expected_losses, expected, _ = sharded(script_of(planner(profile, many, 8)(1), many), 3)
     assert losses == pytest.approx(expected_losses, rel=1e-9)
     for name, value in expected.items():
@@ -111,6 +111,6 @@ def test_stages_take_micro_batches_too() -> None:
     def plan_of(count: int) -> Plan:
         return planned("pipeline", profile, cluster, judged=False, batch_size=16, microbatches=count)
 
-    found = choices(profile, cluster, plan_of, 16)
-    assert [one.microbatches for one in found] == [1, 2, 4, 8]
-    assert best(found).step_s == min(one.step_s for one in found)
+    candidates = choices(profile, cluster, plan_of, 16)
+    assert [choice.microbatches for choice in candidates] == [1, 2, 4, 8]
+    assert best(candidates).step_s == min(choice.step_s for choice in candidates)

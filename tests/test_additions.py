@@ -90,9 +90,9 @@ def copy(tmp_path: Path) -> Path:
 
 def python(program: str, root: Path) -> str:
     """What a fresh interpreter prints that finds the packages in `root`."""
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_one_file_each_is_seen_and_used(copy: Path) -> None:

@@ -45,10 +45,10 @@ def test_a_worker_alone_with_a_wide_server_takes_compute_push_and_pull() -> None
         replace(x, bandwidth_bytes_per_s=FAST) if "d4" in x.name else x for x in cluster.links
     ))  # fmt: skip
     size = chain(4).parameter_bytes
-    found = steps_of(wide, None)
+    steps = steps_of(wide, None)
     cycle_s = COMPUTE_S + 2 * (size / BANDWIDTH + LATENCY)
-    assert found.steps_per_s == pytest.approx([1 / cycle_s] * WORKERS, rel=1e-6)
-    assert found.samples_per_s == pytest.approx(WORKERS / cycle_s, rel=1e-6)
+    assert steps.steps_per_s == pytest.approx([1 / cycle_s] * WORKERS, rel=1e-6)
+    assert steps.samples_per_s == pytest.approx(WORKERS / cycle_s, rel=1e-6)
 
 
 def test_a_straggler_slows_everyone_only_when_they_wait() -> None:
@@ -89,8 +89,8 @@ def test_a_lasting_straggler_holds_a_bound_back_in_the_end() -> None:
     """With any bound the fastest is never more than s + 1 steps ahead of the slowest."""
     straggling = slowed(star(WORKERS, servers=1, bandwidth=FAST, latency_s=0.0), 2, 10.0)
     for staleness in (0, 2, 5):
-        found = steps_of(straggling, staleness, steps=32)
-        ahead = [(found.ends_s[0] <= moment).sum() - number for number, moment in enumerate(found.ends_s[2])]
+        bounded = steps_of(straggling, staleness, steps=32)
+        ahead = [(bounded.ends_s[0] <= moment).sum() - number for number, moment in enumerate(bounded.ends_s[2])]
         assert max(ahead) == staleness + 1
     free = steps_of(straggling, None, steps=32)
     assert (free.ends_s[0] <= free.ends_s[2, 2]).sum() > 20
@@ -119,17 +119,17 @@ def test_updates_happen_once_per_push() -> None:
     slow = replace(profile, layers=tuple(replace(x, update_s=0.01) for x in profile.layers))
     plan = replicated(slow, WORKERS, synchronisation=SERVED)
     free = star(WORKERS, servers=1, bandwidth=FAST, latency_s=0.0)
-    found = run_asynchronously(slow, free, plan, staleness=None, steps=40)
-    assert found.samples_per_s == pytest.approx(1 / 0.04, rel=0.02)  # the server's 40 ms per push set the pace
+    steps = run_asynchronously(slow, free, plan, staleness=None, steps=40)
+    assert steps.samples_per_s == pytest.approx(1 / 0.04, rel=0.02)  # the server's 40 ms per push set the pace
     assert step_seconds(slow, free, plan) == pytest.approx(COMPUTE_S + 0.04, rel=1e-6)
 
 
-def test_workers_can_serve() -> None:
+def test_workers_that_serve_send_only_what_others_serve() -> None:
     profile, cluster = chain(4, batch=WORKERS), star(WORKERS)
     plan = replicated(profile, WORKERS, synchronisation=replace(SERVED, collective="ps-workers", serving_workers=4))
-    found = run_asynchronously(profile, cluster, plan, staleness=None)
+    steps = run_asynchronously(profile, cluster, plan, staleness=None)
     moved = 2 * 3 / 4 * profile.parameter_bytes / BANDWIDTH
-    assert found.samples_per_s == pytest.approx(WORKERS / (COMPUTE_S + moved + 2 * LATENCY), rel=0.05)
+    assert steps.samples_per_s == pytest.approx(WORKERS / (COMPUTE_S + moved + 2 * LATENCY), rel=0.05)
 
 
 def test_overlap_hides_pushes_and_microbatches_come_first() -> None:
@@ -145,15 +145,15 @@ def test_overlap_hides_pushes_and_microbatches_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("staleness", "options", "told"),
+    ("staleness", "options", "complaint"),
     [
         (-1, {}, "staleness is -1"),
         (None, {"steps": 2}, "steps is 2"),
         (None, {"slowdown": np.ones((1, 1))}, "slowdown is \\(1, 1\\)"),
     ],
 )
-def test_wrong_options(staleness: int | None, options: dict[str, object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_wrong_options_are_refused(staleness: int | None, options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         steps_of(star(WORKERS, servers=1), staleness, **options)
 
 

@@ -86,16 +86,16 @@ def test_channels_are_split_by_whole_heads(vit: dict[str, Layer]) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_some_heads_alone_yield_their_channels_of_the_whole(causal: bool) -> None:
     """So that a shard may read nothing but its own heads."""
-    given = torch.randn(2, POSITIONS, 3 * WIDTH)
-    half = Attention(HEADS // 2, causal)(given[..., : 3 * WIDTH // 2])
-    torch.testing.assert_close(half, Attention(HEADS, causal)(given)[..., : WIDTH // 2])
+    qkv = torch.randn(2, POSITIONS, 3 * WIDTH)
+    half = Attention(HEADS // 2, causal)(qkv[..., : 3 * WIDTH // 2])
+    torch.testing.assert_close(half, Attention(HEADS, causal)(qkv)[..., : WIDTH // 2])
 
 
 def test_a_causal_position_does_not_see_those_behind_it() -> None:
-    given = torch.randn(1, POSITIONS, 3 * WIDTH)
-    changed = given.clone()
+    qkv = torch.randn(1, POSITIONS, 3 * WIDTH)
+    changed = qkv.clone()
     changed[:, -1] += 1
-    before, after = Attention(HEADS, True)(given), Attention(HEADS, True)(changed)
+    before, after = Attention(HEADS, True)(qkv), Attention(HEADS, True)(changed)
     assert torch.equal(before[:, :-1], after[:, :-1]) and not torch.equal(before[:, -1], after[:, -1])
 
 

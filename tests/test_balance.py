@@ -34,7 +34,7 @@ def splits(samples: int, devices: int) -> Iterator[tuple[int, ...]]:
 
 
 def slowest(split: tuple[int, ...], seconds: list[Seconds]) -> float:
-    return max(one(count) for count, one in zip(split, seconds, strict=True))
+    return max(time_of(count) for count, time_of in zip(split, seconds, strict=True))
 
 
 costs = st.tuples(st.floats(0, 5), st.floats(0, 3))
@@ -42,18 +42,18 @@ costs = st.tuples(st.floats(0, 5), st.floats(0, 3))
 
 @given(st.lists(costs, min_size=1, max_size=4), st.integers(0, 9))
 def test_no_other_split_is_better(drawn: list[tuple[float, float]], extra: int) -> None:
-    seconds = [line(*one) for one in drawn]
-    found = split_by_time(len(drawn) + extra, seconds)
-    assert sum(found) == len(drawn) + extra and min(found) >= 1
-    assert slowest(found, seconds) == min(slowest(other, seconds) for other in splits(sum(found), len(drawn)))
+    seconds = [line(*cost) for cost in drawn]
+    counts = split_by_time(len(drawn) + extra, seconds)
+    assert sum(counts) == len(drawn) + extra and min(counts) >= 1
+    assert slowest(counts, seconds) == min(slowest(other, seconds) for other in splits(sum(counts), len(drawn)))
 
 
 @given(st.lists(st.lists(st.floats(0, 5), min_size=12, max_size=12), min_size=2, max_size=3), st.integers(0, 9))
 def test_nor_for_any_times_that_grow_with_samples(steps: list[list[float]], extra: int) -> None:
     """Kernels' times rise in jumps."""
     seconds: list[Seconds] = [lambda count, rises=rises: sum(rises[:count]) for rises in steps]
-    found = split_by_time(len(steps) + extra, seconds)
-    assert slowest(found, seconds) == min(slowest(other, seconds) for other in splits(sum(found), len(steps)))
+    counts = split_by_time(len(steps) + extra, seconds)
+    assert slowest(counts, seconds) == min(slowest(other, seconds) for other in splits(sum(counts), len(steps)))
 
 
 def test_all_end_together_where_samples_allow() -> None:
@@ -82,13 +82,13 @@ def test_a_measured_network_is_within_3_percent_of_the_bound() -> None:
     """Links of 1 TB/s, so that the split alone counts. Each device also has an update, a fixed cost, as work."""
     profile, cluster = read_profile("resnet_small"), switched(SPEEDS, bandwidth_bytes_per_s=1e12)
     batch = 256
-    found = run(profile, cluster, planned("data", profile, cluster, batch_size=batch)).report
-    loads = [device.compute_s for device in found.devices]
+    balanced = run(profile, cluster, planned("data", profile, cluster, batch_size=batch)).report
+    loads = [device.compute_s for device in balanced.devices]
     work = sum(load * speed for load, speed in zip(loads, SPEEDS, strict=True))
-    assert found.step_s == pytest.approx(work / sum(SPEEDS), rel=0.03)
-    assert found.load_balance_ratio < 1.03
+    assert balanced.step_s == pytest.approx(work / sum(SPEEDS), rel=0.03)
+    assert balanced.load_balance_ratio < 1.03
     even = run(profile, cluster, planned("data", profile, cluster, batch_size=batch, balance=False)).report
-    assert even.load_balance_ratio > 1.5 and even.step_s > 2 * found.step_s
+    assert even.load_balance_ratio > 1.5 and even.step_s > 2 * balanced.step_s
 
 
 def test_equal_devices_keep_equal_shares_and_small_batches_are_refused() -> None:
@@ -112,5 +112,7 @@ def test_stages_are_sized_to_devices(speeds: tuple[float, ...]) -> None:
     """22 equal layers: each stage's share of them is its device's share of the speed, within a layer."""
     profile, cluster = chain([1.0] * 22), switched(speeds)
     plan = planned("pipeline", profile, cluster, judged=False, batch_size=8, microbatches=8)
-    held = [sum(place.devices == (device,) for place in plan.placements.values()) for device in range(len(speeds))]
+    held = [
+        sum(sharding.devices == (device,) for sharding in plan.placements.values()) for device in range(len(speeds))
+    ]
     assert held == pytest.approx([22 * speed / sum(speeds) for speed in speeds], abs=1)

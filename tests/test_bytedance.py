@@ -67,7 +67,7 @@ def job(tmp_path: Path) -> RecordedJob:
     return read_job(path)
 
 
-def test_a_written_job(job: RecordedJob) -> None:
+def test_a_written_job_is_read_as_profile_plan_and_steps(job: RecordedJob) -> None:
     assert (job.replicas, job.stages, job.microbatches, sorted(job.steps)) == (2, 2, 1, [7, 8])
     first, last = job.profile.layers
     assert (first.forward_s, first.backward_s, first.update_s) == pytest.approx((0.010, 0.020, 0.004))

@@ -79,12 +79,12 @@ def test_an_exact_line_comes_back_as_bandwidth_and_latency() -> None:
 
 def test_each_tier_learns_from_the_shortest_route_that_crosses_it() -> None:
     intra, inter = Wire(bandwidth_bytes_per_s=1e9, tier="intra"), Wire(bandwidth_bytes_per_s=1e8, tier="inter")
-    given = two_tier(4, 2, intra, inter)
-    cluster, _ = apply(given, measurement({(0, 1): line(10e-6, 0.8e9), (0, 2): line(50e-6, 0.9e8)}), "on paper")
-    found = {link.tier: link for link in cluster.links}
-    assert found["intra"].bandwidth_bytes_per_s == pytest.approx(0.8e9, rel=1e-9)
-    assert found["inter"].bandwidth_bytes_per_s == pytest.approx(0.9e8, rel=1e-9)
-    assert (found["intra"].latency_s, found["inter"].latency_s) == pytest.approx((5e-6, 20e-6), rel=1e-5)
+    nominal = two_tier(4, 2, intra, inter)
+    cluster, _ = apply(nominal, measurement({(0, 1): line(10e-6, 0.8e9), (0, 2): line(50e-6, 0.9e8)}), "on paper")
+    by_tier = {link.tier: link for link in cluster.links}
+    assert by_tier["intra"].bandwidth_bytes_per_s == pytest.approx(0.8e9, rel=1e-9)
+    assert by_tier["inter"].bandwidth_bytes_per_s == pytest.approx(0.9e8, rel=1e-9)
+    assert (by_tier["intra"].latency_s, by_tier["inter"].latency_s) == pytest.approx((5e-6, 20e-6), rel=1e-5)
     assert cluster.latency_s(0, 2) == pytest.approx(50e-6, rel=1e-5)
 
 
@@ -222,13 +222,13 @@ def test_loopback_is_measured_where_there_is_no_lab(
 
 
 @pytest.mark.parametrize(
-    "cluster, options, told",
+    "cluster, options, complaint",
     [
         (flat_switch(1, Wire(bandwidth_bytes_per_s=1.0)), {}, "at least 2"),
         (PAIR, {"counts": (3,)}, "each is in 2 to 2"),
         (PAIR, {"sizes_bytes": (4,)}, "a curve needs at least 2"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(cluster: Cluster, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_cannot_be_measured_is_refused(cluster: Cluster, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         calibrate(cluster, **options)

@@ -54,8 +54,8 @@ class Functional(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         x = self.relu(self.norm(self.stem(x)))
-        one, two = torch.chunk(x, 2, 1)
-        y = self.left(torch.cat([two, one], 1))
+        first, second = torch.chunk(x, 2, 1)
+        y = self.left(torch.cat([second, first], 1))
         y += x + self.shift
         y = functional.max_pool2d(functional.relu(y), 2)
         z = functional.avg_pool2d(self.relu(self.right(x)), 3, stride=1, padding=1)
@@ -261,7 +261,8 @@ def test_layers_take_as_long_together_as_ordinary_passes_of_every_size() -> None
         assert len(points) == len(layers) and len(passes_s) == 3
         expected_s = pytest.approx(statistics.median(passes_s), rel=1e-4)
         assert sum(point.forward_s + point.backward_s for point in points) == expected_s
-    (remark,) = rounds.remarks()
+    remark, *others = rounds.remarks()
+    assert all("host took" in other for other in others)  # only where the kernel counts it
     assert f"layers timed one by one took {rounds.layers_to_step():.3f} of the whole step" in remark
 
 

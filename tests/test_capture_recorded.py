@@ -213,8 +213,8 @@ def test_progress_says_what_is_measured_and_how_long_it_takes(monkeypatch: pytes
     stream = io.StringIO()
     with following(stream, "3 layers at batch sizes 1, 2") as follow:
         assert follow
-        for done in (1, 2, 3):
-            follow(done, 32)
+        for number in (1, 2, 3):
+            follow(number, 32)
     assert stream.getvalue().splitlines() == [
         "measuring 3 layers at batch sizes 1, 2: round 1 of 32, about 5min10s left",
         "measuring 3 layers at batch sizes 1, 2: round 3 of 32, about 1h4min27s left",

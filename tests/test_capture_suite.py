@@ -84,9 +84,9 @@ def test_only_what_was_not_measured_is_measured(made: Path, tmp_path: Path) -> N
     broken_off = replace(card, checks=(replace(first, measured=None), *others))
     (tmp_path / "cards" / f"{NAME}.json").write_text(to_json(broken_off))
     assert main(["--output", str(tmp_path), *QUICK]) == 0
-    found = card_in(tmp_path)
-    assert found.checks[0].measured is not None and found.checks[0].predicted == first.predicted
-    assert found.checks[1:] == card.checks[1:]
+    completed = card_in(tmp_path)
+    assert completed.checks[0].measured is not None and completed.checks[0].predicted == first.predicted
+    assert completed.checks[1:] == card.checks[1:]
 
 
 def test_time_that_is_over_stops_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,12 +170,12 @@ def test_the_page_shows_stored_numbers_and_whether_promises_held(made: Path, tmp
     (tmp_path / "profiles" / f"{NAME}.json").write_text((made / "profiles" / f"{NAME}.json").read_text())
     (tmp_path / "copies.json").write_text((made / "copies.json").read_text())
 
-    def told(check: Check) -> Check:
+    def as_measured(check: Check) -> Check:
         assert check.predicted
         wrong = 1.1 if check.kind == "accumulation" else 1.0
         return replace(check, measured=check.predicted / wrong, spread=0.0, skipped="", graph=check.predicted / 1.25)
 
-    card = replace(card_in(made), checks=tuple(map(told, card_in(made).checks)))
+    card = replace(card_in(made), checks=tuple(map(as_measured, card_in(made).checks)))
     (tmp_path / "cards" / f"{NAME}.json").write_text(to_json(card))
     text = gpu_validation.page(tmp_path)
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ")}

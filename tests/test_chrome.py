@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+import small_networks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
@@ -16,22 +18,13 @@ from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report import chrome_trace
 from simulator.run import Run, run
 from simulator.studies.scaling import replicated
-from simulator.workload import Layer, Profile
+from simulator.workload import Geometry, Profile
 
 MB = 10**6
 
 
-def layer(name: str, *inputs: str, parameter_bytes: int = 0) -> Layer:
-    return Layer(
-        name=name,
-        kind="linear",
-        inputs=inputs,
-        output_shape=(1, 1, 1),
-        forward_s=1e-3,
-        backward_s=2e-3,
-        output_bytes=MB,
-        parameter_bytes=parameter_bytes,
-    )
+layer = partial(small_networks.layer, shape=(31_250, 1, 1), geometry=Geometry(), seconds=3e-3)
+"""1 ms forward, 2 ms backward, 1 MB of output."""
 
 
 @pytest.fixture
@@ -137,10 +130,10 @@ def test_any_run_makes_a_valid_trace_with_every_task(data: st.DataObject) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=20))
 def test_as_few_rows_as_spans_overlap(drawn: list[tuple[int, int]]) -> None:
-    found = sorted((float(start), float(start + length)) for start, length in drawn if length)
-    lanes = chrome_trace._lanes(found)
-    deepest = max((sum(a <= t < b for a, b in found) for t in range(30)), default=0)
+    intervals = sorted((float(start), float(start + length)) for start, length in drawn if length)
+    lanes = chrome_trace._lanes(intervals)
+    deepest = max((sum(a <= t < b for a, b in intervals) for t in range(30)), default=0)
     assert len(set(lanes)) == deepest
-    for i, (_, end) in enumerate(found):
-        later = [j for j in range(i + 1, len(found)) if lanes[j] == lanes[i]]
-        assert all(found[j][0] >= end for j in later)
+    for i, (_, end) in enumerate(intervals):
+        later = [j for j in range(i + 1, len(intervals)) if lanes[j] == lanes[i]]
+        assert all(intervals[j][0] >= end for j in later)

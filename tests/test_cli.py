@@ -13,7 +13,6 @@ from command_line import MB, REPORT_KEYS, report, shardscope, written_tiny
 from conftest import ROOT
 
 from simulator import cli, collectives, files
-from simulator.cli import compare
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 
@@ -33,8 +32,8 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\nfrom simulator.cli import main\n"
         f"try: main(['--help'])\nfinally: print([name for name in {HEAVY} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    completed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines()[-1] == "[]"
 
 
 def test_every_file_is_a_command_with_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,13 +64,13 @@ def test_help_names_every_schedule_and_every_collective(
 
 
 def test_one_device_takes_the_sum_of_the_layers(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
-    assert found.keys() >= REPORT_KEYS
-    assert found["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
-    assert found["communication_bytes"].keys() == {
+    printed = report(capsys, "simulate", tiny, "--cluster", "cpu-1g", "--devices", 1, "--strategy", "data")
+    assert printed.keys() >= REPORT_KEYS
+    assert printed["step_s"] == pytest.approx(4 * 13e-3, rel=1e-9)
+    assert printed["communication_bytes"].keys() == {
         *("total", "forward", "backward", "synchronisation", "parameters", "matrix"),
     }
-    assert found["communication_bytes"]["total"] == 0
+    assert printed["communication_bytes"]["total"] == 0
 
 
 def test_speed_divides_compute_time(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,11 +81,11 @@ def test_speed_divides_compute_time(tiny: str, capsys: pytest.CaptureFixture[str
 def test_overrides_of_bandwidth_and_latency_change_the_step_as_the_ring_formula_says(
     tiny: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data", "--no-overlap")
-    command += ("--efficiency", "inter=1")
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--devices", 2, "--strategy", "data")
+    line_rate = ("--no-overlap", "--efficiency", "inter=1")
 
     def step(*more: str) -> float:
-        return float(report(capsys, *command, *more)["step_s"])
+        return float(report(capsys, *command, *line_rate, *more)["step_s"])
 
     usual = step()  # 1 Gb/s: 2 (N-1)/N x 4 MB over it, N = 2
     assert step("--bandwidth", "inter=2Gbps") - usual == pytest.approx(4 * MB / 250e6 - 4 * MB / 125e6, rel=1e-9)
@@ -96,9 +95,9 @@ def test_overrides_of_bandwidth_and_latency_change_the_step_as_the_ring_formula_
 
 def test_a_parameter_server_is_added_when_there_is_none(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--sync", "ps")
-    found = report(capsys, *command)
-    assert [device["name"] for device in found["devices"]] == ["host0", "host1", "host2", "host3", "server0"]
-    assert found["communication_bytes"]["synchronisation"] == 2 * 4 * 4 * MB  # 2 m |w|
+    printed = report(capsys, *command)
+    assert [device["name"] for device in printed["devices"]] == ["host0", "host1", "host2", "host3", "server0"]
+    assert printed["communication_bytes"]["synchronisation"] == 2 * 4 * 4 * MB  # 2 m |w|
     assert len(report(capsys, *command, "--servers", 2)["devices"]) == 6
 
 
@@ -157,9 +156,9 @@ def test_a_note_says_when_times_come_from_another_device(
     note = "compute times were captured on Acme CPU, 1 thread, not NVIDIA H100 80GB SXM5; scale them with --speed"
     assert (note in text) == noted
     assert shardscope("simulate", tiny, "--cluster", cluster, "--strategy", "data", "--json") == 0
-    told = capsys.readouterr()
-    assert (note in told.err) == noted
-    assert json.loads(told.out)["model"] == "tiny"
+    captured = capsys.readouterr()
+    assert (note in captured.err) == noted
+    assert json.loads(captured.out)["model"] == "tiny"
 
 
 # Lists.
@@ -176,14 +175,14 @@ def test_clusters_lists_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_cluster_can_be_written_changed_and_read(
     tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = tmp_path / "mine.yaml"
-    assert shardscope("clusters", "p3-8xlarge", "--devices", 2, "--output", mine) == 0
+    path = tmp_path / "mine.yaml"
+    assert shardscope("clusters", "p3-8xlarge", "--devices", 2, "--output", path) == 0
     assert "intra.bandwidth_bytes_per_s: AWS EC2 P3 instance page" in " ".join(capsys.readouterr().out.split())
     plan = ("--strategy", "data")
     expected = report(capsys, "simulate", tiny, "--cluster", "p3-8xlarge", "--devices", 2, *plan)
-    assert report(capsys, "simulate", tiny, "--cluster", mine, *plan) == expected
-    mine.write_text(mine.read_text().replace("bandwidth_bytes_per_s: 51200000000.0", "bandwidth_bytes_per_s: 3e3"))
-    assert report(capsys, "simulate", tiny, "--cluster", mine, *plan)["step_s"] > 100 * expected["step_s"]
+    assert report(capsys, "simulate", tiny, "--cluster", path, *plan) == expected
+    path.write_text(path.read_text().replace("bandwidth_bytes_per_s: 51200000000.0", "bandwidth_bytes_per_s: 3e3"))
+    assert report(capsys, "simulate", tiny, "--cluster", path, *plan)["step_s"] > 100 * expected["step_s"]
 
 
 def test_profiles_lists_the_library(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +215,7 @@ def test_capture_without_torch_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "complaint"),
     [
         ("", "the following arguments are required: COMMAND"),
         ("simulat TINY", "invalid choice: 'simulat'"),
@@ -259,7 +258,7 @@ def test_capture_without_torch_says_what_to_install(
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(
-    arguments: str, told: str, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: str, complaint: str, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     places = {
@@ -277,7 +276,7 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
     outputs = ["--plan-out", "p.json", "--trace-out", "t.json"] if arguments.startswith("simulate ") else []
     assert shardscope(*(places.get(word, word) for word in arguments.split()), *outputs) == 2
     printed = capsys.readouterr()
-    assert told in printed.err
+    assert complaint in printed.err
     assert printed.err.count("\n") == 1
     assert printed.err.startswith("shardscope")
     assert printed.out == ""
@@ -291,25 +290,3 @@ def test_a_folder_that_is_not_there_is_named_as_the_user_wrote_it(
     assert shardscope(*command) == 2
     printed = capsys.readouterr().err
     assert printed == "shardscope: output /no/where/plan.json: folder /no/where is not there; name another\n"
-
-
-# Interruptions.
-
-
-def test_ctrl_c_is_quiet(tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(compare, "simulate_strategy", interrupt)
-    assert shardscope("compare", tiny, "--cluster", "cpu-1g") == 130
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("arguments", [["clusters"], ["clusters", "dgx-h100"], ["--help"]])
-def test_a_reader_that_went_away_is_no_error(arguments: list[str]) -> None:
-    script = "import sys; from simulator.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""

@@ -1,17 +1,21 @@
-"""No option without effect, the same manners everywhere: notes, JSON with a schema, narrow terminals, completion."""
+"""No option without effect, the same manners everywhere: notes, JSON with a schema, narrow terminals, completion,
+interruptions.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import shardscope
+from command_line import shardscope, written_tiny
+from conftest import ROOT
 
 from simulator import cli, files
-from simulator.cli import _tables
+from simulator.cli import _tables, compare
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
 
@@ -209,13 +213,13 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path, capsys: pytes
     assert shardscope("completion", "bash") == 0
     script = capsys.readouterr().out
     ask = 'COMP_WORDS=(shardscope %s); COMP_CWORD=%d; _shardscope; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", f"{script}\n{ask % ('comp', 1)}\n{ask % ('simulate --straggl', 2)}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["compare completion", "--straggler"]
+    assert completed.stdout.splitlines() == ["compare completion", "--straggler"]
     for shell in ("zsh", "fish"):
         assert shardscope("completion", shell) == 0
         assert "simulate" in capsys.readouterr().out
@@ -230,3 +234,22 @@ def test_capture_prints_what_it_measured_as_json(tmp_path: Path, capsys: pytest.
     row = next(line for line in page.splitlines() if line.startswith("| `capture` |"))
     assert set(value) - {"schema"} == {word.strip("` ") for word in row.split("|")[2].split(",")}
     assert (value["schema"], value["layers"]) == (1, len(files.read_profile(str(output)).layers))
+
+
+def test_ctrl_c_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "simulate_strategy", interrupt)
+    assert shardscope("compare", written_tiny(tmp_path), "--cluster", "cpu-1g") == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("arguments", [["clusters"], ["clusters", "dgx-h100"], ["--help"]])
+def test_a_reader_that_went_away_is_no_error(arguments: list[str]) -> None:
+    script = "import sys; from simulator.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""

@@ -88,7 +88,7 @@ def test_one_device_takes_the_serial_sum() -> None:
 
 
 @pytest.mark.parametrize("n", range(2, 17))
-def test_ring_all_reduce(n: int) -> None:
+def test_a_ring_all_reduce_takes_its_closed_form(n: int) -> None:
     """2(N-1)/N x S/B + 2(N-1) x latency, and 2(N-1) S bytes in all."""
     profile = chain(4, batch=n)
     size = profile.parameter_bytes
@@ -100,7 +100,7 @@ def test_ring_all_reduce(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 4, 7])
-def test_parameter_server(n: int) -> None:
+def test_a_parameter_server_takes_its_closed_form(n: int) -> None:
     """N S/B into one server, then N S/B out of it; 2 N S bytes in all."""
     profile = chain(4, batch=n)
     size = profile.parameter_bytes
@@ -124,7 +124,7 @@ def test_a_measured_all_reduce_replaces_the_formula() -> None:
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 8), (4, 4), (4, 12), (3, 24)])
-def test_pipeline_bubble(schedule: str, p: int, m: int) -> None:
+def test_a_pipelines_bubble_is_its_closed_form(schedule: str, p: int, m: int) -> None:
     """(p-1)/(m+p-1) with equal stages and free links."""
     profile = chain(p * 2)
     free = star(p, bandwidth=1e30, latency_s=0.0)
@@ -222,8 +222,8 @@ def test_a_transfer_takes_its_share_of_the_receivers_core(
     graph = builder.build(np.zeros(2), ["l0"])
     free = star(2, latency_s=0.0)
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
-    found = simulate(graph, cluster, Runtime(receive_cpu_s_per_byte=core_s / size))
-    assert found.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
+    timeline = simulate(graph, cluster, Runtime(receive_cpu_s_per_byte=core_s / size))
+    assert timeline.end_s == pytest.approx([compute_end_s, message_end_s], rel=EXACT)
 
 
 def test_the_runtime_adds_to_every_compute_task() -> None:
@@ -245,23 +245,23 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     builder.depend(message, 0)
     free = star(2, latency_s=0.0)
     cluster = replace(free, host_cores={"h0": 1.0, "h1": 1.0})
-    found = simulate(builder.build(np.zeros(2), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
-    assert found.end_s[2] == pytest.approx(end_s, rel=EXACT)
+    timeline = simulate(builder.build(np.zeros(2), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
+    assert timeline.end_s[2] == pytest.approx(end_s, rel=EXACT)
 
 
 def one_layer(sharding: Sharding, microbatches: int = 1, speed: float = 1.0) -> float:
     """Seconds of a step of one layer whose passes take 12 s and whose update by SGD takes 8 s."""
-    (one,) = chain(1, forward_s=4.0, backward_s=8.0).layers
-    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=8.0),))
-    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={one.name: sharding})
+    (layer,) = chain(1, forward_s=4.0, backward_s=8.0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(layer, update_s=8.0),))
+    plan = Plan(model="one", batch_size=48, microbatches=microbatches, placements={layer.name: sharding})
     cluster = Cluster(name="one", devices=(Device(name="d", host="h", speed=speed),))
     return run(profile, cluster, plan).report.step_s
 
 
 def test_an_update_without_parameters_is_in_neither_step_nor_speedup() -> None:
-    (one,) = chain(1, forward_s=4.0, backward_s=8.0, parameter_bytes=0).layers
-    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(one, update_s=30.0),))
-    plan = Plan(model="one", batch_size=48, placements={one.name: Sharding(devices=(0,))})
+    (layer,) = chain(1, forward_s=4.0, backward_s=8.0, parameter_bytes=0).layers
+    profile = Profile(model="one", device="none", batch_size=48, layers=(replace(layer, update_s=30.0),))
+    plan = Plan(model="one", batch_size=48, placements={layer.name: Sharding(devices=(0,))})
     report = run(profile, Cluster(name="one", devices=(Device(name="d", host="h"),)), plan).report
     assert (report.step_s, report.speedup) == pytest.approx((12.0, 1.0))
 

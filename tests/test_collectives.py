@@ -59,23 +59,23 @@ def seconds(name: str, cluster: Cluster, servers: int | None = None) -> float:
 
 def pairs_bytes(steps: list[CollectiveTask]) -> Counter[tuple[int, int]]:
     """Bytes from device to device."""
-    found: Counter[tuple[int, int]] = Counter()
+    sent_bytes: Counter[tuple[int, int]] = Counter()
     for step in steps:
         for pair in step.route.pairs if step.route else ():
-            found[pair] += step.bytes  # type: ignore[assignment]
-    return found
+            sent_bytes[pair] += step.bytes  # type: ignore[assignment]
+    return sent_bytes
 
 
 # Closed forms, on a switch, where no two messages meet.
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_ring(n: int) -> None:
+def test_a_ring_takes_its_closed_form(n: int) -> None:
     assert seconds("ring", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY, EXACT)
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_halving_doubling(n: int) -> None:
+def test_halving_doubling_takes_its_closed_form(n: int) -> None:
     power = 2 ** int(log2(n))
     folded_s = 2 * (SIZE / BANDWIDTH + LATENCY) if power < n else 0.0
     whole_s = 2 * (power - 1) / power * SIZE / BANDWIDTH + 2 * log2(power) * LATENCY
@@ -83,19 +83,19 @@ def test_halving_doubling(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_double_binary_tree(n: int) -> None:
+def test_a_double_binary_tree_takes_its_closed_form(n: int) -> None:
     edges = {2: 2, 3: 3}.get(n, 4)
     expected_s = edges / 2 * SIZE / BANDWIDTH + 2 * ceil(log2(n)) * LATENCY
     assert seconds("tree", star(n)) == pytest.approx(expected_s, EXACT)
 
 
 @pytest.mark.parametrize("n", [n for n in SIZES if n <= 32])
-def test_all_to_all(n: int) -> None:
+def test_all_to_all_takes_its_closed_form(n: int) -> None:
     assert seconds("all-to-all", star(n)) == pytest.approx(2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * LATENCY, EXACT)
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (4, 1), (4, 2), (4, 4), (7, 3), (16, 5), (32, 2), (64, 64)])
-def test_servers(n: int, k: int) -> None:
+def test_servers_take_their_closed_form(n: int, k: int) -> None:
     own_s = 2 * (max(n / k, 1) * SIZE / BANDWIDTH + LATENCY)
     assert seconds("ps", star(n, servers=k)) == pytest.approx(own_s, EXACT)
     shared_s = 2 * ((n - 1) / k * SIZE / BANDWIDTH + LATENCY)
@@ -103,7 +103,7 @@ def test_servers(n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(2, 2), (2, 4), (4, 4), (8, 8), (3, 2), (1, 4), (4, 1)])
-def test_hierarchical(nodes: int, each: int) -> None:
+def test_a_hierarchy_takes_its_closed_form(nodes: int, each: int) -> None:
     """Inside, a hop crosses two node wires; between hosts, two node wires and two network wires."""
     cluster = two_tier(nodes * each, each, NODE, NET)
     inside_s = 2 * (each - 1) / each * SIZE / 1e11 + 2 * (each - 1) * 2e-6
@@ -140,14 +140,14 @@ def ring_in_rounds(n: int) -> list[CollectiveTask]:
 
 def expanded(steps: list[CollectiveTask]) -> list[CollectiveTask]:
     """Every pair of every step as a message of its own; the next step waits for all of them."""
-    found: list[CollectiveTask] = []
+    messages: list[CollectiveTask] = []
     numbers: list[tuple[int, ...]] = []
     for step in steps:
         after = tuple(i for earlier in step.after for i in numbers[earlier])
         assert step.route is not None
-        numbers.append(tuple(range(len(found), len(found) + len(step.route.pairs))))
-        found += [replace(step, route=Route((pair,)), after=after) for pair in step.route.pairs]
-    return found
+        numbers.append(tuple(range(len(messages), len(messages) + len(step.route.pairs))))
+        messages += [replace(step, route=Route((pair,)), after=after) for pair in step.route.pairs]
+    return messages
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 13])
@@ -212,7 +212,7 @@ def sums_of(steps: list[CollectiveTask], n: int, servers: int) -> list[set[int]]
     for step in steps:
         for _ in range(step.route.rounds if step.route else 0):
             assert step.route is not None
-            before = [set(one) for one in known]
+            before = [set(gradients) for gradients in known]
             for a, b in step.route.pairs:
                 known[b] |= before[a]
     return known[:n]
@@ -274,10 +274,10 @@ def test_256_replicas_take_one_task_per_bucket() -> None:
     """A ring that meets no other traffic needs no event per message: a task per layer, in the closed form's time."""
     profile, n = chain(4, batch=256), 256
     synchronisation = Synchronisation(bucket_bytes=0, overlap=False)
-    found = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
-    assert (found.graph.kind == Kind.SYNCHRONISATION).sum() == 4
+    done = run(profile, star(n), replicated(profile, n, synchronisation=synchronisation))
+    assert (done.graph.kind == Kind.SYNCHRONISATION).sum() == 4
     each_s = 2 * (n - 1) / n * profile.layers[0].parameter_bytes / BANDWIDTH + 2 * (n - 1) * LATENCY
-    assert found.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
+    assert done.timeline.step_s == pytest.approx(4 * 0.03 / n + 4 * each_s, EXACT)
 
 
 @pytest.mark.parametrize(("first", "layers"), [(None, [2, 2, 1]), (0, [1, 2, 2]), (1, [1, 2, 2]), (3, [3, 2])])
@@ -311,8 +311,8 @@ def test_a_steps_volume_is_the_collectives(name: str) -> None:
     profile, cluster = chain(4, batch=8), two_tier(8, 4, NODE, NET, servers=1)
     plan = replicated(profile, 8, synchronisation=Synchronisation(collective=name))
     volume = communication_volume(ShardedModel(profile, plan), cluster)
-    found = run(profile, cluster, plan).report.communication_bytes
-    assert np.array(found.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
+    simulated = run(profile, cluster, plan).report.communication_bytes
+    assert np.array(simulated.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
     assert volume.total == pytest.approx((16 if name == "ps" else 14) * profile.parameter_bytes, EXACT)
 
 
@@ -335,8 +335,8 @@ def test_compression_runs_as_soon_as_its_gradient_is_there() -> None:
     """Two layers, a bucket each: the last layer's is compressed before the first layer's backward goes on."""
     profile = chain(2, batch=2)
     options = {"bucket_bytes": 0, "compression_ratio": 1e6, "compression_s_per_byte": 1e-9}
-    found = run(profile, star(2), replicated(profile, 2, synchronisation=Synchronisation(**options)))  # type: ignore[arg-type]
-    graph, timeline = found.graph, found.timeline
+    done = run(profile, star(2), replicated(profile, 2, synchronisation=Synchronisation(**options)))  # type: ignore[arg-type]
+    graph, timeline = done.graph, done.timeline
     compressing = np.flatnonzero((graph.kind == Kind.UPDATE) & (graph.device == 0) & (graph.layer >= 0))
     assert timeline.start_s[compressing] == pytest.approx([0.01 + 0.01, 0.03 + 1e-3])
 
@@ -357,15 +357,15 @@ def test_state_lies_with_the_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "complaint"),
     [
         ({"compression_ratio": 0.5}, "compression_ratio is 0.5: it is at least 1"),
         ({"compression_s_per_byte": -1.0}, "compression_s_per_byte is -1.0"),
         ({"serving_workers": 0}, "serving_workers is 0: it is at least 1"),
     ],
 )
-def test_wrong_options(options: dict[str, float], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_wrong_options_are_refused(options: dict[str, float], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         Synchronisation(**options)  # type: ignore[arg-type]
 
 

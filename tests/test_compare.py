@@ -35,16 +35,16 @@ def lengthened(done: Run, kind: Kind, layer: int, seconds: float) -> tuple[Timel
 
 def test_the_same_timeline_differs_in_nothing() -> None:
     done = two_stages()
-    found = compare(done.graph, done.timeline, done.timeline)
-    assert found.error == 0 and not found.longest(5) and not found.latest(5)
-    assert found.waits_s == pytest.approx(0)
+    comparison = compare(done.graph, done.timeline, done.timeline)
+    assert comparison.error == 0 and not comparison.longest(5) and not comparison.latest(5)
+    assert comparison.waits_s == pytest.approx(0)
 
 
 def test_the_path_is_the_whole_of_a_chain() -> None:
     """Every task of two stages with one micro-batch waits for the one before."""
     done = two_stages()
-    found = compare(done.graph, done.timeline, done.timeline)
-    kinds = [Kind(done.graph.kind[task]) for task in found.path]
+    comparison = compare(done.graph, done.timeline, done.timeline)
+    kinds = [Kind(done.graph.kind[task]) for task in comparison.path]
     passes = [Kind.FORWARD, Kind.ACTIVATION, Kind.FORWARD, Kind.BACKWARD, Kind.GRADIENT, Kind.BACKWARD]
     assert kinds[:6] == passes
 
@@ -52,15 +52,17 @@ def test_the_path_is_the_whole_of_a_chain() -> None:
 def test_a_longer_task_is_found_and_what_follows_is_late_because_of_it() -> None:
     done = two_stages()
     actual, task = lengthened(done, Kind.FORWARD, 1, 0.5)
-    found = compare(done.graph, done.timeline, actual)
-    (worst,) = found.longest(3)
+    comparison = compare(done.graph, done.timeline, actual)
+    (worst,) = comparison.longest(3)
     assert (worst.task, worst.longer_s) == (task, pytest.approx(0.5)) and worst.late_s == 0
-    assert found.error == pytest.approx(done.timeline.step_s / (done.timeline.step_s + 0.5) - 1)
+    assert comparison.error == pytest.approx(done.timeline.step_s / (done.timeline.step_s + 0.5) - 1)
     backward = int(np.flatnonzero((done.graph.kind == Kind.BACKWARD) & (done.graph.layer == 1))[0])
-    assert found.difference(backward).late_s == pytest.approx(0.5)
-    assert found.difference(backward).cause == task
-    assert found.totals()[Kind.FORWARD].actual_s - found.totals()[Kind.FORWARD].predicted_s == pytest.approx(0.5)
-    assert not found.latest(5)  # nothing starts later than what it waits for explains
+    assert comparison.difference(backward).late_s == pytest.approx(0.5)
+    assert comparison.difference(backward).cause == task
+    assert comparison.totals()[Kind.FORWARD].actual_s - comparison.totals()[Kind.FORWARD].predicted_s == pytest.approx(
+        0.5
+    )
+    assert not comparison.latest(5)  # nothing starts later than what it waits for explains
 
 
 def test_a_wait_without_a_cause_is_found() -> None:
@@ -69,23 +71,23 @@ def test_a_wait_without_a_cause_is_found() -> None:
     actual, task = lengthened(done, Kind.FORWARD, 1, 0.25)
     ends = actual.end_s.copy()
     ends[task] -= 0.25
-    found = compare(done.graph, done.timeline, replace(actual, end_s=ends))
-    (late,) = found.latest(3)
+    comparison = compare(done.graph, done.timeline, replace(actual, end_s=ends))
+    (late,) = comparison.latest(3)
     assert done.graph.kind[late.task] == Kind.BACKWARD and late.cause == task
-    assert late.late_s == pytest.approx(0.25) and found.waits_s == pytest.approx(0.25)
-    assert not found.longest(3)
+    assert late.late_s == pytest.approx(0.25) and comparison.waits_s == pytest.approx(0.25)
+    assert not comparison.longest(3)
 
 
 def test_a_device_busy_with_something_else_is_a_cause() -> None:
     """Two micro-batches of one layer: the second waits for the first although it does not depend on it."""
     profile, cluster = chain([3.0]), switched([1.0])
     done = run(profile, cluster, planned("data", profile, cluster, batch_size=8, microbatches=2))
-    found = compare(done.graph, done.timeline, done.timeline)
+    comparison = compare(done.graph, done.timeline, done.timeline)
     first, second = (
         int(np.flatnonzero((done.graph.kind == Kind.FORWARD) & (done.graph.microbatch == m))[0]) for m in (0, 1)
     )
-    assert not len(done.graph.predecessors(second)) and found.causes[first] == -1
-    assert done.graph.device[found.causes[second]] == 0 and found.causes[second] >= 0
+    assert not len(done.graph.predecessors(second)) and comparison.causes[first] == -1
+    assert done.graph.device[comparison.causes[second]] == 0 and comparison.causes[second] >= 0
 
 
 def test_a_timeline_of_another_plan_is_refused() -> None:

@@ -81,9 +81,9 @@ def test_an_update_uses_the_gradient_of_the_weight_so_many_updates_ago(
     line: Recipe, regime: Regime, delay: int
 ) -> None:
     trained = train_stale(line, regime, learning_rate=0.4, seed=3)
-    found = [next(model.parameters()).item() for *_, model in trained]
-    assert found[0] == 0.5 and len(found) == 7
-    assert found[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM_OF[regime.method], 6)), rel=1e-5)
+    weights = [next(model.parameters()).item() for *_, model in trained]
+    assert weights[0] == 0.5 and len(weights) == 7
+    assert weights[1:] == pytest.approx(list(by_hand(line, delay, 0.4, MOMENTUM_OF[regime.method], 6)), rel=1e-5)
 
 
 def test_a_pipeline_delays_its_stages_one_less_each_and_servers_all_alike() -> None:
@@ -109,9 +109,9 @@ def test_the_noise_of_drawn_samples_is_their_variance(line: Recipe) -> None:
     samples, classes = line.dataset.samples, line.dataset.classes
     each = [slope(0.5, samples[i : i + 1], classes[i : i + 1]) for i in range(4)]
     mean = sum(each) / 4
-    found = noises(replace(line, most_samples=2), Regime(batch_size=2), learning_rate=0.0, seed=0)
-    assert [noise.samples for noise in found] == [0, 2]
-    for noise in found:  # local batches of whole epochs hold every sample equally often: no noise at all
+    estimates = noises(replace(line, most_samples=2), Regime(batch_size=2), learning_rate=0.0, seed=0)
+    assert [noise.samples for noise in estimates] == [0, 2]
+    for noise in estimates:  # local batches of whole epochs hold every sample equally often: no noise at all
         assert noise.squared_norm == pytest.approx(mean**2, rel=1e-5) and noise.variance == pytest.approx(0, abs=1e-9)
 
 
@@ -125,16 +125,18 @@ def test_training_on_digits_repeats_itself_and_stops_at_the_target(digits: Datas
 
 def test_converge_tunes_measures_and_says_where_it_all_came_from() -> None:
     said: list[str] = []
-    found = converge(
+    curves = converge(
         "vgg_digits", "digits", batch_sizes=(128,), staleness=(1,), stale_batch_size=128, target=0.4, seeds=2,
         epochs=1, command="as typed", say=said.append,
     )  # fmt: skip
     served = Regime(batch_size=128, method="asynchronous", staleness=1)
-    assert list(found.by_regime) == [Regime(batch_size=128), served, replace(served, method="stashing")]
+    assert list(curves.by_regime) == [Regime(batch_size=128), served, replace(served, method="stashing")]
     assert len(said) == 3
-    assert all([trial.seed for trial in trials] == [0, 1] for trials in found.by_regime.values())
-    assert found.command == "as typed" and found.software["torch"] and found.device.endswith("1 thread") and found.date
-    assert len(found.noise) == len(found.trials[0].points)
+    assert all([trial.seed for trial in trials] == [0, 1] for trials in curves.by_regime.values())
+    assert (
+        curves.command == "as typed" and curves.software["torch"] and curves.device.endswith("1 thread") and curves.date
+    )
+    assert len(curves.noise) == len(curves.trials[0].points)
     with pytest.raises(InputError, match="at least 2"):
         converge("vgg_digits", "digits", batch_sizes=(64,), target=0.5, seeds=1)
 
@@ -160,10 +162,10 @@ def test_what_cannot_be_measured_or_written_is_said_at_once(tmp_path: Path, caps
 
 @pytest.mark.parametrize("name", measured())
 def test_stored_curves_are_whole_and_reach_their_target(name: str) -> None:
-    found = read_curves(name)
-    assert found.model == name and found.command.startswith("shardscope converge") and found.date and found.noise
-    sizes = [regime.batch_size for regime in found.measured("synchronous")]
-    samples = [found.samples_to(found.target, Regime(batch_size=size)).interval.median for size in sizes]
+    curves = read_curves(name)
+    assert curves.model == name and curves.command.startswith("shardscope converge") and curves.date and curves.noise
+    sizes = [regime.batch_size for regime in curves.measured("synchronous")]
+    samples = [curves.samples_to(curves.target, Regime(batch_size=size)).interval.median for size in sizes]
     assert sizes[0] <= 16 and sizes[-1] >= 1024 and samples[-1] > 2 * samples[0]
-    ages = [regime.staleness for regime in (*found.measured("asynchronous"), *found.measured("stashing"))]
+    ages = [regime.staleness for regime in (*curves.measured("asynchronous"), *curves.measured("stashing"))]
     assert ages == [1, 2, 4, 8] * 2

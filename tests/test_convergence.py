@@ -26,27 +26,27 @@ def trial(samples: float, batch_size: int = 32, seed: int = 0, **regime: object)
     return Trial(regime=Regime(batch_size=batch_size, **regime), learning_rate=0.1, seed=seed, points=points)  # type: ignore[arg-type]
 
 
-def curves(*trials: Trial, noise: tuple[GradientNoise, ...] = ()) -> Curves:
+def curves_of(*trials: Trial, noise: tuple[GradientNoise, ...] = ()) -> Curves:
     return Curves(model="small", dataset="drawn", target=0.9, trials=trials, noise=noise)
 
 
-def median(found: Curves, batch_size: int, **regime: object) -> float:
-    return found.samples_to(0.9, Regime(batch_size=batch_size, **regime)).interval.median  # type: ignore[arg-type]
+def median(curves: Curves, batch_size: int, **regime: object) -> float:
+    return curves.samples_to(0.9, Regime(batch_size=batch_size, **regime)).interval.median  # type: ignore[arg-type]
 
 
 def test_the_two_batch_estimator_inverts_its_expectation_for_uneven_batches() -> None:
     squared_norm, variance, sizes = 3.0, 40.0, (2, 5, 9)
     local = [squared_norm + variance / size for size in sizes]
-    found = estimated(sizes, local, squared_norm + variance / sum(sizes))
-    assert found == pytest.approx((squared_norm, variance), rel=1e-12)
+    estimate = estimated(sizes, local, squared_norm + variance / sum(sizes))
+    assert estimate == pytest.approx((squared_norm, variance), rel=1e-12)
 
 
 def test_the_two_batch_estimator_has_no_bias_on_drawn_gradients() -> None:
     source, sizes, true = np.random.default_rng(0), np.array([4, 12, 32]), np.array([0.3, -0.2, 0.1])
     deviation, repeats = np.array([0.5, 1.0, 1.5]), 4000
     local = [true + source.normal(size=(repeats, 3)) * deviation / np.sqrt(size) for size in sizes]
-    whole = sum(size * one for size, one in zip(sizes, local, strict=True)) / sizes.sum()
-    squares = [(one**2).sum(axis=1) for one in (*local, whole)]
+    whole = sum(size * gradients for size, gradients in zip(sizes, local, strict=True)) / sizes.sum()
+    squares = [(gradients**2).sum(axis=1) for gradients in (*local, whole)]
     drawn = np.array([estimated(sizes.tolist(), [s[i] for s in squares[:3]], squares[3][i]) for i in range(repeats)])
     error = drawn.std(axis=0) / np.sqrt(repeats)
     assert np.all(np.abs(drawn.mean(axis=0) - [(true**2).sum(), (deviation**2).sum()]) < 4 * error)
@@ -95,67 +95,67 @@ def test_the_model_fitted_to_the_ends_of_published_growth_passes_within_3_percen
 
 def test_a_trial_reaches_the_target_between_two_points() -> None:
     points = ((0, 0.1), (100, 0.5), (200, 0.7), (300, 0.6), (400, 0.9))
-    one = Trial(regime=Regime(batch_size=4), learning_rate=0.1, seed=0, points=points)
-    assert one.samples_to(0.6) == 150 and one.samples_to(0.7) == 200
-    assert one.samples_to(0.8) == pytest.approx(300 + 100 * 2 / 3) and one.samples_to(0.91) == inf
+    measured = Trial(regime=Regime(batch_size=4), learning_rate=0.1, seed=0, points=points)
+    assert measured.samples_to(0.6) == 150 and measured.samples_to(0.7) == 200
+    assert measured.samples_to(0.8) == pytest.approx(300 + 100 * 2 / 3) and measured.samples_to(0.91) == inf
 
 
 def test_measured_trials_give_their_median_and_their_span() -> None:
-    found = curves(*(trial(samples, seed=seed) for seed, samples in enumerate((1300, 1000, 1100))))
-    samples = found.samples_to(0.9, Regime(batch_size=32))
+    curves = curves_of(*(trial(samples, seed=seed) for seed, samples in enumerate((1300, 1000, 1100))))
+    samples = curves.samples_to(0.9, Regime(batch_size=32))
     assert (samples.interval, samples.source) == (Interval(median=1100, low=1000, high=1300), "measured")
 
 
 def test_between_batch_sizes_samples_follow_a_power_of_the_size() -> None:
-    found = curves(trial(1000, 16), trial(1200, 16, 1), trial(4000, 256), trial(4800, 256, 1))
-    samples = found.samples_to(0.9, Regime(batch_size=64))
+    curves = curves_of(trial(1000, 16), trial(1200, 16, 1), trial(4000, 256), trial(4800, 256, 1))
+    samples = curves.samples_to(0.9, Regime(batch_size=64))
     assert (samples.interval.median, samples.interval.low, samples.interval.high) == pytest.approx((2200, 2000, 2400))
     assert samples.source == "between batch 16 and 256"
 
 
 def test_beyond_the_measured_sizes_the_noise_scale_takes_over() -> None:
-    fitting = curves(trial(1100, 100), trial(1200, 200))  # E_min 1000, phi 1000
+    fitting = curves_of(trial(1100, 100), trial(1200, 200))  # E_min 1000, phi 1000
     assert median(fitting, 1000) == pytest.approx(2000) and median(fitting, 50) == pytest.approx(1050)
-    measured = curves(trial(1100, 100), noise=(GradientNoise(samples=0, squared_norm=1, variance=1000),))
+    measured = curves_of(trial(1100, 100), noise=(GradientNoise(samples=0, squared_norm=1, variance=1000),))
     assert median(measured, 1000) == pytest.approx(2000)
     with pytest.raises(InputError, match="measure more"):
-        median(curves(trial(1100, 100)), 1000)
+        median(curves_of(trial(1100, 100)), 1000)
 
 
 def test_staleness_costs_elsewhere_what_it_cost_where_it_was_measured() -> None:
     stale = {"method": "asynchronous", "staleness": 4}
-    found = curves(trial(1000, 32), trial(2000, 128), trial(1500, 32, method="asynchronous", staleness=4))
-    assert median(found, 32, **stale) == 1500 and median(found, 128, **stale) == pytest.approx(3000)
-    assert median(found, 32, method="asynchronous", staleness=2) == pytest.approx(1250)
+    curves = curves_of(trial(1000, 32), trial(2000, 128), trial(1500, 32, method="asynchronous", staleness=4))
+    assert median(curves, 32, **stale) == 1500 and median(curves, 128, **stale) == pytest.approx(3000)
+    assert median(curves, 32, method="asynchronous", staleness=2) == pytest.approx(1250)
     with pytest.raises(InputError, match="measured up to 4"):
-        median(found, 32, method="asynchronous", staleness=5)
+        median(curves, 32, method="asynchronous", staleness=5)
     with pytest.raises(InputError, match="no stashing trials"):
-        median(found, 32, method="stashing", staleness=1)
+        median(curves, 32, method="stashing", staleness=1)
 
 
 def test_a_course_is_the_spread_of_accuracies_stretched_where_it_was_not_measured() -> None:
-    found = curves(trial(1000, 16), trial(1200, 16, 1), trial(4000, 64))
-    measured = dict(accuracy_curve(found, 0.9, Regime(batch_size=16)))
+    curves = curves_of(trial(1000, 16), trial(1200, 16, 1), trial(4000, 64))
+    measured = dict(accuracy_curve(curves, 0.9, Regime(batch_size=16)))
     assert list(measured) == [0, 1000, 1200, 2000, 2400]
     assert measured[1000].high == 0.9 and measured[1000].low == pytest.approx(0.75)
     assert measured[2400] == Interval(median=0.95, low=0.95, high=0.95)
     between = dict(
-        accuracy_curve(found, 0.9, Regime(batch_size=32))
+        accuracy_curve(curves, 0.9, Regime(batch_size=32))
     )  # sqrt(1100 x 4000) samples, nearest to 16 and to 64
     assert max(between) == pytest.approx(2400 * (1100 * 4000) ** 0.5 / 1100)
 
 
 def test_a_seed_that_never_arrives_makes_the_interval_open() -> None:
     late = replace(trial(1000, seed=2), points=((0, 0.0), (5000, 0.8)))
-    found = curves(trial(1000), trial(1200, seed=1), late)
-    assert found.samples_to(0.9, Regime(batch_size=32)).interval == Interval(median=1200, low=1000, high=inf)
+    curves = curves_of(trial(1000), trial(1200, seed=1), late)
+    assert curves.samples_to(0.9, Regime(batch_size=32)).interval == Interval(median=1200, low=1000, high=inf)
 
 
 def test_a_target_that_nobody_reached_or_that_is_no_target() -> None:
     with pytest.raises(InputError, match=r"best trial of small on drawn reached 0\.95"):
-        curves(trial(1000)).samples_to(0.96, Regime(batch_size=32))
+        curves_of(trial(1000)).samples_to(0.96, Regime(batch_size=32))
     with pytest.raises(InputError, match="untrained"):
-        curves(trial(1000)).samples_to(0.0, Regime(batch_size=32))
+        curves_of(trial(1000)).samples_to(0.0, Regime(batch_size=32))
 
 
 @pytest.mark.parametrize("wrong", [{"staleness": 1}, {"method": "stashing"}, {"batch_size": 0}])
@@ -181,24 +181,24 @@ def test_time_cost_and_energy_to_the_target() -> None:
     )
     plan = planned("data", profile, priced, batch_size=8)
     report = run(profile, priced, plan).report
-    found = plan_cost_to_accuracy(curves(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
-    assert found.seconds.low == pytest.approx(100 * report.step_s) and found.seconds.high == pytest.approx(
+    cost = plan_cost_to_accuracy(curves_of(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
+    assert cost.seconds.low == pytest.approx(100 * report.step_s) and cost.seconds.high == pytest.approx(
         110 * report.step_s
     )
-    assert found.dollars and found.dollars.low == pytest.approx(100 * (report.dollars_per_step or 0))
-    assert found.joules and found.joules.median == pytest.approx(found.seconds.median * 500)
-    free = plan_cost_to_accuracy(curves(trial(800, 8)), 0.9, profile, cluster, plan, report)
+    assert cost.dollars and cost.dollars.low == pytest.approx(100 * (report.dollars_per_step or 0))
+    assert cost.joules and cost.joules.median == pytest.approx(cost.seconds.median * 500)
+    free = plan_cost_to_accuracy(curves_of(trial(800, 8)), 0.9, profile, cluster, plan, report)
     assert free.dollars is None and free.joules is None
 
 
 def test_curves_survive_their_file_and_unknown_keys_do_not(tmp_path: Path) -> None:
-    found = curves(
+    curves = curves_of(
         trial(1000), trial(1500, 8, method="stashing", staleness=3),
         noise=(GradientNoise(samples=64, squared_norm=-0.5, variance=2.0),),
     )  # fmt: skip
     path = tmp_path / "curves.json"
-    write_curves(found, path)
-    assert read_curves(path) == found
+    write_curves(curves, path)
+    assert read_curves(path) == curves
     path.write_text(path.read_text().replace('"seed"', '"sede"'))
     with pytest.raises(InputError, match="unknown key 'sede'"):
         read_curves(path)

@@ -98,7 +98,7 @@ def test_a_left_out_tensor_parallel_degree_of_a_real_gpu(axis: str) -> None:
 
 def test_equal_profiles_have_one_hash_that_stays_in_its_process() -> None:
     """It is kept with the profile; texts have another one in other processes, where it is found anew."""
-    one, other = chain(2), chain(2)
-    assert one is not other and one == other and hash(one) == hash(other)
-    assert hash(replace(one, batch_size=one.batch_size + 1)) != hash(one)
-    assert not {"_hash", "derived"} & pickle.loads(pickle.dumps(one)).__dict__.keys()
+    first, second = chain(2), chain(2)
+    assert first is not second and first == second and hash(first) == hash(second)
+    assert hash(replace(first, batch_size=first.batch_size + 1)) != hash(first)
+    assert not {"_hash", "derived"} & pickle.loads(pickle.dumps(first)).__dict__.keys()

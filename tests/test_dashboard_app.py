@@ -163,9 +163,9 @@ def test_the_command_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None
     words = shlex.split(command(outcome))
     assert words[:3] == ["shardscope", "simulate", "vgg_small"]
     assert main([*words[1:], "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["step_s"] == pytest.approx(outcome.run.report.step_s, rel=1e-9)
-    assert told["peak_memory_bytes"] == outcome.run.report.peak_memory_bytes
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["step_s"] == pytest.approx(outcome.run.report.step_s, rel=1e-9)
+    assert printed["peak_memory_bytes"] == outcome.run.report.peak_memory_bytes
 
 
 def test_hostile_names_stay_text(store: Store) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import needs_browser, settled, shot, until
+from benchmarks.browser import needs_browser, settled, shot, until, violations
 from benchmarks.screens import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
@@ -60,15 +60,6 @@ def choose(page: Any, control: str, option: str) -> None:
 def changed(page: Any, field: str, value: str) -> None:
     until(page, "([f, v]) => new URLSearchParams(location.search).get(f) === v", [field, value])
     settled(page)
-
-
-def violations(page: Any) -> list[str]:
-    """What axe finds serious or critical."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    bad = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:160]}" for one in bad]
 
 
 def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
@@ -139,7 +130,7 @@ def test_a_control_that_does_not_apply_is_disabled_and_says_why(page: Any, site:
     assert page.is_enabled("#c-effort")
 
 
-def test_pinning_a_baseline(page: Any, site: str) -> None:
+def test_a_pinned_baseline_is_compared_with(page: Any, site: str) -> None:
     opened(page, site)
     page.click("#pin")
     until(page, "document.querySelector('.kpis').innerText.includes('= 0 %')")
@@ -276,7 +267,7 @@ def test_exports_and_cards_download(page: Any, site: str) -> None:
     assert download.value.suggested_filename == "balance.csv"
 
 
-def test_200k_spans(page: Any, site: str, store: Store) -> None:
+def test_200_000_spans_are_moved_and_painted_in_time(page: Any, site: str, store: Store) -> None:
     opened(page, site, sized(store, 200_000).query())
     assert int(page.get_attribute("#timeline", "data-spans")) > 150_000
     page.focus("#timeline")

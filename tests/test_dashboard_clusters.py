@@ -39,23 +39,23 @@ def store() -> Store:
 @pytest.fixture
 def uploaded(store: Store, cluster: Cluster, tmp_path: Path) -> Configuration:
     write_cluster(cluster, tmp_path / "mine.yaml")
-    found = uploads.cluster((tmp_path / "mine.yaml").read_bytes(), "mine.yaml")
-    assert found.cluster == cluster
-    return replace(store.default(), cluster=store.clusters.put("mine.yaml", found), microbatches=4)
+    upload = uploads.cluster((tmp_path / "mine.yaml").read_bytes(), "mine.yaml")
+    assert upload.cluster == cluster
+    return replace(store.default(), cluster=store.clusters.put("mine.yaml", upload), microbatches=4)
 
 
 def test_it_is_what_the_preset_would_be_with_these_links(store: Store, uploaded: Configuration) -> None:
-    mine = store.outcome(uploaded).run
+    from_file = store.outcome(uploaded).run
     preset = store.outcome(replace(uploaded, cluster="cpu-1g", inter_bandwidth=0.5)).run
-    assert mine is not None and preset is not None
-    assert mine.report.step_s == pytest.approx(preset.report.step_s)
+    assert from_file is not None and preset is not None
+    assert from_file.report.step_s == pytest.approx(preset.report.step_s)
 
 
 def test_fewer_devices_may_be_used_but_not_more(store: Store, uploaded: Configuration) -> None:
     assert store.outcome(replace(uploaded, devices=2)).run is not None
-    found = store.outcome(replace(uploaded, devices=5))
-    assert found.run is None and "has 4 workers" in found.reason
-    assert "has 4 workers" in remarks(found)["inter_bandwidth"].text
+    outcome = store.outcome(replace(uploaded, devices=5))
+    assert outcome.run is None and "has 4 workers" in outcome.reason
+    assert "has 4 workers" in remarks(outcome)["inter_bandwidth"].text
 
 
 def test_it_can_be_chosen_and_survives_a_link(store: Store, uploaded: Configuration) -> None:
@@ -64,8 +64,8 @@ def test_it_can_be_chosen_and_survives_a_link(store: Store, uploaded: Configurat
 
 
 def test_a_link_to_one_that_is_gone_says_so(store: Store, uploaded: Configuration) -> None:
-    found, problems = Store({"small": branches()}).read(uploaded.query())
-    assert found.cluster == "cpu-1g" and "drop its file again" in problems[0]
+    configuration, problems = Store({"small": branches()}).read(uploaded.query())
+    assert configuration.cluster == "cpu-1g" and "drop its file again" in problems[0]
 
 
 def test_commands_name_its_file(store: Store, uploaded: Configuration) -> None:
@@ -93,10 +93,10 @@ def test_it_is_swept(store: Store, uploaded: Configuration) -> None:
     sweeps, uploaded = Sweeps(store), replace(uploaded, microbatches=None)
     number = sweeps.start(uploaded, ["data"], {"devices": "2..4 by x2"})
     end = time.monotonic() + 60
-    while (found := sweeps.get(number)) is not None and found.state == RUNNING and time.monotonic() < end:
+    while (sweep := sweeps.get(number)) is not None and sweep.state == RUNNING and time.monotonic() < end:
         time.sleep(0.05)
-    assert found is not None and found.state == DONE and [row["status"] for row in found.rows] == ["done"] * 2
-    for row in found.rows:
+    assert sweep is not None and sweep.state == DONE and [row["status"] for row in sweep.rows] == ["done"] * 2
+    for row in sweep.rows:
         run = store.outcome(configuration_of(row, uploaded, store)).run
         assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
 

@@ -25,7 +25,7 @@ def test_a_query_holds_every_control_and_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "field", "value", "told"),
+    ("query", "field", "value", "complaint"),
     [
         ("devices=9999", "devices", 1024, "devices 9999 is out of range; using 1024"),
         ("devices=0", "devices", 1, "out of range"),
@@ -38,19 +38,20 @@ def test_a_query_holds_every_control_and_reads_back() -> None:
         ("v=2", "devices", 4, "version '2'"),
     ],
 )
-def test_a_bad_value_is_told_and_survived(query: str, field: str, value: object, told: str) -> None:
-    found, problems = from_query(query, DEFAULT)
-    assert getattr(found, field) == value
-    assert len(problems) == 1 and told in problems[0]
+def test_a_bad_value_is_told_and_survived(query: str, field: str, value: object, complaint: str) -> None:
+    configuration, problems = from_query(query, DEFAULT)
+    assert getattr(configuration, field) == value
+    assert len(problems) == 1 and complaint in problems[0]
 
 
 def test_empty_controls_mean_automatic() -> None:
-    found, problems = from_values({"batch_size": "", "microbatches": None, "imbalance": ""}, DEFAULT)
-    assert (found.batch_size, found.microbatches, found.imbalance, problems) == (None, None, None, [])
+    configuration, problems = from_values({"batch_size": "", "microbatches": None, "imbalance": ""}, DEFAULT)
+    assert configuration.batch_size is configuration.microbatches is configuration.imbalance is None
+    assert problems == []
 
 
 @given(st.text(max_size=80), st.dictionaries(st.sampled_from([f.name for f in fields(Configuration)]), st.text()))
 def test_no_query_raises(query: str, values: dict[str, str]) -> None:
-    found, _ = from_query(query, DEFAULT)
-    again, problems = from_values(values, found)
+    configuration, _ = from_query(query, DEFAULT)
+    again, problems = from_values(values, configuration)
     assert from_query(again.query(), DEFAULT)[0] == again or problems

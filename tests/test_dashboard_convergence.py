@@ -32,15 +32,15 @@ def now(store: Store) -> Configuration:
 
 
 @pytest.fixture(scope="module")
-def found(store: Store, now: Configuration) -> list[AccuracyCurve]:
+def strategy_curves(store: Store, now: Configuration) -> list[AccuracyCurve]:
     return accuracy_curves(store, now)
 
 
 def test_samples_become_seconds_at_the_simulated_rate(
-    store: Store, now: Configuration, found: list[AccuracyCurve]
+    store: Store, now: Configuration, strategy_curves: list[AccuracyCurve]
 ) -> None:
     curves = read_curves(MODEL)
-    (data,) = [one for one in found if one.strategy == "data"]
+    (data,) = [curve for curve in strategy_curves if curve.strategy == "data"]
     run = store.outcome(now).run
     assert run is not None and data.reached is not None
     assert data.reached.samples.source == "measured"
@@ -50,24 +50,24 @@ def test_samples_become_seconds_at_the_simulated_rate(
     assert data.median_s[nearest] == pytest.approx(seconds, rel=0.35)
 
 
-def test_synchronous_strategies_differ_by_their_step_alone(found: list[AccuracyCurve]) -> None:
-    samples = {one.reached.samples.interval.median for one in found if one.reached}
-    assert len(found) >= 5 and len(samples) == 1
-    seconds = [one.reached.seconds.median for one in found if one.reached]
+def test_synchronous_strategies_differ_by_their_step_alone(strategy_curves: list[AccuracyCurve]) -> None:
+    samples = {curve.reached.samples.interval.median for curve in strategy_curves if curve.reached}
+    assert len(strategy_curves) >= 5 and len(samples) == 1
+    seconds = [curve.reached.seconds.median for curve in strategy_curves if curve.reached]
     assert seconds == sorted(seconds)
 
 
-def test_courses_only_rise_and_stay_within_their_range(found: list[AccuracyCurve]) -> None:
-    for one in found:
-        assert list(one.accuracy) == sorted(one.accuracy) and list(one.median_s) == sorted(one.median_s)
-        assert all(low <= s <= high for low, s, high in zip(one.low_s, one.median_s, one.high_s, strict=True))
+def test_courses_only_rise_and_stay_within_their_range(strategy_curves: list[AccuracyCurve]) -> None:
+    for curve in strategy_curves:
+        assert list(curve.accuracy) == sorted(curve.accuracy) and list(curve.median_s) == sorted(curve.median_s)
+        assert all(low <= s <= high for low, s, high in zip(curve.low_s, curve.median_s, curve.high_s, strict=True))
 
 
-def test_the_figure_marks_each_target(found: list[AccuracyCurve]) -> None:
-    figure = accuracy_over_time(found, 0.97)
+def test_the_figure_marks_each_target(strategy_curves: list[AccuracyCurve]) -> None:
+    figure = accuracy_over_time(strategy_curves, 0.97)
     json.dumps(figure, allow_nan=False)
     stars = [trace for trace in figure["data"] if trace["mode"] == "markers"]
-    assert [star["y"] for star in stars] == [[0.97]] * len(found)
+    assert [star["y"] for star in stars] == [[0.97]] * len(strategy_curves)
     assert figure["layout"]["shapes"][0]["y0"] == 0.97
     assert accuracy_over_time([], None)["data"] == []
 

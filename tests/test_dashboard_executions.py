@@ -38,10 +38,10 @@ def configuration(store: Store) -> Configuration:
 @pytest.fixture(scope="module")
 def execution(store: Store, configuration: Configuration) -> Execution:
     """The plan's run on a machine whose second device is half as fast as it was profiled."""
-    found = store.outcome(configuration)
-    assert found.run is not None and found.cluster is not None
-    timeline = simulate(Noise(stragglers={1: 2.0}).disturb(found.run.graph), found.cluster)
-    sent = found.run.graph.bytes.astype(float)
+    simulated = store.outcome(configuration)
+    assert simulated.run is not None and simulated.cluster is not None
+    timeline = simulate(Noise(stragglers={1: 2.0}).disturb(simulated.run.graph), simulated.cluster)
+    sent = simulated.run.graph.bytes.astype(float)
     return Execution(steps_s=(timeline.step_s,), losses=(1.0,), sent_bytes=sent, timeline=timeline)
 
 
@@ -51,8 +51,8 @@ def written(execution: Execution, folder: Path) -> bytes:
 
 
 def test_an_upload_is_read_back(execution: Execution, tmp_path: Path) -> None:
-    found = uploads.execution(written(execution, tmp_path), "run.npz")
-    assert found.steps_s == execution.steps_s and np.array_equal(found.timeline.end_s, execution.timeline.end_s)
+    uploaded = uploads.execution(written(execution, tmp_path), "run.npz")
+    assert uploaded.steps_s == execution.steps_s and np.array_equal(uploaded.timeline.end_s, execution.timeline.end_s)
 
 
 def test_the_difference_is_that_of_the_slow_device(
@@ -68,7 +68,7 @@ def test_the_difference_is_that_of_the_slow_device(
     rows = {row.name: row.change for row in measured(store.outcome(configuration), outcome)}
     names = [device.name for device in predicted.report.devices]
     assert [rows[f"{name} computes"] for name in names] == ["= 0 %", "▲ 100.0 %", "= 0 %"]
-    assert {int(compared.graph.device[one.task]) for one in compared.longest(5)} == {1}
+    assert {int(compared.graph.device[difference.task]) for difference in compared.longest(5)} == {1}
     assert outcome.cluster is not None
     assert sum(share.ratio for share in shares(outcome.run, outcome.cluster).total) == pytest.approx(1.0)
 
@@ -100,7 +100,7 @@ def packed(**columns: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         (b"PK nothing", "not a numpy archive"),
         (packed(end_s=None), "end_s"),
@@ -113,10 +113,10 @@ def packed(**columns: Any) -> bytes:
         (packed(end_s=["x"]), "every task ends"),
     ],
 )
-def test_a_broken_upload_says_why(text: bytes, told: str) -> None:
+def test_a_broken_upload_says_why(text: bytes, complaint: str) -> None:
     with pytest.raises(InputError) as error:
         uploads.execution(text, "folder/run.npz")
-    assert told in str(error.value) and "/tmp" not in str(error.value)
+    assert complaint in str(error.value) and "/tmp" not in str(error.value)
 
 
 def test_nothing_pickled_is_loaded() -> None:

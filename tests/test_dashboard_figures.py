@@ -35,9 +35,9 @@ def store() -> Store:
 def outcome(request: pytest.FixtureRequest, store: Store) -> Outcome:
     """Every strategy on 3 devices, whatever strategies there are."""
     configuration = replace(store.default(), strategy=request.param, devices=3, microbatches=2, effort=0.02)
-    found = store.outcome(configuration)
-    assert found.run is not None, found.reason
-    return found
+    simulated = store.outcome(configuration)
+    assert simulated.run is not None, simulated.reason
+    return simulated
 
 
 def parts(outcome: Outcome) -> tuple[Any, Any, Any]:
@@ -124,13 +124,13 @@ def decoded(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]
     """What the canvas reads, in its own way: header length, header, columns one after the other."""
     (length,) = struct.unpack_from("<I", raw)
     header = json.loads(raw[4 : 4 + length])
-    at, found = 4 + length, {}
+    at, columns = 4 + length, {}
     assert at % 8 == 0
     for name, kind in header["columns"].items():
-        found[name] = np.frombuffer(raw, "<" + kind, header["spans"], at)
-        at += found[name].nbytes
+        columns[name] = np.frombuffer(raw, "<" + kind, header["spans"], at)
+        at += columns[name].nbytes
     assert at == len(raw)
-    return header, found
+    return header, columns
 
 
 def test_the_columns_hold_every_task(outcome: Outcome) -> None:
@@ -157,9 +157,9 @@ def test_the_utilisation_strip_has_the_mean_of_the_report(outcome: Outcome) -> N
 def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
     last = int(np.argmax(run.timeline.end_s))
-    told = span_columns.describe_task(run, cluster, last)
-    assert told["title"] == run.graph.describe(last)
-    assert told["waited"] in run.graph.predecessors(last)
+    description = span_columns.describe_task(run, cluster, last)
+    assert description["title"] == run.graph.describe(last)
+    assert description["waited"] in run.graph.predecessors(last)
 
 
 def test_the_table_sorts_and_pages(outcome: Outcome) -> None:

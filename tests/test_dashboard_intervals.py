@@ -97,7 +97,7 @@ def test_the_report_that_stands_alone(outcome: Outcome) -> None:
     assert f"9 of 10: {ends(outcome)}" in page
 
 
-def test_points_of_a_sweep() -> None:
+def test_points_of_a_sweep_show_their_intervals() -> None:
     assert set(COLUMNS) - set(METRICS) == {"step_low_s", "step_high_s"}
     row = {"number": 0, "strategy": "data", "devices": 2, "step_s": 0.03, "step_low_s": 0.025, "step_high_s": 0.04,
            "peak_memory_bytes": 1.0}  # fmt: skip

@@ -19,7 +19,6 @@ from dashboard.words.comparison import results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.moves import device_changes, moved_layers
 from simulator.errors import InputError, UnknownNameError
-from simulator.units import format_bytes
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +29,10 @@ def store() -> Store:
 def ended(sweeps: Sweeps, number: int) -> Sweep:
     end = time.monotonic() + 120
     while True:
-        found = sweeps.get(number)
-        assert found is not None
-        if found.state != RUNNING:
-            return found
+        sweep = sweeps.get(number)
+        assert sweep is not None
+        if sweep.state != RUNNING:
+            return sweep
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -43,17 +42,17 @@ def test_a_sweep_runs_and_its_rows_can_be_explored(store: Store) -> None:
     number = sweeps.start(
         base, ["data", "pipeline"], {"inter_bandwidth_bytes_per_s": "1Gbps, 4Gbps", "devices": "2..4 by x2"}
     )
-    found = ended(sweeps, number)
-    assert (found.state, len(found.rows)) == (DONE, 8)
-    ran = [row for row in found.rows if row["status"] == "done"]
+    sweep = ended(sweeps, number)
+    assert (sweep.state, len(sweep.rows)) == (DONE, 8)
+    ran = [row for row in sweep.rows if row["status"] == "done"]
     assert len(ran) == 8
     for row in ran[:3]:
         run = store.outcome(configuration_of(row, base, store)).run
         assert run is not None and run.report.step_s == pytest.approx(row["step_s"])
     for figure in (
-        quantity_over_parameters(ran, found.swept, "step_s"),
+        quantity_over_parameters(ran, sweep.swept, "step_s"),
         trade_off(ran, "step_s", "communication_bytes"),
-        parallel(ran, found.swept),
+        parallel(ran, sweep.swept),
     ):
         json.dumps(figure, allow_nan=False)
 
@@ -62,24 +61,40 @@ def test_a_sweep_is_cancelled(store: Store) -> None:
     sweeps = Sweeps(store)
     number = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps..200Gbps by x1.02"})
     sweeps.cancel(number)
-    found = ended(sweeps, number)
-    assert found.state == CANCELLED and len(found.rows) < len(found.points.points)
+    sweep = ended(sweeps, number)
+    assert sweep.state == CANCELLED and len(sweep.rows) < len(sweep.points.points)
+
+
+def test_two_sweeps_run_at_once_and_a_cancelled_one_is_resumed_without_what_it_has(store: Store) -> None:
+    sweeps = Sweeps(store)
+    long = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps..200Gbps by x1.02"})
+    short = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps, 4Gbps"})
+    sweeps.cancel(long)
+    cut = ended(sweeps, long)
+    before = [dict(row) for row in cut.rows]
+    assert cut.state == CANCELLED and len(before) < len(cut.points.points)
+    sweeps.resume(long)
+    whole = ended(sweeps, long)
+    assert whole.state == DONE and whole.rows[: len(before)] == before
+    assert sorted(row["number"] for row in whole.rows) == list(range(len(whole.points.points)))
+    other = ended(sweeps, short)
+    assert (other.state, len(other.rows)) == (DONE, 2) and other.points is not whole.points
 
 
 @pytest.mark.parametrize(
-    ("strategies", "values", "told"),
+    ("strategies", "values", "complaint"),
     [
         (["data"], {"devices": "1..1000"}, "points is"),
         (["data"], {"devices": "many"}, "whole number"),
         (["data"], {"inter_bandwidth_bytes_per_s": "fast"}, "bandwidth"),
         ([], {"devices": "2"}, "strategies"),
-        (["data"], {"devices": ""}, "empty"),
+        (["data"], {"devices": ""}, "the list of devices is empty: write values such as 2..8 by x2"),
     ],
 )
 def test_a_sweep_that_makes_no_sense_says_why(
-    store: Store, strategies: list[str], values: dict[str, str], told: str
+    store: Store, strategies: list[str], values: dict[str, str], complaint: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=complaint):
         Sweeps(store).start(store.default(), strategies, values)
 
 
@@ -112,19 +127,21 @@ def test_axes_are_titled_by_quantity_or_parameter() -> None:
 
 
 def test_a_comparison_names_what_differs(store: Store) -> None:
-    one = replace(store.default(), devices=2, microbatches=2)
-    other = replace(one, strategy="data", microbatches=None)
-    assert {r.name: (r.before, r.after) for r in settings(one, other)} == {
+    staged = replace(store.default(), devices=2, microbatches=2)
+    replicated = replace(staged, strategy="data", microbatches=None)
+    assert {r.name: (r.before, r.after) for r in settings(staged, replicated)} == {
         "strategy": ("pipeline", "data"), "microbatches": ("2", "automatic"),
     }  # fmt: skip
-    rows = {r.name: r for r in results(store.outcome(one), store.outcome(other))}
-    assert rows["bytes synchronised"].before == "0 B" and rows["bytes synchronised"].change == "▲ from 0"
-    assert settings(one, one) == [] and all(r.tone == SAME for r in results(store.outcome(one), store.outcome(one)))
+    rows = {r.name: r for r in results(store.outcome(staged), store.outcome(replicated))}
+    assert rows["bytes synchronised"].before == "0 KiB" and rows["bytes synchronised"].change == "▲ from 0"
+    assert settings(staged, staged) == [] and all(
+        r.tone == SAME for r in results(store.outcome(staged), store.outcome(staged))
+    )
 
 
 def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> None:
-    one = replace(store.default(), devices=2, microbatches=2)
-    before, after = store.outcome(one), store.outcome(replace(one, strategy="data", microbatches=None))
+    staged = replace(store.default(), devices=2, microbatches=2)
+    before, after = store.outcome(staged), store.outcome(replace(staged, strategy="data", microbatches=None))
     assert before.run is not None and after.run is not None
     layers = len(before.profile.layers)
     sentence, rows = moved_layers(before, after)
@@ -136,8 +153,10 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
     )
     changes = device_changes(before, after)
     assert [name for name, _ in changes] == [device.name for device in after.run.report.devices]
-    assert changes[0][1][1][0] == format_bytes(before.run.report.devices[0].sent_bytes)
-    assert device_changes(before, store.outcome(replace(one, devices=3, strategy="data"))) == []
+    sent_kib = before.run.report.devices[0].sent_bytes / 2**10
+    assert changes[0][1][1][0].endswith(" KiB")  # in the unit of the plan that is shown
+    assert float(changes[0][1][1][0].split()[0]) == pytest.approx(sent_kib, rel=5e-3)
+    assert device_changes(before, store.outcome(replace(staged, devices=3, strategy="data"))) == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +170,9 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
         (0.0, 0.0, False, False, ("= 0 %", SAME)),
     ],
 )
-def test_differences(now: float, before: float, more: bool, points: bool, expected: tuple[str, str]) -> None:
+def test_a_difference_has_direction_amount_and_tone(
+    now: float, before: float, more: bool, points: bool, expected: tuple[str, str]
+) -> None:
     assert difference(now, before, more=more, points=points) == expected
 
 
@@ -168,7 +189,7 @@ def test_folding_keeps_every_layer() -> None:
     assert covered == list(range(len(profile.layers)))
 
 
-def test_profile_figures() -> None:
+def test_a_profiles_figures_show_its_layers() -> None:
     profile = branches()
     assert layer_times(profile)["data"][0]["y"] == [layer.forward_s * 1e3 for layer in profile.layers]
     assert scaling(profile, 0)["data"][1]["x"] == [profile.batch_size]

@@ -12,9 +12,12 @@ import pytest
 from small_networks import branches, chain
 
 from dashboard.figures.candidates import candidates
-from dashboard.figures.partition import partition, strategies
-from dashboard.figures.partition_rows import Strip, balance
+from dashboard.figures.network import topology
+from dashboard.figures.partition import partition, strategies, strip_bytes
+from dashboard.figures.partition_graph import WIDTH
+from dashboard.figures.partition_rows import Strip, balance, strips_height
 from dashboard.figures.shades import shades_of
+from dashboard.figures.style import KINDS, device_colours
 from dashboard.state.candidates import Candidate
 from dashboard.state.columns import MOST_COLUMNS, by_column, columns_of
 from dashboard.state.configuration import Configuration
@@ -25,6 +28,7 @@ from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
 from dashboard.words.partition import against, heaviest_nets, moved_words
+from dashboard.words.volume import volume_unit
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
 from simulator.plan import Sharding
@@ -218,6 +222,17 @@ def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     assert "&lt;later&gt;" in drawn and ElementTree.fromstring(drawn) is not None
 
 
+def test_why_a_strategy_has_no_strip_is_written_whole(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 4)
+    assert outcome.run is not None
+    reason = "the step may have 2,408,354 tasks: this page simulates up to 2,000,000; " * 4
+    drawn = strategies(columns_of(outcome.profile, outcome.run.plan), [Strip(name="owt", note=reason)], None)
+    lines = [text for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text") if text.text]
+    assert reason.strip() in " ".join(line.text or "" for line in lines)
+    ends = [float(line.attrib["x"]) + 5.6 * len(line.text or "") for line in lines if "text-anchor" not in line.attrib]
+    assert max(ends) < WIDTH and max(float(line.attrib["y"]) for line in lines) < strips_height(1)
+
+
 def test_plans_that_coincide_share_one_label() -> None:
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
 
@@ -249,13 +264,37 @@ def test_bytes_of_plans_have_one_unit_without_powers_of_ten_and_a_zero() -> None
     assert layout["xaxis2"]["ticktext"][0] == "0" and "200,000" in layout["xaxis2"]["ticktext"]
 
 
+def test_a_page_has_one_unit_which_the_shown_plan_decides() -> None:
+    cases = {0.0: "MiB", 1.0: "KiB", 2.0**20: "MiB", 9998 * 2.0**20: "MiB", 9999 * 2.0**20: "GiB", 2.0**50: "GiB"}
+    assert {count: volume_unit(count).name for count in cases} == cases
+    unit = volume_unit(600 * 2.0**20)
+    amounts = (0.0, 0.004 * 2**20, 4.98 * 2**20, 559.4 * 2**20, 1.33 * 2**30, 20 * 2**30)
+    assert [unit.words(count) for count in amounts] == [
+        "0 MiB", "0.00400 MiB", "4.98 MiB", "559 MiB", "1,362 MiB", "20,480 MiB",
+    ]  # fmt: skip
+
+
+def test_the_partition_and_its_strips_write_bytes_in_the_page_s_unit(store: Store) -> None:
+    outcome = outcome_of(store, "resnet50_v100", "data", 64)
+    assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+    unit = volume_unit(outcome.flows.total_bytes)
+    drawn = partition(columns, outcome.flows, outcome.cluster)
+    written = [text for text in ElementTree.fromstring(drawn).itertext() if re.fullmatch(r"[\d.,]+ [KMGT]iB", text)]
+    totals = (outcome.flows.activation_bytes, outcome.flows.gradient_bytes, outcome.flows.replicated_bytes)
+    assert written == [unit.words(float(sizes.sum())) for sizes in totals] and unit.name == "GiB"
+    assert f"{unit.name} that cross" in drawn
+    strip = Strip(name="data", bytes=strip_bytes(outcome.flows))
+    assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, [strip], None)
+
+
 def test_a_sentence_says_what_moves_and_where() -> None:
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="owt", devices=4)
     here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)))
     data = replace(here, configuration=replace(now, strategy="data"), total_bytes=2**22)
-    assert moved_words(here, None) == "It moves 1.00 MiB a step, 512 KiB of it between nodes. "
+    assert moved_words(here, None) == "It moves 1.00 MiB a step, 0.500 MiB of it between nodes. "
     assert moved_words(replace(here, between_bytes=0.0), data) == (
-        "It moves 1.00 MiB a step, none of it between nodes (data parallelism: 4.00 MiB, 512 KiB between nodes). "
+        "It moves 1.00 MiB a step, none of it between nodes (data parallelism: 4.00 MiB, 0.500 MiB between nodes). "
     )
 
 
@@ -279,6 +318,13 @@ def test_devices_are_grouped_by_node_and_opened() -> None:
     assert len(many) == 32 and many[1].name == "node8–15" and sum(len(group.devices) for group in many) == 1024
     shades = shades_of(read_preset(V100).build(1024))
     assert shades.by_node and len(shades.bars) == 16
+
+
+def test_colours_of_link_tiers_are_those_of_nothing_else(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 64)
+    assert outcome.run is not None and outcome.cluster is not None
+    drawn = {bars["marker"]["color"] for bars in topology(outcome.run, outcome.cluster)["data"]}
+    assert len(drawn) == 2 and drawn.isdisjoint({*KINDS.values(), *device_colours(outcome.cluster)})
 
 
 def test_differences_in_words() -> None:

@@ -33,19 +33,19 @@ def simulated(scenario: Scenario = SCENARIO, **changes: Any) -> scenarios.Simula
 def test_a_scenario_is_simulated_once_under_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store({"small": chain([1.0, 2.0])}, scenarios={"mine": SCENARIO})
     results = ScenarioResults(store)
-    found = results.get("mine")
-    assert set(found.accounts) == {"live", "restart"} and results.get("mine") is found
-    assert [one.devices for one in found.accounts["live"].incidents] == [3, 3]
+    result = results.get("mine")
+    assert set(result.accounts) == {"live", "restart"} and results.get("mine") is result
+    assert [incident.devices for incident in result.accounts["live"].incidents] == [3, 3]
 
 
 def test_the_figure_integrates_to_the_samples() -> None:
-    found = simulated()
-    figure = throughput(found.accounts, "restart", selected=0)
+    result = simulated()
+    figure = throughput(result.accounts, "restart", selected=0)
     json.dumps(figure, allow_nan=False)
-    chosen, other, devices = figure["data"]
-    assert (other["name"], chosen["name"], chosen["fill"]) == ("live", "restart", "tozeroy")
-    width_s = 3600 / (len(chosen["x"]) - 1)
-    assert sum(chosen["y"][:-1]) * width_s == pytest.approx(found.accounts["restart"].samples, rel=0.01)
+    selected, other, devices = figure["data"]
+    assert (other["name"], selected["name"], selected["fill"]) == ("live", "restart", "tozeroy")
+    width_s = 3600 / (len(selected["x"]) - 1)
+    assert sum(selected["y"][:-1]) * width_s == pytest.approx(result.accounts["restart"].samples, rel=0.01)
     assert max(devices["y"]) == 4 and devices["y"][-1] == 3
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [10, 30]  # minutes
     assert [line["width"] for line in (shape["line"] for shape in figure["layout"]["shapes"])] == [2, 1]
@@ -56,7 +56,7 @@ def test_the_examples_can_be_simulated_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "complaint"),
     [
         ({"profile": "/etc/passwd"}, "unknown profile"),
         ({"cluster": "/etc/hosts"}, "unknown cluster"),
@@ -71,8 +71,8 @@ def test_the_examples_can_be_simulated_here() -> None:
         ({"events": (Event(at="1s", event="slow", devices=("node0/gpu0",)),) * 101}, "events is 101"),
     ],
 )  # fmt: skip
-def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ShardscopeError, match=told):
+def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ShardscopeError, match=complaint):
         simulated(**changes)
 
 
@@ -87,7 +87,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         (BOMB, "aliases unfolded"),
         ("a: &a [*a]\n", "aliases unfolded"),
@@ -98,7 +98,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("!!python/object/apply:os.system ['true']", "x.yaml"),
     ],
 )
-def test_hostile_yaml_is_refused(text: str, told: str) -> None:
+def test_hostile_yaml_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError) as error:
         uploads.scenario(text.encode(), "folder/x.yaml")
-    assert told in str(error.value) and "/tmp" not in str(error.value)
+    assert complaint in str(error.value) and "/tmp" not in str(error.value)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import needs_browser, shot, until
+from benchmarks.browser import needs_browser, shot, until, violations
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import GONE_S
 from dashboard.state.scenarios import shipped_scenarios
@@ -26,6 +26,9 @@ pytestmark = [
     pytest.mark.skipif("resnet50_v100" not in library(), reason="the library has no profile resnet50_v100"),
     pytest.mark.filterwarnings("default"),  # of the browser's driver
 ]
+CUT_OFF = """() => [...document.querySelectorAll(".ag-cell, .plain-table td, .plain-table th, .tile *, button")]
+  .filter((each) => each.clientWidth > 0 && each.scrollWidth > each.clientWidth + 1 && each.innerText.trim())
+  .map((each) => each.innerText.slice(0, 80))"""
 QUICK = "profile=vgg_small&cluster=azure-v100-10g&strategy=data&devices=4&microbatches=&base="
 SLOW = "profile=vgg16_v100&strategy=hypergraph&effort=1&devices=8&batch_size=512&base="
 
@@ -259,6 +262,45 @@ def test_on_a_phone_results_come_first(browser: Any, site: str) -> None:
     tops = [page.locator(where).bounding_box()["y"] for where in ("#kpis", "#timeline", ".rail")]
     assert tops == sorted(tops)
     shot(page, "explore-phone")
+    page.close()
+
+
+def test_the_first_screen_answers_for_resnet50_on_8_gpus(browser: Any, site: str, store: Store) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    query = replace(store.default(), strategy="data").query()
+    assert "profile=resnet50_v100" in query and "devices=8" in query
+    opened(page, site, query)
+    until(page, "() => !!document.querySelector('#strategies tr.shown td:nth-child(3)')")
+    for part in ("#kpis", "#why", "#advice", "#strategies", "#timeline canvas"):
+        assert page.locator(part).bounding_box()["y"] < 600, part
+    rows = page.locator("#strategies tbody tr")
+    assert rows.count() >= 4 and rows.last.bounding_box()["y"] + 20 < 900
+    sentence = page.inner_text("#why")
+    assert "limited by" in sentence and "between nodes" in sentence
+    moved = page.locator("#kpis > div", has_text="Sent per step").locator(".kpi-value").inner_text()
+    assert page.locator("#strategies tr.shown td").nth(1).inner_text() == moved and moved in sentence
+    assert {cell.split()[1] for cell in page.locator("#strategies td:nth-child(3)").all_inner_texts()} == {"MiB"}
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["compare", "sweep", "scenario", "validate", "profiles"])
+def test_pages_on_a_desk(browser: Any, site: str, path: str, theme: str) -> None:
+    """At 1,280 and 1,920 px: nothing wider than the window, no text cut off in tables, nothing for axe."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{site}/{path}?{QUICK}")
+    page.wait_for_selector("main")
+    page.wait_for_load_state("networkidle")
+    if theme == "dark":
+        page.click("#theme-button")
+        page.wait_for_selector("html[data-mantine-color-scheme=dark]")
+    for width in (1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(900)  # figures are laid out anew, colours fade
+        assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+        assert page.evaluate(CUT_OFF) == []
+        assert violations(page) == []
+        shot(page, f"{path}-{theme}-{width}")
     page.close()
 
 

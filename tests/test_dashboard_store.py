@@ -42,8 +42,8 @@ def written(profile: Profile, folder: Path) -> bytes:
 
 
 def test_the_default_is_feasible(store: Store) -> None:
-    found = store.outcome(configured(store))
-    assert found.run is not None and found.reason == "" and found.run.report.fits
+    outcome = store.outcome(configured(store))
+    assert outcome.run is not None and outcome.reason == "" and outcome.run.report.fits
 
 
 def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +56,8 @@ def test_equal_configurations_are_simulated_once(store: Store, monkeypatch: pyte
 
     monkeypatch.setattr(desk_module, "compute", counted)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(store.outcome, [configured(store)] * 16))
-    assert len(seen) == 1 and all(one is found[0] for one in found)
+        outcomes = list(pool.map(store.outcome, [configured(store)] * 16))
+    assert len(seen) == 1 and all(outcome is outcomes[0] for outcome in outcomes)
 
 
 def test_old_outcomes_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_uploads_push_out_older_uploads_but_nothing_given(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         (b"{", "bad.json: line 1, column 2: not valid JSON"),
         (b"[" * 100_000, "bad.json: "),
@@ -135,10 +135,10 @@ def test_uploads_push_out_older_uploads_but_nothing_given(store: Store) -> None:
         (json.dumps({"schema": 1, "model": "m", "device": "d", "batch_size": 0, "layers": []}).encode(), "batch_size"),
     ],
 )
-def test_a_broken_upload_says_where_and_why(text: bytes, told: str) -> None:
+def test_a_broken_upload_says_where_and_why(text: bytes, complaint: str) -> None:
     with pytest.raises(InputError) as error:
         uploads.profile(text, "folder/bad.json")
-    assert told in str(error.value) and "/tmp" not in str(error.value)
+    assert complaint in str(error.value) and "/tmp" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -191,23 +191,24 @@ def test_an_upload_of_too_many_layers_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
-    found = store.outcome(configured(store, microbatches=1))
-    advice = advise(store, found)
-    assert found.run is not None and advice.best is not None and advice.loss is not None
+    outcome = store.outcome(configured(store, microbatches=1))
+    advice = advise(store, outcome)
+    assert outcome.run is not None and advice.best is not None and advice.loss is not None
     again = store.outcome(advice.best.move.configuration).run
-    assert again is not None and again.report.step_s == advice.best.step_s < found.run.report.step_s
-    assert [one.step_s for one in advice.helpful] == sorted(one.step_s for one in advice.helpful)
+    assert again is not None and again.report.step_s == advice.best.step_s < outcome.run.report.step_s
+    steps_s = [simulated.step_s for simulated in advice.helpful]
+    assert steps_s == sorted(steps_s)
 
 
 def test_every_move_changes_something_and_none_searches(store: Store) -> None:
-    found = store.outcome(configured(store, overlap=False, collective="ps"))
-    tried = list(moves(found))
-    assert all(move.configuration != found.configuration for move in tried)
+    outcome = store.outcome(configured(store, overlap=False, collective="ps"))
+    tried = list(moves(outcome))
+    assert all(move.configuration != outcome.configuration for move in tried)
     assert {"overlap gradient synchronisation", "ring all-reduce, no parameter server"} <= {m.words for m in tried}
     assert not any(move.configuration.strategy == "hypergraph" for move in tried)
 
 
 def test_advice_helps_out_of_an_infeasible_configuration(store: Store) -> None:
-    found = store.outcome(configured(store, strategy="data", devices=16, batch_size=8))
-    assert found.run is None
-    assert advise(store, found).best is not None
+    outcome = store.outcome(configured(store, strategy="data", devices=16, batch_size=8))
+    assert outcome.run is None
+    assert advise(store, outcome).best is not None

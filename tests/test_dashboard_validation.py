@@ -47,10 +47,10 @@ RUNS = (outcome(0.02), outcome(-0.3, model="b"), outcome(0.09, via="ddp", strate
 
 
 def test_groups_and_their_runs_come_worst_first() -> None:
-    found = grouped(RUNS, "strategy")
-    assert [group.name for group in found] == ["pipeline, executor", "data, DDP"]
-    assert [one.error for one in found[0].outcomes] == pytest.approx([-0.3, 0.02])
-    assert found[0].mean_absolute_error == pytest.approx(0.16) and found[0].bias == pytest.approx(-0.14)
+    groups = grouped(RUNS, "strategy")
+    assert [group.name for group in groups] == ["pipeline, executor", "data, DDP"]
+    assert [validated.error for validated in groups[0].outcomes] == pytest.approx([-0.3, 0.02])
+    assert groups[0].mean_absolute_error == pytest.approx(0.16) and groups[0].bias == pytest.approx(-0.14)
     assert {by: len(grouped(RUNS, by)) for by in GROUPINGS} == {"strategy": 2, "ranks": 1, "network": 2, "rate": 1}
 
 
@@ -75,10 +75,10 @@ def test_what_was_not_measured_is_left_out() -> None:
         json.dumps(error_over(groups, quantity), allow_nan=False)
 
 
-def test_numbers_on_top() -> None:
-    told = {kpi.label: kpi.value for kpi in kpis(RUNS)}
-    assert told["Mean absolute error"] == "13.7%" and told["Bias"] == "-6.3%"
-    assert told["Within 10%"] == "2 of 3" and told["Worst"] == "-30.0%" and told["Volume, worst"] == "-20.0%"
+def test_the_numbers_on_top_sum_up_the_runs() -> None:
+    values = {kpi.label: kpi.value for kpi in kpis(RUNS)}
+    assert values["Mean absolute error"] == "13.7%" and values["Bias"] == "-6.3%"
+    assert values["Within 10%"] == "2 of 3" and values["Worst"] == "-30.0%" and values["Volume, worst"] == "-20.0%"
 
 
 def test_shipped_validations_open_by_themselves() -> None:
@@ -109,8 +109,8 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
     files.write_plan(plan, plan_path(folder, CASE))
     sent = np.zeros(len(predicted.graph))
-    done = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)
-    write_execution(done, timeline_path(folder, CASE))
+    execution = Execution(steps_s=(actual.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual)
+    write_execution(execution, timeline_path(folder, CASE))
     validation = Validation(machine="m", cores=2, software={}, outcomes=(outcome(0.1),))
     (folder / "validation.json").write_text(files.to_json(validation))
     return at_hand(folder)[folder.name]
@@ -118,10 +118,10 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
 
 def test_the_task_that_caused_the_error_is_named(tmp_path: Path) -> None:
     stored = stored_in(tmp_path, chain([1.0, 2.0, 1.0]), slow=50.0)
-    found = stored.explained(stored.validation.outcomes[0])
-    assert found is not None and found.graph.layer[found.longest(1)[0].task] == 1
-    told = repr(causes(found))
-    assert "longest over prediction" in told and "+50.0 s" in told
+    comparison = stored.explained(stored.validation.outcomes[0])
+    assert comparison is not None and comparison.graph.layer[comparison.longest(1)[0].task] == 1
+    shown = repr(causes(comparison))
+    assert "longest over prediction" in shown and "+50.0 s" in shown
     assert "No timeline" not in repr(details(stored, stored.validation.outcomes[0]))
 
 
@@ -132,16 +132,16 @@ def test_a_timeline_of_another_plan_is_refused_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "complaint"),
     [({"predicted_s": 0}, "predicted_s is 0"), ({"rounds": "x"}, "rounds"), ({"case": {}}, "missing")],
 )
-def test_a_broken_validation_says_where(change: dict[str, Any], told: str) -> None:
+def test_a_broken_validation_says_where(change: dict[str, Any], complaint: str) -> None:
     validation = Validation(machine="m", cores=2, software={}, outcomes=RUNS)
     content = json.loads(files.to_json(validation))
     content["outcomes"][1] |= change
     with pytest.raises(InputError) as error:
         uploads.validation(json.dumps(content).encode(), "mine.json")
-    assert told in str(error.value) and str(error.value).startswith("mine.json")
+    assert complaint in str(error.value) and str(error.value).startswith("mine.json")
 
 
 def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

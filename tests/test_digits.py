@@ -35,9 +35,9 @@ def reader_of_digits() -> nn.Module:
 
 def digits() -> tuple[Tensor, Tensor]:
     """1797 grey images of handwritten digits, from 0 to 1, and what they show; writers are mixed."""
-    found = load_digits()
-    order = torch.randperm(len(found.target), generator=torch.Generator().manual_seed(0))
-    return torch.tensor(found.images / 16).unsqueeze(1)[order], torch.tensor(found.target)[order]
+    dataset = load_digits()
+    order = torch.randperm(len(dataset.target), generator=torch.Generator().manual_seed(0))
+    return torch.tensor(dataset.images / 16).unsqueeze(1)[order], torch.tensor(dataset.target)[order]
 
 
 def batches() -> Iterator[tuple[Tensor, Tensor]]:

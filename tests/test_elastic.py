@@ -64,10 +64,10 @@ def test_devices_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
         group.kill(1)
         group.await_steps(3)
         group.finish()
-        found = rehearsal(group, TRAINING, ["live", "recover"])
+        rehearsed = rehearsal(group, TRAINING, ["live", "recover"])
         live = measured_change(group, 1, "live")
-    assert found.samples_once and found.steps >= 9
-    assert found.loss_difference < 1e-3
+    assert rehearsed.samples_once and rehearsed.steps >= 9
+    assert rehearsed.loss_difference < 1e-3
     assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["leave groups", "groups", "move"])
     assert 0 < live.pause_s < live.beside_s, "starting a process takes longer than letting it in"
 
@@ -93,10 +93,10 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
             {"what": "step", "generation": 1, "at_s": 20.0, "began_s": 18.0, "step": 3},
         ]
         (tmp_path / f"{device}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = measured_change(Written(), 1, "shrink")  # type: ignore[arg-type]
-    assert found.parts_s == {"leave groups": 0.5, "groups": 1.5, "move": 2.0}
-    assert found.step_s == 2.0 and found.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
-    assert found.lost_s == 5.0
+    change = measured_change(Written(), 1, "shrink")  # type: ignore[arg-type]
+    assert change.parts_s == {"leave groups": 0.5, "groups": 1.5, "move": 2.0}
+    assert change.step_s == 2.0 and change.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
+    assert change.lost_s == 5.0
 
 
 def test_predictions_stand_beside_what_happened() -> None:

@@ -56,7 +56,7 @@ def two_layers(own: Sharding, reader: Sharding) -> ShardedModel:
     return ShardedModel(profile, Plan(model=profile.model, batch_size=12, placements={"l0": own, "l1": reader}))
 
 
-def test_terms_by_hand() -> None:
+def test_terms_cross_as_counted_by_hand() -> None:
     """Two terms of 96 elements on devices 0 and 1; who reads them by sample are the devices 1 and 2.
 
     Device 1 sums the half that it reads. Of the other half nobody who has a term needs the sum, so device 2 does.

@@ -65,10 +65,10 @@ def test_gradients_of_sequences(seed: int) -> None:
 
 
 @pytest.mark.parametrize("collective", ["ring", "ps", "ps-workers"])
-@pytest.mark.parametrize("chosen", [ONE_EACH, replace(ONE_EACH, overlap=False), Synchronisation()])
-def test_gradients_of_every_synchronisation(collective: str, chosen: Synchronisation) -> None:
+@pytest.mark.parametrize("synchronisation", [ONE_EACH, replace(ONE_EACH, overlap=False), Synchronisation()])
+def test_gradients_of_every_synchronisation(collective: str, synchronisation: Synchronisation) -> None:
     cluster = switched([1.0] * 3, servers=2 if collective == "ps" else 0)
-    plan = random_plan(3, synchronisation=replace(chosen, collective=collective))
+    plan = random_plan(3, synchronisation=replace(synchronisation, collective=collective))
     assert_equal_training(script_of(plan, cluster), 2)
 
 
@@ -77,7 +77,7 @@ def test_the_loss_curve_coincides(schedule: str) -> None:
     """The second half of the steps shows what momentum makes of the first."""
     layers = profile_of(MIXED).layers
     chunks = 4 if schedule in ("interleaved", "zero-bubble") else 2
-    devices = [place * chunks // len(layers) % 2 for place in range(len(layers))]
+    devices = [position * chunks // len(layers) % 2 for position in range(len(layers))]
     placements = {layer.name: Sharding(devices=(device,)) for layer, device in zip(layers, devices, strict=True)}
     plan = Plan(model="tiny", batch_size=BATCH, microbatches=2, placements=placements, schedule=schedule)
     script = replace(script_of(plan, switched([1.0] * 2)), learning_rate=0.05)

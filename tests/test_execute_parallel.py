@@ -195,9 +195,9 @@ def test_zero_3_keeps_a_slice_between_steps() -> None:
     assert execution_of_ranks(ranks).steps_s and not any(value.isnan().any() for value in parameters.values())
     (held,) = {len(bucket.devices) for bucket in script.buckets}
     assert held == 4
-    one = Worker(script, 0, Gloo([]))
-    alone = whole_parameters(script, [one.shards.parameters])
-    one.close()
+    worker = Worker(script, 0, Gloo([]))
+    alone = whole_parameters(script, [worker.shards.parameters])
+    worker.close()
     kept = sum(int((~value.isnan()).sum()) for value in alone.values())
     assert kept == pytest.approx(sum(value.numel() for value in alone.values()) / 4, abs=len(script.buckets))
 

@@ -66,8 +66,8 @@ def test_the_timeline_keeps_the_graphs_order() -> None:
         needed = [t for t in graph.predecessors(task) if graph.kind[t] != Kind.SYNCHRONISATION]
         assert (timeline.end_s[needed] <= timeline.start_s[task]).all()
     for device in range(CLUSTER.workers):
-        mine = np.flatnonzero((graph.device == device) & ~graph.is_transfer)
-        order = mine[np.argsort(timeline.start_s[mine])]
+        tasks = np.flatnonzero((graph.device == device) & ~graph.is_transfer)
+        order = tasks[np.argsort(timeline.start_s[tasks])]
         assert (timeline.end_s[order[:-1]] <= timeline.start_s[order[1:]]).all()
 
 
@@ -84,10 +84,13 @@ def test_a_slow_device_takes_longer() -> None:
 def test_processes_over_loopback_train_as_one(collective: str) -> None:
     cluster = switched([1.0] * 2, servers=1 if collective == "ps" else 0)
     script = _in_processes(collective)
-    found = launch("test_execute_runs:trained_in_processes", len(cluster.devices), arguments={"collective": collective})
+    results = launch(
+        "test_execute_runs:trained_in_processes", len(cluster.devices), arguments={"collective": collective}
+    )
     losses, expected, gradients = alone(script, 3)
-    assert [sum(parts) for parts in zip(*(result["losses"] for result in found), strict=True)] == pytest.approx(losses)
-    slots = [{_slot(key): _tensors(value) for key, value in result["slots"].items()} for result in found]
+    parts = zip(*(result["losses"] for result in results), strict=True)
+    assert [sum(step) for step in parts] == pytest.approx(losses)
+    slots = [{_slot(key): _tensors(value) for key, value in result["slots"].items()} for result in results]
     for name, value in whole_parameters(script, slots).items():
         assert torch.allclose(value, expected[name], rtol=1e-9, atol=1e-9 * float(gradients[name].abs().max()))
 
@@ -113,8 +116,8 @@ def _in_processes(collective: str) -> Script:
     for layer in profile_of(MIXED).layers:
         degrees = (1, 1, 2, 1) if layer.output_shape[1] > 4 else (2, 1, 1, 1)
         placements[layer.name] = Sharding(degrees=(1, 2, 1, 1) if layer.kind == "linear" else degrees, devices=(0, 1))
-    chosen = Synchronisation(collective=collective, bucket_bytes=1000)
-    plan = Plan(model="tiny", batch_size=BATCH, placements=placements, microbatches=2, synchronisation=chosen)
+    synchronisation = Synchronisation(collective=collective, bucket_bytes=1000)
+    plan = Plan(model="tiny", batch_size=BATCH, placements=placements, microbatches=2, synchronisation=synchronisation)
     return script_of(plan, cluster)
 
 
@@ -144,15 +147,15 @@ def test_what_is_no_timeline_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "message"),
+    ("synchronisation", "message"),
     [
         (Synchronisation(collective="tree"), "sync is tree: one of ring, ps, ps-workers can run"),
         (Synchronisation(half_precision=True), "synchronisation is compressed"),
     ],
 )
-def test_synchronisations_that_cannot_run(chosen: Synchronisation, message: str) -> None:
+def test_synchronisations_that_cannot_run(synchronisation: Synchronisation, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        script_of(random_plan(0, synchronisation=chosen))
+        script_of(random_plan(0, synchronisation=synchronisation))
 
 
 def test_a_profile_that_does_not_know_of_shared_parameters_is_refused() -> None:
@@ -174,8 +177,8 @@ def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys:
     files.write_plan(planned("owt", files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
     options = ["--cluster", cluster, "--network", "loopback", "--steps", "2", "--output", output]
     assert cli.main(["execute", plan, *options]) == 0
-    told = capsys.readouterr().out
-    assert "the median of 2" in told and "error of the prediction" in told and "on the critical path" in told
+    printed = capsys.readouterr().out
+    assert "the median of 2" in printed and "error of the prediction" in printed and "on the critical path" in printed
     assert len(read_execution(output).steps_s) == 2
 
 

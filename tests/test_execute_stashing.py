@@ -108,7 +108,7 @@ def test_weights_are_those_of_the_same_delays(name: str) -> None:
     assert sent[single] == pytest.approx(graph.bytes[single])
 
 
-def test_the_delays_matter() -> None:
+def test_stale_weights_train_to_other_parameters() -> None:
     """The same mini-batches one after the other, each with the newest weights, end elsewhere."""
     plan, minibatches = PLANS["four stages"]
     script = replace(script_of(plan, FOUR, UNTIED), learning_rate=LEARNING_RATE)

@@ -63,7 +63,7 @@ def test_dispatch_and_combine(case: Case, exchange: str) -> None:
 
 
 @pytest.mark.parametrize("case", of_group("experts"))
-def test_once_per_device(case: Case) -> None:
+def test_a_token_is_sent_once_to_a_device(case: Case) -> None:
     p = case["parameters"]
     routing = Routing(experts=p["e"], top_k=p["k"], once_per_device=True)
     profile = mixture(p["tokens_over_all_ranks"], p["h"], routing, p["element_bytes"])

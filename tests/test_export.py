@@ -76,7 +76,7 @@ def test_a_script_trains_with_one_devices_gradients(
     assert shardscope(*command) == 0
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [*launch, "--steps", "2", "--gradients", str(gradients)],
         capture_output=True,
         text=True,
@@ -84,7 +84,7 @@ def test_a_script_trains_with_one_devices_gradients(
         env=environment,
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert completed.returncode == 0, completed.stderr[-2000:]
     expected = gradients_of_one_device(script)
     actual: dict[str, Any] = {}
     for rank in (0, 1):

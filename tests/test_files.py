@@ -244,7 +244,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         ("schema: 1\nname: x\ndevices: [{name: !!python/name:os.system a, host: h}]", "not valid YAML"),
     ],
 )
-def test_a_bad_cluster_file(text: str, expected: str, tmp_path: Path) -> None:
+def test_a_bad_cluster_file_is_refused_in_one_line(text: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=expected) as caught:

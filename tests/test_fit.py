@@ -28,17 +28,17 @@ def measured(devices: int, efficiency: float, factor: float = 1.0) -> MeasuredSt
 @pytest.mark.parametrize("efficiency", [0.02, 0.31, 0.999])
 def test_the_efficiency_comes_back(efficiency: float) -> None:
     assert fit_one(measured(8, efficiency), CLUSTER, "inter") == pytest.approx(efficiency, rel=1e-6)
-    found = fit([measured(8, efficiency), measured(16, efficiency)], CLUSTER, "inter")
-    assert found.efficiency == pytest.approx(efficiency, rel=1e-5)
+    fitted = fit([measured(8, efficiency), measured(16, efficiency)], CLUSTER, "inter")
+    assert fitted.efficiency == pytest.approx(efficiency, rel=1e-5)
 
 
 def test_several_steps_meet_in_the_middle() -> None:
     steps = [measured(8, 0.2), measured(8, 0.4)]
-    found = fit(steps, CLUSTER, "inter")
-    assert found.alone == pytest.approx((0.2, 0.4), rel=1e-6)
-    assert 0.2 < found.efficiency < 0.4
-    assert found.steps_s[0] == found.steps_s[1]
-    assert found.steps_s[0] ** 2 == pytest.approx(steps[0].step_s * steps[1].step_s, rel=1e-4)
+    fitted = fit(steps, CLUSTER, "inter")
+    assert fitted.alone == pytest.approx((0.2, 0.4), rel=1e-6)
+    assert 0.2 < fitted.efficiency < 0.4
+    assert fitted.steps_s[0] == fitted.steps_s[1]
+    assert fitted.steps_s[0] ** 2 == pytest.approx(steps[0].step_s * steps[1].step_s, rel=1e-4)
 
 
 def test_a_step_that_no_bandwidth_explains() -> None:
@@ -68,7 +68,7 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         ("profile,devices,batch_size,step_s\n", "no line but the header"),
         ("profile,devices,batch_size\n", "column step_s is missing"),
@@ -80,13 +80,13 @@ def test_calibrate_from_a_file(profile_file: Path, tmp_path: Path, capsys: pytes
         ("profile,devices,batch_size,step_s\nnothing,8,48,1\n", "unknown profile (and no such file) 'nothing'"),
     ],
 )
-def test_wrong_files(
-    text: str, told: str, profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_tables_are_refused(
+    text: str, complaint: str, profile_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "measured.csv"
     table.write_text(text.replace("PROFILE", str(profile_file)))
     assert shardscope("calibrate", CLUSTER, "--from", table) == 2
-    assert told in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_good_file_reads_defaults(profile_file: Path, tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_published_overheads_held_out(shared_data: Path, monkeypatch: pytest.Mon
     from benchmarks import holdout
 
     monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
-    found = list(holdout.rows())
-    assert [(row.model, row.devices) for row in found] == [(m, n) for n in (8, 16, 32) for m in ("alexnet", "resnet50")]
-    assert max(abs(row.step_error) for row in found) < 0.08
-    assert max(abs(row.overhead - row.published_overhead) for row in found) < 0.03
-    assert all(0.25 < row.efficiency < 0.32 for row in found)
+    rows = list(holdout.rows())
+    assert [(row.model, row.devices) for row in rows] == [(m, n) for n in (8, 16, 32) for m in ("alexnet", "resnet50")]
+    assert max(abs(row.step_error) for row in rows) < 0.08
+    assert max(abs(row.overhead - row.published_overhead) for row in rows) < 0.03
+    assert all(0.25 < row.efficiency < 0.32 for row in rows)

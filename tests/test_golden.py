@@ -20,20 +20,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import (
-    GoldenCase,
+from golden_cases import GoldenCase, simulated
+from golden_list import CASES
+from golden_studies import STUDIES
+from golden_values import (
     chain_values,
     graph_values,
     plan_values,
     report_values,
-    simulated,
     timeline_values,
     trace_values,
     usage_values,
     volume_values,
 )
-from golden_list import CASES
-from golden_studies import STUDIES
 
 import partitioners
 from simulator import collectives
@@ -140,16 +139,16 @@ def test_the_smallest_change_is_noticed() -> None:
 
 def write() -> None:
     """Record all cases and studies in golden.json, and say how long each takes."""
-    found: dict[str, Any] = {"arithmetic": ARITHMETIC, "cases": {}, "studies": {}}
+    record: dict[str, Any] = {"arithmetic": ARITHMETIC, "cases": {}, "studies": {}}
     for case in CASES:
         start_s = time.perf_counter()
-        found["cases"][case.name] = recorded_case(case)
-        print(f"{time.perf_counter() - start_s:6.2f} s  {case.name}: {found['cases'][case.name]['tasks']} tasks")
+        record["cases"][case.name] = recorded_case(case)
+        print(f"{time.perf_counter() - start_s:6.2f} s  {case.name}: {record['cases'][case.name]['tasks']} tasks")
     for name in STUDIES:
         start_s = time.perf_counter()
-        found["studies"][name] = recorded_study(name)
+        record["studies"][name] = recorded_study(name)
         print(f"{time.perf_counter() - start_s:6.2f} s  {name}")
-    PATH.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    PATH.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_stages_hold_every_parameter_once_but_a_tied_table(stages: int, tensor: 
 SECONDS = st.floats(0.1, 2.0)
 
 
-@given(data=st.data(), stages=st.integers(1, 5), microbatches=st.integers(1, 9))
+@given(data=st.data(), stages=st.integers(1, 5), microbatches=st.one_of(st.integers(1, 9), st.just(60)))
 def test_a_pipeline_is_the_engines(data: st.DataObject, stages: int, microbatches: int) -> None:
     """The same 1F1B over stages of any forward and backward times and transfers of one latency."""
     forward = data.draw(st.lists(SECONDS, min_size=stages, max_size=stages))
@@ -109,6 +109,8 @@ def test_equal_stages_have_the_bubble_of_the_formula() -> None:
     """(p - 1) / (m + p - 1) of the passes (Narayanan et al., SC 2021)."""
     ends = pipeline_ends([1.0] * 4, [2.0] * 4, [0.0] * 3, 12)
     assert float(ends.latest) == pytest.approx(3.0 * (12 + 3))
+    many = pipeline_ends([0.1] * 64, [0.2] * 64, [0.0] * 63, 16_384)
+    assert float(many.latest) == pytest.approx(0.3 * (16_384 + 63), rel=1e-12)
 
 
 def test_one_device_takes_the_sum_of_its_parts() -> None:
@@ -192,7 +194,10 @@ def test_ranked_grids_use_every_device_and_put_those_that_run_first() -> None:
     seconds = [float(each.step.step_s) for each in ranked if each.runs]
     assert seconds == sorted(seconds)
     best = ranked[0]
-    assert best.low_s < seconds[0] < best.high_s and 0.2 < best.mfu < 0.6
+    low_s, high_s = best.interval_s
+    assert low_s < seconds[0] < high_s and 0.2 < best.mfu < 0.6
+    needed = [each.most_bytes for each in ranked if not each.runs]
+    assert needed == sorted(needed)
     peak = 32 * accelerator("h100").flops_per_s
     assert best.mfu == pytest.approx(64 * 4096 / seconds[0] * card.flops_per_token / peak)
     with pytest.raises(InputError, match="batch_size is 3"):

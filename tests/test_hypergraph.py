@@ -169,7 +169,7 @@ def test_more_sample_slots_than_samples_says_so() -> None:
         grid_of(chain(2), 8, 1, batch_size=4)
 
 
-def test_hgr_round_trip() -> None:
+def test_a_hypergraph_survives_its_hgr_file() -> None:
     """Times of whole nanoseconds and whole bytes come back exactly; the text is hMETIS's."""
     hypergraph = build(chain(3), grid_of(chain(3), 2, 2, batch_size=48))
     text = to_hgr(hypergraph)

@@ -28,7 +28,7 @@ def test_forty_cases_at_each_price() -> None:
         (((0, 0), (0, 1)), "map"),
     ],
 )
-def test_forms(devices: tuple[tuple[int, ...], ...], kind: str) -> None:
+def test_a_plans_form_is_what_its_layers_differ_in(devices: tuple[tuple[int, ...], ...], kind: str) -> None:
     shardings = [Sharding(degrees=(len(numbers), 1, 1, 1), devices=numbers) for numbers in devices]
     assert form(Plan(model="m", batch_size=8, placements=dict(zip("ab", shardings, strict=True)))) == kind
 

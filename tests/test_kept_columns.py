@@ -27,7 +27,7 @@ RUNTIMES = st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5), Runtime(busy_l
 
 def plain(columns: Columns) -> dict[str, object]:
     """The columns as lists."""
-    values = {field.name: getattr(columns, field.name) for field in fields(Columns)}
+    values = {field.name: getattr(columns, field.name) for field in fields(Columns) if field.compare}
     lists = {name: value.lists() if isinstance(value, Ragged) else value for name, value in values.items()}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in lists.items()}
 

@@ -65,10 +65,10 @@ def no_task_starts_before_its_dependencies_end(done: Run, profile: Profile, clus
 def a_device_runs_one_task_at_a_time(done: Run, profile: Profile, cluster: Cluster) -> None:
     graph, timeline = done.graph, done.timeline
     for device in set(graph.device[~graph.is_transfer].tolist()):
-        mine = np.flatnonzero(~graph.is_transfer & (graph.device == device))
-        order = mine[np.lexsort((timeline.end_s[mine], timeline.start_s[mine]))]
+        tasks = np.flatnonzero(~graph.is_transfer & (graph.device == device))
+        order = tasks[np.lexsort((timeline.end_s[tasks], timeline.start_s[tasks]))]
         assert (timeline.end_s[order[:-1]] <= timeline.start_s[order[1:]]).all()
-        assert timeline.end_s[mine] - timeline.start_s[mine] == pytest.approx(graph.seconds[mine], abs=1e-15)
+        assert timeline.end_s[tasks] - timeline.start_s[tasks] == pytest.approx(graph.seconds[tasks], abs=1e-15)
 
 
 @law
@@ -154,10 +154,10 @@ def every_sample_and_channel_is_computed_once(done: Run, profile: Profile, clust
     graph = lower(model, cluster)
     for kind in (Kind.FORWARD, Kind.BACKWARD):
         for position, layer in enumerate(profile.layers):
-            mine = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
-            owners = set(zip(graph.microbatch[mine].tolist(), graph.shard[mine].tolist(), strict=True))
+            tasks = np.flatnonzero((graph.kind == kind) & (graph.layer == position))
+            owners = set(zip(graph.microbatch[tasks].tolist(), graph.shard[tasks].tolist(), strict=True))
             sharding = plan.placements[layer.name]
-            assert len(mine) == len(owners) == plan.microbatches * len(sharding.devices)
+            assert len(tasks) == len(owners) == plan.microbatches * len(sharding.devices)
             elements = model.shard_elements(position).sum() * plan.microbatches
             channels, height, width = layer.output_shape
             assert elements == plan.batch_size * channels * height * width
@@ -183,8 +183,9 @@ def a_devices_times_add_up_to_the_step(done: Run, profile: Profile, cluster: Clu
 def memory_is_given_back(done: Run, profile: Profile, cluster: Cluster) -> None:
     graph = done.graph
     for device in range(len(graph.static_bytes)):
-        mine = graph.device == device
-        assert graph.allocated_bytes[mine].sum() == pytest.approx(graph.freed_bytes[mine].sum(), rel=CLOSE, abs=1e-6)
+        on_device = graph.device == device
+        allocated, freed = graph.allocated_bytes[on_device].sum(), graph.freed_bytes[on_device].sum()
+        assert allocated == pytest.approx(freed, rel=CLOSE, abs=1e-6)
 
 
 @law

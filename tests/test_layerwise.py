@@ -67,8 +67,8 @@ def test_any_graph_is_solved_as_by_enumeration(source: st.DataObject) -> None:
         + sum(table[choice[i], choice[j]] for (i, j), table in edges.items())
         for choice in np.ndindex(*sizes)
     }
-    least, chosen = least_sum(nodes, edges)
-    assert least == min(every.values()) == every[tuple(chosen)]
+    least, solution = least_sum(nodes, edges)
+    assert least == min(every.values()) == every[tuple(solution)]
 
 
 def test_too_entangled_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +97,11 @@ def test_no_dearer_than_data_parallelism_and_one_weird_trick(source: st.DataObje
     profile, cluster = source.draw(profiles()), source.draw(clusters(max_workers=8))
     batch_size = source.draw(st.integers(cluster.workers, 16))
     tables = cost_tables(profile, cluster, settings_of(batch_size))
-    found, *others = (
+    layerwise_s, *others_s = (
         tables.total_s(strategy_of(planned(name, profile, cluster, batch_size=batch_size), profile, tables))
         for name in ("layerwise", "data", "owt")
     )
-    assert found <= min(others) * (1 + 1e-12)
+    assert layerwise_s <= min(others_s) * (1 + 1e-12)
 
 
 # -- the strategy
@@ -114,8 +114,8 @@ def test_many_parameters_are_split_by_channel_and_few_by_sample() -> None:
         linear("full", ("convolution",), 64, 400_000, 0.001),
     )
     profile = Profile(model="owt", device="none", batch_size=8, layers=layers)
-    found = planned("layerwise", profile, switch(4), batch_size=8, dimensions="nc").placements
-    assert (found["convolution"].degrees, found["full"].degrees) == ((4, 1, 1, 1), (1, 4, 1, 1))
+    placements = planned("layerwise", profile, switch(4), batch_size=8, dimensions="nc").placements
+    assert (placements["convolution"].degrees, placements["full"].degrees) == ((4, 1, 1, 1), (1, 4, 1, 1))
 
 
 def test_slow_links_leave_devices_unused() -> None:

@@ -32,9 +32,9 @@ def test_configurations_of_four_workers() -> None:
     """Powers of two that make at most 4 shards; 15 of them, as in the paper; where there are 3 rows, 3 as well."""
     layer = replace(two_layers().layers[0], output_shape=(16, 8, 8))
     powers = [(n, c, h, w) for n in (1, 2, 4) for c in (1, 2, 4) for h in (1, 2, 4) for w in (1, 2, 4)]
-    found = configurations(layer, 8, 4)
-    assert sorted(found) == sorted(degrees for degrees in powers if prod(degrees) <= 4)
-    assert len(found) == 15
+    options = configurations(layer, 8, 4)
+    assert sorted(options) == sorted(degrees for degrees in powers if prod(degrees) <= 4)
+    assert len(options) == 15
     narrow = replace(layer, output_shape=(1, 3, 1))
     assert configurations(narrow, 2, 4) == tuple((n, 1, h, 1) for n in (1, 2) for h in (1, 2, 3) if n * h <= 4)
     assert configurations(narrow, 2, 4, "n") == ((1, 1, 1, 1), (2, 1, 1, 1))
@@ -72,11 +72,11 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
 
 def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
     profile = two_layers(parameter_bytes=1000)
-    one = cost_tables(profile, switch(2), settings_of())
-    four = cost_tables(profile, switch(2), settings_of(32, microbatches=4))
-    assert four.transfer_s[0, 1] == pytest.approx(4 * one.transfer_s[0, 1])
-    assert four.compute_s[0] == pytest.approx(4 * one.compute_s[0])
-    assert four.synchronise_s[1] == pytest.approx(one.synchronise_s[1])
+    whole = cost_tables(profile, switch(2), settings_of())
+    quartered = cost_tables(profile, switch(2), settings_of(32, microbatches=4))
+    assert quartered.transfer_s[0, 1] == pytest.approx(4 * whole.transfer_s[0, 1])
+    assert quartered.compute_s[0] == pytest.approx(4 * whole.compute_s[0])
+    assert quartered.synchronise_s[1] == pytest.approx(whole.synchronise_s[1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -95,8 +95,8 @@ def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> No
     cluster = Cluster(name="bus", devices=devices, links=tuple(links))
     tables = cost_tables(profile, cluster, settings_of(4))
     strategy = [source.draw(st.integers(0, len(options) - 1)) for options in tables.configurations]
-    chosen = zip(profile.layers, tables.configurations, strategy, strict=True)
-    placements = {layer.name: sharding_of(options[i]) for layer, options, i in chosen}
+    choices = zip(profile.layers, tables.configurations, strategy, strict=True)
+    placements = {layer.name: sharding_of(options[i]) for layer, options, i in choices}
     volume = communication_volume(
         ShardedModel(profile, settings_of(4).plan(profile, Partition(placements=placements))), cluster
     )
@@ -145,9 +145,9 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
     cluster = switch(2)
     tables = cost_tables(profile, cluster, settings_of(), "n")
     strategy = [source.draw(st.integers(0, 1)) for _ in layers]
-    chosen = zip(layers, tables.configurations, strategy, strict=True)
+    choices = zip(layers, tables.configurations, strategy, strict=True)
     plan = settings_of().plan(
-        profile, Partition(placements={one.name: sharding_of(options[i]) for one, options, i in chosen})
+        profile, Partition(placements={layer.name: sharding_of(options[i]) for layer, options, i in choices})
     )
     # what stays on a device runs on while the other half is on its way, so the sum is an upper bound
     assert step_seconds(profile, cluster, plan) <= tables.total_s(strategy) * (1 + 1e-9)

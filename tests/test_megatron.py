@@ -51,7 +51,9 @@ def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> No
 
 def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
     plan = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4)
-    shapes = {name.removeprefix("blocks.1."): place for name, place in plan.placements.items() if "blocks.1." in name}
+    shapes = {
+        name.removeprefix("blocks.1."): sharding for name, sharding in plan.placements.items() if "blocks.1." in name
+    }
     assert shapes["norm_attention"].degrees == (2, 1, 4, 1)  # by sequence
     assert shapes["q"].degrees == (2, 4, 1, 1)
     assert (shapes["k"].degrees, shapes["k"].copy) == ((2, 2, 1, 1), 2)  # two heads of keys on four devices
@@ -64,6 +66,30 @@ def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
     assert plan.exchange == "collectives"
     copied = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4, sequence_parallel=False)
     assert copied.placements["blocks.1.norm_attention"].copy == 4
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "tensor", "complaint"),
+    [
+        (12, None, 8, "tensor is 8: it divides the 12 heads of 'blocks.0.attention'"),
+        (4, None, 8, "tensor is 8: it divides the 4 heads of 'blocks.0.attention'"),
+        (12, 4, 8, "tensor is 8: it divides the 12 heads of 'blocks.0.attention'"),
+        (24, 6, 4, "tensor is 4: it divides the 6 heads of keys and values of 'blocks.0.attention', or is a multiple"),
+    ],
+)
+def test_no_device_gets_a_part_of_a_head(heads: int, kv_heads: int | None, tensor: int, complaint: str) -> None:
+    profile = modelled_profile(replace(CARD, heads=heads, kv_heads=kv_heads, hidden=384), STACK, batch_size=2)
+    with pytest.raises(InputError) as refused:
+        make_plan("megatron", profile, star(8), settings(8), tensor=tensor)
+    assert complaint in str(refused.value)
+    make_plan("megatron", profile, star(8), settings(8), tensor=2)
+
+
+def test_heads_of_a_layer_that_makes_queries_keys_and_values_are_whole_too() -> None:
+    profile = read_profile("gpt2_large_h100")  # 20 heads
+    with pytest.raises(InputError, match=r"tensor is 8: it divides the 20 heads of 'transformer\.h\.0\.attn\.matmul'"):
+        make_plan("megatron", profile, star(8), settings(8), tensor=8)
+    make_plan("megatron", profile, star(8), settings(8), tensor=4)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ ACTIVATIONS = [pytest.param(case, id=case["name"]) for case in CASES if case["gr
 
 
 @pytest.mark.parametrize("case", ACTIVATIONS)
-def test_activation_bytes(case: dict[str, Any]) -> None:
+def test_activation_bytes_are_those_of_the_cases(case: dict[str, Any]) -> None:
     p, expected = case["parameters"], case["expected"]
     if "SwiGLU" in case["name"]:
         shape = (p["s"], p["b"], p["h"], p["a"], p["g"], p["f"])

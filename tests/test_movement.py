@@ -63,7 +63,7 @@ def test_members_are_numbers_of_the_whole_cluster() -> None:
 
 def test_what_a_vanished_device_alone_held_is_lost() -> None:
     profile = chain([1.0, 1.0])
-    profile = replace(profile, layers=tuple(replace(one, parameter_bytes=MB) for one in profile.layers))
+    profile = replace(profile, layers=tuple(replace(unsized, parameter_bytes=MB) for unsized in profile.layers))
     plan = Plan(
         model="small",
         batch_size=BATCH,
@@ -103,14 +103,14 @@ Channel = tuple[int, int]
 
 def channels(profile: Profile, plan: Plan) -> dict[Channel, set[int]]:
     """The devices that hold each (layer, channel)."""
-    found: dict[Channel, set[int]] = {}
+    holders: dict[Channel, set[int]] = {}
     for piece in replicas_of(profile, plan.placements):
-        one = profile.layers[piece.layer]
-        first, last = split(one.channels, plan.placements[one.name].degrees[1])[piece.slot]
-        found |= {(piece.layer, channel): set(piece.devices) for channel in range(first, last)}
-    return found
+        piece_layer = profile.layers[piece.layer]
+        first, last = split(piece_layer.channels, plan.placements[piece_layer.name].degrees[1])[piece.slot]
+        holders |= {(piece.layer, channel): set(piece.devices) for channel in range(first, last)}
+    return holders
 
 
 def size(profile: Profile, key: Channel) -> int:
-    one = profile.layers[key[0]]
-    return channel_bytes(one.parameter_bytes, one.channels, (key[1], key[1] + 1))
+    channel_layer = profile.layers[key[0]]
+    return channel_bytes(channel_layer.parameter_bytes, channel_layer.channels, (key[1], key[1] + 1))

@@ -34,8 +34,8 @@ def couples() -> Hypergraph:
 
 
 def parts(cluster: Cluster, shares: list[float], fixed: dict[int, int] | None = None) -> list[int]:
-    found = cut(couples(), shares, imbalance=0.0, fixed=fixed, run=partial(mtkahypar, cluster))
-    return [int(part) for part in found]
+    assigned = cut(couples(), shares, imbalance=0.0, fixed=fixed, run=partial(mtkahypar, cluster))
+    return [int(part) for part in assigned]
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,10 @@ def _installed(request: pytest.FixtureRequest) -> None:
 
 
 def test_what_belongs_together_stays_together() -> None:
-    found = parts(FLAT, [0.25] * 4)
-    assert [found[0], found[2], found[4], found[6]] == [found[1], found[3], found[5], found[7]]
-    assert sorted(found[::2]) == [0, 1, 2, 3]
-    assert parts(FLAT, [0.25] * 4) == found
+    assigned = parts(FLAT, [0.25] * 4)
+    assert [assigned[0], assigned[2], assigned[4], assigned[6]] == [assigned[1], assigned[3], assigned[5], assigned[7]]
+    assert sorted(assigned[::2]) == [0, 1, 2, 3]
+    assert parts(FLAT, [0.25] * 4) == assigned
 
 
 def test_parts_that_talk_are_laid_onto_one_node() -> None:
@@ -58,8 +58,8 @@ def test_parts_that_talk_are_laid_onto_one_node() -> None:
 
 
 def test_shares_and_fixed_vertices_are_kept() -> None:
-    found = parts(FLAT, [0.75, 0.25], fixed={7: 0})
-    assert (found.count(0), found.count(1)) == (6, 2) and found[7] == 0
+    assigned = parts(FLAT, [0.75, 0.25], fixed={7: 0})
+    assert (assigned.count(0), assigned.count(1)) == (6, 2) and assigned[7] == 0
 
 
 def test_the_strategy_takes_it() -> None:

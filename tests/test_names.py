@@ -1,4 +1,4 @@
-"""One name, one thing: no class name stands twice, and values are named after what they hold."""
+"""One name, one thing: no class name stands twice; values and functions are named after what they hold or do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
-NAMED = (*PACKAGES, "benchmarks")
+NAMED = (*PACKAGES, "benchmarks", "tests")
 EMPTY_WORDS = {"found", "told", "mine", "given", "place", "one", "chosen"}
 """They say that somebody found or told something, not what it is."""
 FILES = {package: sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")) for package in NAMED}
@@ -35,12 +35,14 @@ def classes_of(package: str) -> dict[str, set[Path]]:
 
 
 def assigned(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """(name, line) of every parameter and every variable that is assigned, in loops and comprehensions too."""
+    """(name, line) of every function, parameter and variable that is assigned, in loops and comprehensions too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno
 
 
 @pytest.mark.parametrize(("package", "other"), list(combinations_with_replacement(PACKAGES, 2)))
@@ -56,5 +58,5 @@ def test_values_are_named_after_what_they_hold(path: Path) -> None:
 
 
 def test_assignments_of_every_form_are_seen() -> None:
-    text = "def f(told):\n    found: int = 1\n    for mine, given in ():\n        [x for x in (y := [])]"
-    assert {name for name, _ in assigned(ast.parse(text))} == {"told", "found", "mine", "given", "x", "y"}
+    text = "def found(told):\n    here: int = 1\n    for mine, given in ():\n        [x for x in (y := [])]"
+    assert {name for name, _ in assigned(ast.parse(text))} == {"found", "told", "here", "mine", "given", "x", "y"}

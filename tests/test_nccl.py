@@ -31,7 +31,7 @@ def written(path: Path, *, root: str = "", prefix: str = "") -> Path:
 
 
 @pytest.mark.parametrize(("root", "prefix"), [("", ""), ("-1", ""), ("", "[1,0]<stdout>:")])
-def test_a_log(tmp_path: Path, root: str, prefix: str) -> None:
+def test_a_log_is_read_as_a_curve(tmp_path: Path, root: str, prefix: str) -> None:
     log = read_nccl_log(written(tmp_path / "x.log", root=root, prefix=prefix))
     assert log.devices == 2
     assert log.curve.points == ((1024.0, pytest.approx(10e-6)), (4096.0, pytest.approx(40e-6)))
@@ -39,7 +39,7 @@ def test_a_log(tmp_path: Path, root: str, prefix: str) -> None:
     assert collective_curves([tmp_path / "x.log"]) == {2: log.curve}
 
 
-def test_wrong_logs(tmp_path: Path) -> None:
+def test_wrong_logs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("hello\n")
     with pytest.raises(InputError, match="no table with a header"):

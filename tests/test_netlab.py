@@ -25,7 +25,6 @@ from traces.lab.shaped_network import Lab
 
 ROOT = Path(__file__).resolve().parent.parent
 REASON = namespaces.available()
-pytestmark = pytest.mark.alone
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s
@@ -59,6 +58,7 @@ def owner() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+@pytest.mark.alone
 @needs_lab
 def test_a_message_takes_its_bytes_over_the_rate_and_is_counted(lab: Lab) -> None:
     size = 5_000_000
@@ -72,6 +72,7 @@ def test_a_message_takes_its_bytes_over_the_rate_and_is_counted(lab: Lab) -> Non
     assert carried["host1->switch"] < 0.05 * size
 
 
+@pytest.mark.alone
 @needs_lab
 def test_the_trunk_of_two_tiers_is_shaped_and_counted() -> None:
     intra, inter = Wire(bandwidth_bytes_per_s=125e6, tier="intra"), Wire(bandwidth_bytes_per_s=RATE, tier="inter")
@@ -135,22 +136,23 @@ def test_ranks_keep_to_their_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble, told",
+    "trouble, complaint",
     [
         ("raises", "rank 1 failed with exit code 1 (last task: forward of conv1)"),
         ("killed", "rank 1 was killed by SIGKILL (last task: forward of conv1)"),
     ],
 )
-def test_a_dying_rank_ends_the_run(trouble: str, told: str) -> None:
+def test_a_dying_rank_ends_the_run(trouble: str, complaint: str) -> None:
     start = time.monotonic()
     with pytest.raises(RunError) as caught:
         launch("rank_programs:troubled", 3, arguments={"trouble": trouble}, backend="", timeout_s=60)
     assert time.monotonic() - start < 10
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(complaint)
     assert ("ValueError: the shard is empty" in str(caught.value)) == (trouble == "raises")
     assert not _ranks()
 
 
+@pytest.mark.alone
 def test_a_hanging_rank_ends_the_run_in_time() -> None:
     start = time.monotonic()
     with pytest.raises(RunError, match="2 of 2 ranks did not end within 5 s") as caught:
@@ -168,19 +170,19 @@ def test_a_rank_whose_peer_has_left_says_what_it_waited_for() -> None:
 
 def _ranks() -> list[str]:
     """Command lines of ranks that this process started and that still run."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
         if b"traces.lab.rank" in words and str(os.getpid()).encode() in words:
-            found.append(str(words))
-    return found
+            commands.append(str(words))
+    return commands
 
 
 @pytest.mark.parametrize(
-    "cluster, told",
+    "cluster, complaint",
     [
         (ring(3, Wire(bandwidth_bytes_per_s=1e6)), "no tree"),
         (ring(2, Wire(bandwidth_bytes_per_s=1e6)), "joined to one switch"),
@@ -189,8 +191,8 @@ def _ranks() -> list[str]:
         (Cluster(name="s", devices=(*PAIR.devices, Device(name="c", host="c")), links=PAIR.links), "no tree"),
     ],
 )
-def test_what_is_no_tree_of_switches_is_refused(cluster: Cluster, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_no_tree_of_switches_is_refused(cluster: Cluster, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         Lab(cluster)
 
 
@@ -200,11 +202,11 @@ def test_more_ranks_than_devices_are_refused() -> None:
 
 
 def test_without_root_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {"ip": "/sbin/ip", "tc": "/sbin/tc"}
-    monkeypatch.setattr(shutil, "which", found.get)
+    tools: dict[str, Any] = {"ip": "/sbin/ip", "tc": "/sbin/tc"}
+    monkeypatch.setattr(shutil, "which", tools.get)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert namespaces.available() == "making network namespaces needs root: run with sudo"
-    found.pop("tc")
+    tools.pop("tc")
     assert namespaces.available() == "no tc command: install iproute2"
     with pytest.raises(RunError, match="no network lab: no tc command"), Lab(PAIR):
         pass

@@ -112,7 +112,7 @@ def test_a_late_flow_slows_the_first() -> None:
     assert run_flows(star(3), [(0, 2, 0.0, 300.0), (1, 2, 1.0, 100.0)]) == [4.0, 3.0]
 
 
-def test_full_duplex() -> None:
+def test_both_directions_of_a_link_have_its_whole_bandwidth() -> None:
     assert run_flows(star(2), [(0, 1, 0.0, 100.0), (1, 0, 0.0, 100.0)]) == [1.0, 1.0]
 
 

@@ -51,22 +51,22 @@ def both_ranks() -> list[list[ObservedTask]]:
 
 def test_a_task_begins_for_the_last_that_sees_it_begin() -> None:
     graph = two_stages()
-    found = execution(graph, [7.5], [[rank] for rank in both_ranks()])
-    spans = zip(found.timeline.start_s.tolist(), found.timeline.end_s.tolist(), strict=True)
+    executed = execution(graph, [7.5], [[rank] for rank in both_ranks()])
+    spans = zip(executed.timeline.start_s.tolist(), executed.timeline.end_s.tolist(), strict=True)
     assert dict(zip(zip(graph.kind.tolist(), graph.layer.tolist(), strict=True), spans, strict=True)) == {
         (F, 0): (0.0, 1.0), (A, 0): (1.0, 1.5), (F, 1): (1.5, 2.5), (B, 1): (2.5, 4.5),
             (G, 0): (4.5, 5.0),
         (B, 0): (5.0, 7.0),
     }  # fmt: skip
-    assert found.sent_bytes[graph.is_transfer].tolist() == [64.0, 64.0]
+    assert executed.sent_bytes[graph.is_transfer].tolist() == [64.0, 64.0]
 
 
 def test_what_nobody_saw_takes_no_time_after_what_it_waits_for() -> None:
     graph = two_stages()
     ranks = [[[seen for seen in rank if (seen.kind, seen.source) != (B, 1)]] for rank in both_ranks()]
-    found = execution(graph, [7.5], ranks).timeline
+    timeline = execution(graph, [7.5], ranks).timeline
     (task,) = np.flatnonzero((graph.kind == B) & (graph.layer == 1))
-    assert found.start_s[task] == found.end_s[task] == 2.5
+    assert timeline.start_s[task] == timeline.end_s[task] == 2.5
 
 
 def test_the_timeline_is_that_of_the_median_step() -> None:
@@ -74,10 +74,10 @@ def test_the_timeline_is_that_of_the_median_step() -> None:
         [[seen._replace(start_s=f * seen.start_s, end_s=f * seen.end_s) for seen in rank] for rank in both_ranks()]
         for f in (2, 4)
     )
-    found = execution(
+    executed = execution(
         two_stages(), [1.0, 2.0], [list(steps) for steps in zip(slowest, both_ranks(), slow, strict=True)]
     )
-    assert found.timeline.step_s == 14.0 and found.steps_s == (1.0, 2.0)
+    assert executed.timeline.step_s == 14.0 and executed.steps_s == (1.0, 2.0)
 
 
 def test_ranks_that_ran_something_else_are_found_out() -> None:
@@ -109,12 +109,12 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
 @pytest.mark.parametrize("strategy", ["data", "zero-bubble"])
 def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     """Tasks run after what they depend on, but torch makes the weights' gradients of a pass from the first layer on."""
-    graph, found = watched(strategy, 2)
-    start_s, end_s = found.timeline.start_s, found.timeline.end_s
+    graph, executed = watched(strategy, 2)
+    start_s, end_s = executed.timeline.start_s, executed.timeline.end_s
     later = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
     free = graph.is_transfer[graph.dependencies] | (graph.kind[later] == graph.kind[graph.dependencies])
     assert (start_s[later] >= end_s[graph.dependencies] - 1e-3)[~free].all()
     busy_s = (end_s - start_s)[(graph.device == 0) & ~graph.is_transfer]
-    assert (busy_s > 0).mean() > 0.6 and 0 < busy_s.sum() < found.timeline.step_s
+    assert (busy_s > 0).mean() > 0.6 and 0 < busy_s.sum() < executed.timeline.step_s
     assert (end_s > start_s)[graph.bytes > 0].all()
-    assert found.sent_bytes.sum() == pytest.approx(graph.bytes[graph.is_transfer].sum())
+    assert executed.sent_bytes.sum() == pytest.approx(graph.bytes[graph.is_transfer].sum())

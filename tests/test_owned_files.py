@@ -33,8 +33,8 @@ def test_what_a_killed_process_left_goes_with_the_next_run(tmp_path: Path, monke
     target.write_text("old")
     temporary.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(target)], env=environment, check=False)
-    assert done.returncode == -9 and target.read_text() == "old"
+    completed = subprocess.run([sys.executable, "-c", KILLED, str(target)], env=environment, check=False)
+    assert completed.returncode == -9 and target.read_text() == "old"
     (half,), (folder,) = list(tmp_path.glob(".plan.json.*.tmp")), list(temporary.iterdir())
     assert half.read_text() == "new"
     files.check_writable(target)

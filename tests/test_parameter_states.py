@@ -53,7 +53,7 @@ HELD = [case for case in of_group("states") if "recipe" in case.values[0]["param
 
 
 @pytest.mark.parametrize("case", VOLUMES)
-def test_bytes_of_a_step(case: Case) -> None:
+def test_bytes_sent_in_a_step_are_those_of_the_cases(case: Case) -> None:
     """Counted from the plan and, with few devices, simulated."""
     parameters, expected = case["parameters"], case["expected"]
     if parameters["stage"] == 1 and parameters["reduce_every_microbatch"]:
@@ -76,7 +76,7 @@ def test_bytes_of_a_step(case: Case) -> None:
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("case", HELD)
-def test_bytes_held(case: Case, stage: int) -> None:
+def test_bytes_held_are_those_of_the_cases(case: Case, stage: int) -> None:
     """bf16 parameters and gradients; Adam keeps 12 bytes for a parameter of 2."""
     n = case["parameters"]["n"]
     profile = one_layer(case["parameters"]["parameters"], n)

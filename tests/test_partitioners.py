@@ -46,8 +46,8 @@ every_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTE
 
 def test_the_folder_is_the_registry() -> None:
     folder = Path(partitioners.__file__).parent
-    found = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
-    assert set(STRATEGIES) == found >= {"data", "model", "pipeline"}
+    names = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
+    assert set(STRATEGIES) == names >= {"data", "model", "pipeline"}
 
 
 def test_unknown_strategy_names_the_nearest() -> None:
@@ -61,7 +61,7 @@ def short(name: str) -> dict[str, float]:
 
 
 @every_strategy
-def test_signature(name: str) -> None:
+def test_a_strategy_takes_profile_cluster_step_and_its_own_options(name: str) -> None:
     parameters = inspect.signature(partitioners.load(name)).parameters
     assert [p.name for p in parameters.values() if p.default is p.empty] == ["profile", "cluster", "step"]
     own, of_step = parameters.keys() - {"profile", "cluster", "step"}, {"optimizer_state", "microbatches", "schedule"}
@@ -133,8 +133,8 @@ def test_what_the_step_asks_for_holds(name: str) -> None:
 def test_options_are_of_the_step_and_the_strategys_own() -> None:
     assert partitioners.options("model") == {"optimizer_state": 1.0, "judged": True, "seed": 0}
     assert partitioners.options("shuffle") == {"optimizer_state": 1.0, "microbatches": 1, "seed": 0}
-    chosen = {"optimizer_state": 1.0, "microbatches": None, "schedule": "1f1b"}
-    assert partitioners.options("pipeline") == {**chosen, "replicas": None, "chunks": None, "judged": True, "seed": 0}
+    of_step = {"optimizer_state": 1.0, "microbatches": None, "schedule": "1f1b"}
+    assert partitioners.options("pipeline") == {**of_step, "replicas": None, "chunks": None, "judged": True, "seed": 0}
     wanted = {"microbatches": 4, "effort": 0.5, "imbalance": None, "seed": 7}
     assert partitioners.applicable("model", **wanted) == {"seed": 7}
     assert partitioners.applicable("data", **wanted) == {"microbatches": 4, "seed": 7}
@@ -149,6 +149,7 @@ def test_an_option_that_a_strategy_lacks_is_refused() -> None:
 def test_a_step_is_split_from_the_options_beside_it() -> None:
     step, own = split_settings({"batch_size": 8, "schedule": "gpipe", "chunks": 2})
     assert (step, own) == (StepSettings(batch_size=8, schedule="gpipe"), {"chunks": 2})
-    for wrong, told in (({"batch_size": 0}, "batch_size is 0"), ({"optimizer_state": -1.0}, "optimizer_state is -1")):
-        with pytest.raises(InputError, match=told):
-            split_settings({"batch_size": 8, **wrong})
+    complaints = {"batch_size": (0, "batch_size is 0"), "optimizer_state": (-1.0, "optimizer_state is -1")}
+    for name, (value, complaint) in complaints.items():
+        with pytest.raises(InputError, match=complaint):
+            split_settings({"batch_size": 8, name: value})

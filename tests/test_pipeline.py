@@ -132,18 +132,20 @@ def test_200_layers_on_16_devices_use_every_device() -> None:
 
 @settings(max_examples=150)
 @given(data=st.data(), profile=profiles(), cluster=clusters(max_workers=4), replicas=st.booleans())
-def test_equals_brute_force(data: st.DataObject, profile: Profile, cluster: Cluster, replicas: bool) -> None:
+def test_stages_are_as_good_as_by_brute_force(
+    data: st.DataObject, profile: Profile, cluster: Cluster, replicas: bool
+) -> None:
     samples, microbatches = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))
-    choices = list(every_division(len(profile.layers), cluster.workers, samples if replicas else 1))
-    if not choices:
+    divisions = list(every_division(len(profile.layers), cluster.workers, samples if replicas else 1))
+    if not divisions:
         return
-    found = contiguous_stages(profile, cluster, microbatch_size=samples, microbatches=microbatches, replicas=replicas)
-    costs = {choice: pace_and_transfers(profile, cluster, choice, samples, microbatches) for choice in choices}
-    step = {choice: (microbatches + len(choice[0]) - 1) * pace for choice, (pace, _) in costs.items()}
-    chosen = (found.starts, found.replicas)
-    assert step[chosen] == pytest.approx(min(step.values()), rel=1e-8)
-    equals = [c for c in choices if len(c[0]) == len(found.starts) and costs[c][0] <= found.pace_s * (1 + 1e-12)]
-    assert costs[chosen][1] <= min(costs[c][1] for c in equals) * (1 + EXACT)
+    stages = contiguous_stages(profile, cluster, microbatch_size=samples, microbatches=microbatches, replicas=replicas)
+    costs = {other: pace_and_transfers(profile, cluster, other, samples, microbatches) for other in divisions}
+    step = {other: (microbatches + len(other[0]) - 1) * pace for other, (pace, _) in costs.items()}
+    division = (stages.starts, stages.replicas)
+    assert step[division] == pytest.approx(min(step.values()), rel=1e-8)
+    equals = [c for c in divisions if len(c[0]) == len(stages.starts) and costs[c][0] <= stages.pace_s * (1 + 1e-12)]
+    assert costs[division][1] <= min(costs[c][1] for c in equals) * (1 + EXACT)
 
 
 def test_pipedreams_vgg16_is_3_1(shared_data: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_presets_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_figures(name: str) -> None:
+def test_a_preset_has_its_published_figures(name: str) -> None:
     default, per_node, memory, intra, inter = FACTS[name]
     preset = catalogue.read_preset(name)
     assert (preset.name, preset.default_devices, preset.node.devices) == (name, default, per_node)

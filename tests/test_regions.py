@@ -58,7 +58,7 @@ def test_convolution_reads_all_channels_and_a_halo() -> None:
     assert width == [(0, 8)]
 
 
-def test_strided_window() -> None:
+def test_a_strided_window_needs_the_rows_under_it() -> None:
     """3 x 3, stride 2, padding 1 on 8 rows gives 4: the lower two need rows 3 to 7."""
     conv = Geometry(kernel=(3, 3), stride=(2, 2), padding=(1, 1), mixes_channels=True)
     profile = two(layer("a", "conv", (4, 8, 8)), layer("b", "conv", (4, 4, 4), "a", geometry=conv))
@@ -114,8 +114,8 @@ def test_a_piece_crosses_to_a_device_once() -> None:
         layer("a", "linear", (8, 1, 1)), layer("b", "linear", (8, 1, 1), "a", geometry=Geometry(mixes_channels=True))
     )
     placements = {"a": Sharding(devices=(0,)), "b": Sharding(degrees=(1, 2, 1, 1), devices=(1, 1))}
-    found = reads_of(profile, placements, BATCH, 0)
-    crossing = crossings_of(found, np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64))
+    pieces_read = reads_of(profile, placements, BATCH, 0)
+    crossing = crossings_of(pieces_read, np.zeros(2, dtype=np.int64), np.ones(2, dtype=np.int64))
     assert crossing.elements.tolist() == [BATCH * 8]
     assert crossing.entry.tolist() == [0, 0]
 

@@ -54,8 +54,8 @@ def test_connectivity_is_volume_plus_what_moves(draw: st.DataObject) -> None:
         bytes_moved = moved(profile, before, plan_of(profile, grid, parts)).bytes
         return anchored.connectivity(np.concatenate([parts, np.arange(PARTS)])), volume + migration * bytes_moved
 
-    (found, expected), (found_too, expected_too) = totals(first), totals(second)
-    assert found - found_too == pytest.approx(expected - expected_too, abs=1e-6)
+    (connectivity, expected), (connectivity_too, expected_too) = totals(first), totals(second)
+    assert connectivity - connectivity_too == pytest.approx(expected - expected_too, abs=1e-6)
 
 
 def test_staying_close_moves_less() -> None:
@@ -86,7 +86,7 @@ def test_a_scenario_stays_close_to_its_plans(tmp_path: Path, capsys: pytest.Capt
     write_profile(profile, tmp_path / "branches.json")
     write_cluster(switched([1.0] * 3, bandwidth_bytes_per_s=1e5), tmp_path / "three.yaml")
     (tmp_path / "overheads.yaml").write_text((ROOT / "examples" / "overheads-spot.yaml").read_text())
-    found = {}
+    moved_bytes = {}
     for migration in ("0.0", "1.0"):
         (tmp_path / "day.yaml").write_text(
             f"schema: 1\nprofile: branches.json\ncluster: three.yaml\noverheads: overheads.yaml\nduration: 1h\n"
@@ -95,5 +95,5 @@ def test_a_scenario_stays_close_to_its_plans(tmp_path: Path, capsys: pytest.Capt
         )
         assert cli.main(["scenario", str(tmp_path / "day.yaml"), "--json"]) == 0
         (incident,) = json.loads(capsys.readouterr().out)["incidents"]
-        found[migration] = incident["moved_bytes"]
-    assert 0 < found["1.0"] < found["0.0"]
+        moved_bytes[migration] = incident["moved_bytes"]
+    assert 0 < moved_bytes["1.0"] < moved_bytes["0.0"]

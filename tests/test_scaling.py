@@ -36,8 +36,8 @@ def study(weak: bool = True, batch_size: int = 48, **options: Any) -> ScalingStu
     )
 
 
-def points(names: str, counts: list[int], told: ScalingStudy) -> list[ScalingResult]:
-    return list(scale(told, [architecture(name, ONE_BUCKET) for name in names.split(",")], counts))
+def points(names: str, counts: list[int], scaling: ScalingStudy) -> list[ScalingResult]:
+    return list(scale(scaling, [architecture(name, ONE_BUCKET) for name in names.split(",")], counts))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 16])
@@ -64,8 +64,8 @@ def test_strong_scaling_divides_the_batch(n: int) -> None:
 
 def test_a_ring_scales_and_one_server_does_not() -> None:
     """What the 2019 thesis measured: bytes at a ring's members stop growing, at a single server they do not."""
-    found = points("ring,ps", [4, 64], study())
-    ring4, ring64, ps4, ps64 = (point.efficiency for point in found)
+    results = points("ring,ps", [4, 64], study())
+    ring4, ring64, ps4, ps64 = (point.efficiency for point in results)
     assert ring64 > 0.9 * ring4
     assert ps64 < 0.3 * ps4
 
@@ -86,14 +86,14 @@ def test_dollars_and_hours_of_an_epoch() -> None:
 
 
 def test_servers_and_running_ahead_come_from_the_name() -> None:
-    found = points("ps,ps:4,ps-async,ps-ssp:2,ps-workers:2", [8], study())
-    assert [sum(use.kind == "server" for use in point.uses) for point in found] == [1, 4, 1, 2, 0]
-    assert found[1].samples_per_s > found[0].samples_per_s
-    assert found[2].step_s == pytest.approx(found[0].step_s, 1e-2)  # equal workers stay in step
+    results = points("ps,ps:4,ps-async,ps-ssp:2,ps-workers:2", [8], study())
+    assert [sum(use.kind == "server" for use in point.uses) for point in results] == [1, 4, 1, 2, 0]
+    assert results[1].samples_per_s > results[0].samples_per_s
+    assert results[2].step_s == pytest.approx(results[0].step_s, 1e-2)  # equal workers stay in step
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "error", "complaint"),
     [
         ("rang", UnknownNameError, "unknown synchronisation 'rang', did you mean 'ring'?"),
         ("ring-async", UnknownNameError, "unknown synchronisation 'ring-async'"),
@@ -101,17 +101,17 @@ def test_servers_and_running_ahead_come_from_the_name() -> None:
         ("ps:0", InputError, "only ps and ps-workers take a number of servers"),
     ],
 )
-def test_wrong_names(text: str, error: type[Exception], told: str) -> None:
+def test_wrong_names_are_refused(text: str, error: type[Exception], complaint: str) -> None:
     with pytest.raises(error) as raised:
         architecture(text, Synchronisation())
-    assert told in str(raised.value)
+    assert complaint in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("text", "counts"),
     [("1..64", [1, 2, 4, 8, 16, 32, 64]), ("8", [8]), ("1,8,3", [1, 3, 8]), ("1..8,12", [1, 2, 4, 8, 12])],
 )
-def test_device_counts(text: str, counts: list[int]) -> None:
+def test_device_counts_are_read_from_lists_and_ranges(text: str, counts: list[int]) -> None:
     assert device_counts(text) == counts
 
 
@@ -136,30 +136,32 @@ def evidence(n: int, inter: float, name: str = "ring") -> tuple[Any, float, floa
     cluster = two_tier(n, 2, Wire(bandwidth_bytes_per_s=1e15, tier="intra"), wire)
     plan = replicated(profile, n, synchronisation=ONE_BUCKET)
     done = run(profile, cluster, plan)
-    found = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(profile, c, plan))
-    return found, COMPUTE_S / n, 2 * (n - 1) / n * SIZE / inter
+    bottleneck = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(profile, c, plan))
+    return bottleneck, COMPUTE_S / n, 2 * (n - 1) / n * SIZE / inter
 
 
 def test_a_narrow_link_is_named_with_its_evidence() -> None:
-    found, compute_s, wire_s = evidence(4, 1e8)
+    bottleneck, compute_s, wire_s = evidence(4, 1e8)
     step_s = compute_s + wire_s
-    assert (found.resource, found.name) == ("inter", "node0/switch->core")
-    assert found.busy == pytest.approx(wire_s / step_s, EXACT)
-    assert found.path_share == pytest.approx(wire_s / step_s, EXACT)
-    assert [gain.speedup for gain in found.gains] == pytest.approx(
+    assert (bottleneck.resource, bottleneck.name) == ("inter", "node0/switch->core")
+    assert bottleneck.busy == pytest.approx(wire_s / step_s, EXACT)
+    assert bottleneck.path_share == pytest.approx(wire_s / step_s, EXACT)
+    assert [gain.speedup for gain in bottleneck.gains] == pytest.approx(
         [step_s / (compute_s + wire_s / 2), step_s / (compute_s / 2 + wire_s)], 1e-6
     )
-    assert str(found) == (
+    assert str(bottleneck) == (
         "inter-node link node0/switch->core is busy 67% of the step and on the critical path for 67%; "
         "twice its bandwidth would make the step 1.50x faster, devices twice as fast 1.20x"
     )
 
 
 def test_a_slow_device_is_named_when_links_are_wide() -> None:
-    found, _, _ = evidence(4, 1e13)
-    assert (found.resource, found.busy) == ("compute", pytest.approx(1.0, 1e-3))
-    assert str(found).startswith("device node0/gpu" if "gpu" in found.name else "device node0/device0 is busy 100%")
-    assert found.gains[0].speedup == pytest.approx(2, 1e-3)
+    bottleneck, _, _ = evidence(4, 1e13)
+    assert (bottleneck.resource, bottleneck.busy) == ("compute", pytest.approx(1.0, 1e-3))
+    assert str(bottleneck).startswith(
+        "device node0/gpu" if "gpu" in bottleneck.name else "device node0/device0 is busy 100%"
+    )
+    assert bottleneck.gains[0].speedup == pytest.approx(2, 1e-3)
 
 
 def test_a_server_that_computes_long_is_told_from_workers() -> None:
@@ -171,12 +173,12 @@ def test_a_server_that_computes_long_is_told_from_workers() -> None:
     plan = replicated(heavy, 4, synchronisation=Synchronisation(collective="ps", overlap=False, bucket_bytes=10**12))
     cluster = star(4, servers=1, bandwidth=1e12, latency_s=0.0)
     done = run(heavy, cluster, plan)
-    found = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(heavy, c, plan))
-    assert (found.resource, found.name) == ("server", "d4")
+    bottleneck = find_bottleneck(done.graph, cluster, done.timeline, lambda c: step_seconds(heavy, c, plan))
+    assert (bottleneck.resource, bottleneck.name) == ("server", "d4")
     assert done.report.bottleneck.resource == "server"
-    assert found.busy == pytest.approx(0.4 / 0.43, 1e-3)
-    assert found.gains[0].speedup == pytest.approx(0.43 / 0.23, 1e-3)
-    assert "server d4 is busy 93% of the step" in str(found)
+    assert bottleneck.busy == pytest.approx(0.4 / 0.43, 1e-3)
+    assert bottleneck.gains[0].speedup == pytest.approx(0.43 / 0.23, 1e-3)
+    assert "server d4 is busy 93% of the step" in str(bottleneck)
 
 
 def test_the_link_that_many_share_is_named_not_the_first_of_the_route() -> None:
@@ -193,38 +195,38 @@ def test_usage_adds_up_to_the_report() -> None:
     cluster = star(4, servers=1)
     plan = replicated(profile, 4, synchronisation=Synchronisation(collective="ps", bucket_bytes=0))
     done = run(profile, cluster, plan)
-    found = usage_of(done.graph, cluster, done.timeline, intervals=37)
+    usage = usage_of(done.graph, cluster, done.timeline, intervals=37)
     width_s = done.report.step_s / 37
-    assert found.edges_s[-1] == done.report.step_s
-    assert found.compute.sum(axis=1) * width_s == pytest.approx([d.compute_s for d in done.report.devices], EXACT)
-    assert found.link_bytes_per_s.sum(axis=1) * width_s == pytest.approx([x.bytes for x in done.report.links], EXACT)
-    assert found.memory_bytes.max(axis=1) == pytest.approx([d.peak_memory_bytes for d in done.report.devices], EXACT)
+    assert usage.edges_s[-1] == done.report.step_s
+    assert usage.compute.sum(axis=1) * width_s == pytest.approx([d.compute_s for d in done.report.devices], EXACT)
+    assert usage.link_bytes_per_s.sum(axis=1) * width_s == pytest.approx([x.bytes for x in done.report.links], EXACT)
+    assert usage.memory_bytes.max(axis=1) == pytest.approx([d.peak_memory_bytes for d in done.report.devices], EXACT)
 
 
 def test_usage_shows_compute_then_the_ring() -> None:
     """Without overlap a device computes first and its link is full afterwards."""
-    found, cluster = usage_at(study(), architecture("ring", ONE_BUCKET), 4)
+    usage, cluster = usage_at(study(), architecture("ring", ONE_BUCKET), 4)
     done_s = COMPUTE_S
-    before, after = found.edges_s[1:] <= done_s, found.edges_s[:-1] >= done_s
-    assert np.allclose(found.compute[0][before], 1) and np.allclose(found.compute[0][after], 0)
+    before, after = usage.edges_s[1:] <= done_s, usage.edges_s[:-1] >= done_s
+    assert np.allclose(usage.compute[0][before], 1) and np.allclose(usage.compute[0][after], 0)
     up = [link.name for link in cluster.links].index("d0->switch")
-    assert np.allclose(found.link_bytes_per_s[up][before], 0)
-    assert found.link_bytes_per_s[up][after] == pytest.approx(1.5 * SIZE / (1.5 * SIZE / BANDWIDTH + 6 * LATENCY), 1e-6)
+    assert np.allclose(usage.link_bytes_per_s[up][before], 0)
+    assert usage.link_bytes_per_s[up][after] == pytest.approx(1.5 * SIZE / (1.5 * SIZE / BANDWIDTH + 6 * LATENCY), 1e-6)
 
 
 # Pictures and the command.
 
 
 def test_the_figure_shows_every_point_in_every_panel() -> None:
-    found = points("ring,ps", [1, 4], study())
-    drawn = figure(found, "title")
+    results = points("ring,ps", [1, 4], study())
+    drawn = figure(results, "title")
     perfect, *lines = drawn["data"]
-    assert perfect["y"] == pytest.approx([found[0].samples_per_s, 4 * found[0].samples_per_s])
+    assert perfect["y"] == pytest.approx([results[0].samples_per_s, 4 * results[0].samples_per_s])
     assert [(line["name"], line["x"]) for line in lines] == [("ring", [1, 4]), ("ps", [1, 4])] * len(PANELS)
-    assert lines[0]["y"] == [found[0].samples_per_s, found[1].samples_per_s]
-    assert lines[2]["y"] == [100 * found[0].efficiency, 100 * found[1].efficiency]
+    assert lines[0]["y"] == [results[0].samples_per_s, results[1].samples_per_s]
+    assert lines[2]["y"] == [100 * results[0].efficiency, 100 * results[1].efficiency]
     assert lines[-1]["y"] == [None, None]
-    assert lines[0]["text"][1] == str(found[1].bottleneck)
+    assert lines[0]["text"][1] == str(results[1].bottleneck)
 
 
 @pytest.fixture
@@ -234,7 +236,9 @@ def profile_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_scale_command(profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_plots_every_point(
+    profile_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plot, usage = tmp_path / "plot.html", tmp_path / "usage.html"
     options = ("--cluster", "gcp-v100", "--devices", "1..4", "--sync", "ring,ps,ps-async", "--epoch-samples", 1000)
     options += ("--bandwidth", "inter=100Mbps")
@@ -287,7 +291,7 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "complaint"),
     [
         (("--devices", "8..2"), "devices is 8..2"),
         (("--sync", "rong"), "did you mean 'ring'?"),
@@ -299,8 +303,8 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
         (("--compression", "0.5"), "compression_ratio is 0.5"),
     ],
 )
-def test_wrong_options(
-    options: tuple[str, ...], told: str, profile_file: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_options_are_refused(
+    options: tuple[str, ...], complaint: str, profile_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shardscope("scale", profile_file, "--cluster", "gcp-v100", "--devices", "2", *options) == 2
-    assert told in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err

@@ -122,8 +122,8 @@ def test_slow_devices_and_narrow_links_change_the_step() -> None:
         Event(at="48s", event="slow", devices=("d0",), to=1.0),
         Event(at="56s", event="narrow", tier="link", to=1e-6),
     )
-    found = [incident.samples_per_s for incident in simulated(*events).incidents]
-    assert found == pytest.approx([0.5, 1.0, 1.0]), "one device sends nothing"
+    rates = [incident.samples_per_s for incident in simulated(*events).incidents]
+    assert rates == pytest.approx([0.5, 1.0, 1.0]), "one device sends nothing"
     both = simulated(events[2], start=("d0", "d1")).incidents[0]
     assert both.samples_per_s == pytest.approx(BATCH / (4 + 1.0), rel=1e-3), "1 MB at 1 MB/s, both ways in half"
 
@@ -177,7 +177,7 @@ def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "event, told",
+    "event, complaint",
     [
         (Event(at="1s", event="join", devices=("d0",)), "event at 1s: join names device 'd0', which is there already"),
         (Event(at="1s", event="leave", devices=("d1",)), "event at 1s: leave names device 'd1', which is not there"),
@@ -185,13 +185,13 @@ def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
         (Event(at="1s", event="narrow", tier="lin", to=0.5), "unknown tier of the event at 1s 'lin'"),
     ],
 )
-def test_events_that_do_not_fit_are_refused(event: Event, told: str) -> None:
-    with pytest.raises(ShardscopeError, match=told):
+def test_events_that_do_not_fit_are_refused(event: Event, complaint: str) -> None:
+    with pytest.raises(ShardscopeError, match=complaint):
         simulated(event)
 
 
 @pytest.mark.parametrize(
-    "line, told",
+    "line, complaint",
     [
         ("{at: 1h, event: jion, devices: [a]}", "event"),
         ("{at: 1 hour, event: join, devices: [a]}", "duration '1 hour': write days, hours"),
@@ -201,12 +201,12 @@ def test_events_that_do_not_fit_are_refused(event: Event, told: str) -> None:
         ("{at: 1h, event: slow, devices: [a], too: 0.5}", "did you mean 'to'?"),
     ],
 )
-def test_files_that_break_a_rule_are_told_in_one_line(line: str, told: str, tmp_path: Path) -> None:
+def test_files_that_break_a_rule_are_told_in_one_line(line: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text(f"schema: 1\nprofile: vgg16\ncluster: cpu-1g\noverheads: o.yaml\nduration: 1d\nevents:\n- {line}\n")
     with pytest.raises(InputError) as caught:
         read_scenario(path)
-    assert told in str(caught.value) and str(path) in str(caught.value)
+    assert complaint in str(caught.value) and str(path) in str(caught.value)
 
 
 def test_the_example_runs_and_live_loses_less(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,9 +215,9 @@ def test_the_example_runs_and_live_loses_less(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert "samples/s over hours" in text and "12h20min 4 from node2/gpu0 vanish" in text
     assert cli.main(["scenario", path, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    other = found["other_policies"]["restart"]
-    assert found["lost_s"] < other["lost_s"] / 6 and found["samples"] > other["samples"]
+    live = json.loads(capsys.readouterr().out)
+    restart = live["other_policies"]["restart"]
+    assert live["lost_s"] < restart["lost_s"] / 6 and live["samples"] > restart["samples"]
 
 
 def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

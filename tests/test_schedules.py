@@ -21,9 +21,9 @@ from simulator.taskgraph import Kind
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def picture(found: Run, unit_s: float) -> list[str]:
+def picture(done: Run, unit_s: float) -> list[str]:
     """A row per device, a column per `unit_s`."""
-    graph, timeline = found.graph, found.timeline
+    graph, timeline = done.graph, done.timeline
     columns = round(timeline.step_s / unit_s)
     rows = [[" "] * columns for _ in range(len(graph.static_bytes))]
     for task in range(len(graph)):
@@ -166,18 +166,18 @@ def test_torch_sends_what_a_pass_made_as_one_batch(measured: bool) -> None:
         cluster = replace(cluster, links=tuple(replace(link, curve=curve) for link in cluster.links))
     placements = {f"l{i}": Sharding(devices=(i // 2,)) for i in range(3)}
     plan = Plan(model="chain", batch_size=48, placements=placements, schedule="gpipe")
-    found = run(profile, cluster, plan, runtime=replace(TORCH_PIPELINING, busy_latency_s=1e-3))
-    kinds = found.graph.kind
+    done = run(profile, cluster, plan, runtime=replace(TORCH_PIPELINING, busy_latency_s=1e-3))
+    kinds = done.graph.kind
 
     def spans(kind: Kind) -> list[tuple[float, float]]:
-        starts, ends = (column[kinds == kind].tolist() for column in (found.timeline.start_s, found.timeline.end_s))
+        starts, ends = (column[kinds == kind].tolist() for column in (done.timeline.start_s, done.timeline.end_s))
         return list(zip(starts, ends, strict=True))
 
     word_s = 0.75 if measured else 0.5  # a curve starts at its first size
     assert spans(Kind.READY)[::2] == [pytest.approx((0.0, word_s)), pytest.approx((word_s, word_s))]
     assert spans(Kind.ACTIVATION) == [pytest.approx((2.0, 2.75)), pytest.approx((2.75, 3.0))]
     assert spans(Kind.GRADIENT) == [pytest.approx((5.0, 5.75)), pytest.approx((5.75, 6.0))]
-    assert found.timeline.step_s == pytest.approx(8.0)
+    assert done.timeline.step_s == pytest.approx(8.0)
 
 
 def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
@@ -186,11 +186,11 @@ def test_torch_1f1b_sends_and_receives_one_after_the_other() -> None:
     plan = staged(profile, 2, 2, "1f1b")
     fast = star(2, bandwidth=profile.layers[0].output_bytes / 2, latency_s=0.0)
     assert picture(run(profile, fast, plan), 1.0) == ["01   a b", "  0a1b"]
-    found = run(profile, fast, plan, runtime=TORCH_PIPELINING)
-    assert picture(found, 1.0) == ["01   a   b", "  0a  1b"]
+    done = run(profile, fast, plan, runtime=TORCH_PIPELINING)
+    assert picture(done, 1.0) == ["01   a   b", "  0a  1b"]
     began_s = {
-        (int(found.graph.kind[task]), int(found.graph.microbatch[task])): float(found.timeline.start_s[task])
-        for task in range(len(found.graph))
+        (int(done.graph.kind[task]), int(done.graph.microbatch[task])): float(done.timeline.start_s[task])
+        for task in range(len(done.graph))
     }
     assert (began_s[Kind.GRADIENT, 0], began_s[Kind.ACTIVATION, 1]) == pytest.approx((4.0, 5.0))
 
@@ -208,8 +208,8 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
     letters = {Kind.FORWARD: "F", Kind.BACKWARD: "I" if name == "zero-bubble" else "B", Kind.WEIGHT: "W"}
     passes = {
         device: [
-            torch_schedules._Action.from_str(f"{one.chunk * devices + device}{letters[one.kind]}{one.microbatch}")
-            for one in instructions(devices, device, microbatches, chunks)
+            torch_schedules._Action.from_str(f"{work.chunk * devices + device}{letters[work.kind]}{work.microbatch}")
+            for work in instructions(devices, device, microbatches, chunks)
         ]
         for device in range(devices)
     }
@@ -225,7 +225,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
     plan = Plan(model="chain", batch_size=48, microbatches=microbatches, placements=placements, schedule=name)
     graph = lower(ShardedModel(profile, plan), star(devices), TORCH_PIPELINING)
     start, successors = graph.successors()
-    found = set()
+    posted = set()
     for word in np.flatnonzero(graph.kind == Kind.READY).tolist():
         (message,) = successors[start[word] : start[word + 1]]
         forward = graph.kind[message] == Kind.ACTIVATION
@@ -233,5 +233,5 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
         asks = [
             f"{graph.layer[t]}{letters[Kind(graph.kind[t])]}{graph.microbatch[t]}" for t in graph.predecessors(word)
         ]
-        found.add((f"{reader}RECV_{'F' if forward else 'B'}{graph.microbatch[message]}", asks[0] if asks else None))
-    assert found == expected
+        posted.add((f"{reader}RECV_{'F' if forward else 'B'}{graph.microbatch[message]}", asks[0] if asks else None))
+    assert posted == expected

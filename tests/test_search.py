@@ -40,7 +40,7 @@ def searched(
     objective: str = "step",
     time_left_s: Callable[[], float] = lambda: 60.0,
 ) -> PlanSearch:
-    found = PlanSearch(
+    search = PlanSearch(
         profile,
         cluster,
         OBJECTIVES[objective],
@@ -49,8 +49,8 @@ def searched(
         options={name: partitioners.options(name) for name in names},
         time_left_s=time_left_s,
     )
-    found.run()
-    return found
+    search.run()
+    return search
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,17 +165,19 @@ def tiny(tmp_path: Path) -> str:
     return str(tmp_path / "tiny.json")
 
 
-def test_command(tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_best_plan_and_its_bound(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = tmp_path / "plan.json"
     command = ["search", tiny, "--cluster", "gcp-v100", "--devices", "2", "--budget", "3s", "--plan-out", str(plan)]
     assert cli.main([*command, "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told["score"] == told["strategies"][0]["step_s"]
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert printed["score"] == printed["strategies"][0]["step_s"]
     whole_s = 2 * 0.6  # one batch size, so each of two devices has it
-    assert told["bound"] == pytest.approx(whole_s / 2) and told["score"] >= whole_s / 2 * (1 - 1e-9)
-    assert told["gap_ratio"] == pytest.approx(told["score"] / told["bound"] - 1, abs=1e-9)
+    assert printed["bound"] == pytest.approx(whole_s / 2) and printed["score"] >= whole_s / 2 * (1 - 1e-9)
+    assert printed["gap_ratio"] == pytest.approx(printed["score"] / printed["bound"] - 1, abs=1e-9)
     cluster = read_cluster("gcp-v100", devices=2)
-    assert step_seconds(files.read_profile(tiny), cluster, files.read_plan(plan)) == told["score"]
+    assert step_seconds(files.read_profile(tiny), cluster, files.read_plan(plan)) == printed["score"]
     assert cli.main(command) == 0
     assert "no plan has less than" in capsys.readouterr().out
 
@@ -205,14 +207,16 @@ def test_states_asked_for_are_searched_with(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "complaint"),
     [
         (["--budget", "0s"], "no plan found"),
         (["--schedule", "gpipe"], "a search chooses schedules itself"),
         (["--objective", "cost", "--cluster", "p100-4x4"], "has no prices"),
     ],
 )
-def test_mistakes(tiny: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused_in_one_line(
+    tiny: str, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["search", tiny, "--cluster", "gcp-v100", *options]) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert complaint in error and error.count("\n") == 1

@@ -92,7 +92,7 @@ def check_volume(
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("case", of_group("plans"))
-def test_a_whole_plan(case: Case, exchange: str) -> None:
+def test_a_whole_plan_sends_what_the_case_says(case: Case, exchange: str) -> None:
     parameters, expected = case["parameters"], case["expected"]
     layers = [
         layer(entry["name"], entry["kind"], entry["inputs"], entry["channels"], entry["input_channels"], parameters)
@@ -111,7 +111,7 @@ def test_a_whole_plan(case: Case, exchange: str) -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("case", of_group("edge"))
-def test_an_edge(case: Case, exchange: str) -> None:
+def test_an_edge_sends_what_the_case_says(case: Case, exchange: str) -> None:
     """One tensor between two layers; gradients of parameters are left out by giving the layers none."""
     parameters = case["parameters"]
     samples, channels, height, width = parameters["tensor"]

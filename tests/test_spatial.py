@@ -21,7 +21,7 @@ from simulator.plan import Degrees
         ((1, 1), 16, (8, 1, 1, 1)),
     ],
 )
-def test_degrees(plane: tuple[int, int], workers: int, degrees: Degrees) -> None:
+def test_a_plane_is_split_by_height_first_then_by_width(plane: tuple[int, int], workers: int, degrees: Degrees) -> None:
     profile = network(layer("a", shape=(2, *plane)))
     sharding = planned("spatial", profile, switched([1.0] * workers), batch_size=BATCH).placements["a"]
     assert sharding.degrees == degrees

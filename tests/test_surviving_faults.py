@@ -103,8 +103,8 @@ def test_a_device_without_work_idles_and_has_no_bubble() -> None:
 
 
 def test_a_servers_update_is_of_its_share_of_the_parameters() -> None:
-    one = replace(layer("a", parameter_bytes=1000), update_s=0.6)
-    profile, cluster = network(one), switched([1.0, 1.0], servers=3)
+    only_layer = replace(layer("a", parameter_bytes=1000), update_s=0.6)
+    profile, cluster = network(only_layer), switched([1.0, 1.0], servers=3)
     plan = replicated(profile, cluster, collective="ps")
     updates = plan.graph.seconds[(plan.graph.kind == Kind.UPDATE) & (plan.graph.device >= 2)]
     assert updates.sum() == pytest.approx(0.6) and updates.max() == pytest.approx(0.2)

@@ -12,8 +12,10 @@ from small_networks import chain
 
 from partitioners import options, strategies
 from simulator import files
+from simulator.cli._options import profile_on
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.sweep.axes import MOST_POINTS, read_axes, read_values
+from simulator.sweep.inputs import load_inputs
 from simulator.sweep.points import Points, expand
 from simulator.sweep.specification import Specification, read_specification
 
@@ -46,12 +48,12 @@ def profile(tmp_path: Path) -> Path:
         ("overlap", [True, False], (True, False)),
     ],
 )
-def test_values(name: str, written: Any, values: Any) -> None:
+def test_values_are_read_from_lists_and_ranges(name: str, written: Any, values: Any) -> None:
     assert read_values(name, written) == values
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "told"),
+    ("name", "written", "complaint"),
     [
         ("devices", "8..4", "devices is the range '8..4', which is empty"),
         ("devices", [], "devices is an empty list"),
@@ -71,19 +73,19 @@ def test_values(name: str, written: Any, values: Any) -> None:
         ("seed", "1..1000000000", "seed is the range '1..1000000000', which is too long"),
     ],
 )
-def test_bad_values(name: str, written: Any, told: str) -> None:
+def test_bad_values_are_refused_in_one_line(name: str, written: Any, complaint: str) -> None:
     with pytest.raises(InputError) as caught:
         read_values(name, written)
-    assert told in str(caught.value)
+    assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_every_combination_in_the_order_of_the_file(profile: Path) -> None:
-    found = sweep_strategies.points(profile, devices=[2, 4], seed="0..2")
-    assert [(p.values["devices"], p.values["seed"]) for p in found.points] == [
+    points = sweep_strategies.points(profile, devices=[2, 4], seed="0..2")
+    assert [(p.values["devices"], p.values["seed"]) for p in points.points] == [
         (2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (4, 2),
     ]  # fmt: skip
-    assert [p.number for p in found.points] == [0, 1, 2, 3, 4, 5]
+    assert [p.number for p in points.points] == [0, 1, 2, 3, 4, 5]
 
 
 def test_zips_walk_in_step(profile: Path) -> None:
@@ -91,8 +93,8 @@ def test_zips_walk_in_step(profile: Path) -> None:
         parameters=NEEDED | {"profile": str(profile), "seed": [0, 1]},
         zip=({"devices": "2..8 by x2", "batch_size": [8, 16, 32]},),
     )
-    found = expand(written, sweep_strategies.OPTIONS)
-    pairs = [(p.values["devices"], p.values["batch_size"]) for p in found.points]
+    points = expand(written, sweep_strategies.OPTIONS)
+    pairs = [(p.values["devices"], p.values["batch_size"]) for p in points.points]
     assert pairs == 2 * [(2, 8), (4, 16), (8, 32)]
 
 
@@ -103,47 +105,47 @@ def test_defaults_are_filled_in(profile: Path) -> None:
 
 def test_what_makes_no_difference_is_empty_and_not_run_twice(profile: Path) -> None:
     """ "plain" has no micro-batches; of its three points one is left."""
-    found = sweep_strategies.points(profile, strategy=["turns", "plain"], microbatches=[1, 2, 4])
-    told = [(p.values["strategy"], p.values["microbatches"]) for p in found.points]
-    assert told == [("turns", 1), ("turns", 2), ("turns", 4), ("plain", None)]
+    points = sweep_strategies.points(profile, strategy=["turns", "plain"], microbatches=[1, 2, 4])
+    values = [(p.values["strategy"], p.values["microbatches"]) for p in points.points]
+    assert values == [("turns", 1), ("turns", 2), ("turns", 4), ("plain", None)]
 
 
 def test_tiers_that_a_cluster_lacks_make_no_difference(profile: Path) -> None:
     clusters = ["gcp-v100", "cpu-1g"]  # the latter has one device per node and so no links inside
-    found = sweep_strategies.points(profile, cluster=clusters, intra_latency_s=[1e-6, 2e-6])
-    told = [(p.values["cluster"], p.values["intra_latency_s"]) for p in found.points]
-    assert told == [("gcp-v100", 1e-6), ("gcp-v100", 2e-6), ("cpu-1g", None)]
+    points = sweep_strategies.points(profile, cluster=clusters, intra_latency_s=[1e-6, 2e-6])
+    values = [(p.values["cluster"], p.values["intra_latency_s"]) for p in points.points]
+    assert values == [("gcp-v100", 1e-6), ("gcp-v100", 2e-6), ("cpu-1g", None)]
 
 
-def test_constraints(profile: Path) -> None:
+def test_constraints_keep_the_points_that_meet_them_all(profile: Path) -> None:
     where = ("devices <= 4", "microbatches >= devices OR seed == 7")
-    found = sweep_strategies.points(
+    points = sweep_strategies.points(
         profile, where, strategy=["turns", "plain"], devices="2..8 by x2", microbatches=[1, 2]
     )
-    told = [(p.values["strategy"], p.values["devices"], p.values["microbatches"]) for p in found.points]
-    assert told == [("turns", 2, 2), ("plain", 2, None), ("plain", 4, None)]
-    assert not found.must_fit
+    values = [(p.values["strategy"], p.values["devices"], p.values["microbatches"]) for p in points.points]
+    assert values == [("turns", 2, 2), ("plain", 2, None), ("plain", 4, None)]
+    assert not points.must_fit
     assert sweep_strategies.points(profile, ("fits",)).must_fit
 
 
 def test_overrides_reach_the_cluster(profile: Path) -> None:
-    found = sweep_strategies.points(
+    points = sweep_strategies.points(
         profile, devices=8, inter_bandwidth_bytes_per_s="1Gbps", inter_latency_s="7us", speed=2
     )
-    cluster = found.inputs.cluster(found.points[0].values)
+    cluster = points.inputs.cluster(points.points[0].values)
     inter = [link for link in cluster.links if link.tier == "inter"]
     assert {(link.bandwidth_bytes_per_s, link.latency_s) for link in inter} == {(1.25e8, 7e-6)}
     assert cluster.speeds == (2.0,) * 8
-    assert found.inputs.cluster(found.points[0].values) is cluster
+    assert points.inputs.cluster(points.points[0].values) is cluster
 
 
 def test_parameter_servers_appear_when_needed(profile: Path) -> None:
-    found = sweep_strategies.points(profile, collective=["ring", "ps"])
-    assert [len(found.inputs.cluster(point.values).servers) for point in found.points] == [0, 1]
+    points = sweep_strategies.points(profile, collective=["ring", "ps"])
+    assert [len(points.inputs.cluster(point.values).servers) for point in points.points] == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "complaint"),
     [
         ({"microbatch": [1]}, "unknown parameter 'microbatch', did you mean 'microbatches'?"),
         ({"middle_latency_s": [1]}, "unknown parameter 'middle_latency_s'"),
@@ -158,10 +160,10 @@ def test_parameter_servers_appear_when_needed(profile: Path) -> None:
         ({"seed": "1..40000", "batch_size": "1..25000"}, "parameters make 1,000,000,000 points"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(profile: Path, change: dict[str, Any], told: str) -> None:
+def test_mistakes_are_told_before_anything_runs(profile: Path, change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ShardscopeError) as caught:
         sweep_strategies.points(profile, **change)
-    assert told in str(caught.value)
+    assert complaint in str(caught.value)
 
 
 def test_product_is_limited_before_it_is_made() -> None:
@@ -179,11 +181,11 @@ def test_a_parameter_stands_once() -> None:
         Specification(parameters=NEEDED | {"seed": 1}, zip=({"seed": [1]},))
 
 
-def test_files(tmp_path: Path) -> None:
+def test_a_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("schema: 1\nparameters: {profile: p, cluster: c, strategy: [a, b], seed: 1..3}\nwhere: [fits]\n")
-    found = read_specification(path)
-    assert found.parameters["strategy"] == ["a", "b"] and found.where == ("fits",)
+    specification = read_specification(path)
+    assert specification.parameters["strategy"] == ["a", "b"] and specification.where == ("fits",)
     path.write_text("schema: 1\nparameters: {profile: p, cluster: c}\n")
     with pytest.raises(InputError, match="parameters lacks 'strategy'"):
         read_specification(path)
@@ -193,8 +195,8 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_strategies_see_only_their_options(profile: Path) -> None:
-    found: Points = sweep_strategies.points(profile, strategy=["turns", "plain"], shift=[0, 1])
-    assert [p.values["shift"] for p in found.points] == [0, 1, None]
+    points: Points = sweep_strategies.points(profile, strategy=["turns", "plain"], shift=[0, 1])
+    assert [p.values["shift"] for p in points.points] == [0, 1, None]
     with pytest.raises(UnknownNameError, match="unknown parameter 'shift'"):
         sweep_strategies.points(profile, strategy="plain", shift=1)
 
@@ -204,5 +206,22 @@ SWEEPS = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if "parame
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_examples_are_sweeps(path: Path) -> None:
-    found = expand(read_specification(path), {name: tuple(options(name)) for name in strategies()})
-    assert 100 < len(found.points) < 1000
+    points = expand(read_specification(path), {name: tuple(options(name)) for name in strategies()})
+    assert 100 < len(points.points) < 1000
+
+
+def test_a_model_card_is_modelled_on_the_gpus_of_each_cluster() -> None:
+    """As `simulate` does; on a cluster without GPUs it is an H100's, and a measured profile is everywhere the same."""
+    points = [
+        {"profile": profile, "cluster": cluster}
+        for profile in ("llama3-1b", "vgg_digits")
+        for cluster in ("dgx-a100", "dgx-h100", "cpu-1g")
+    ]
+    inputs = load_inputs(points)
+    a100, h100, none = (inputs.profile(point) for point in points[:3])
+    assert (a100.device, h100.device) == ("NVIDIA A100 40GB SXM4", "NVIDIA H100 80GB SXM5") and none == h100
+    assert a100 == profile_on("llama3-1b", "dgx-a100")
+    # bf16 peaks of the data sheets: 312 and 989.4 TFLOP/s, and matrices take most of a step
+    assert 2 < a100.layers_s / h100.layers_s < 3.5
+    assert len({inputs.profile_hashes[name] for name in inputs.profile_hashes}) == 3
+    assert {id(inputs.profile(point)) for point in points[3:]} == {id(inputs.profile(points[3]))}

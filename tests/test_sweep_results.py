@@ -45,15 +45,15 @@ def rows(*pairs: tuple[float, float]) -> list[dict[str, float]]:
     return [{"step_s": x, "samples_per_s": y, "number": number} for number, (x, y) in enumerate(pairs)]
 
 
-def numbers(found: Sequence[Any]) -> list[int]:
-    return [row["number"] for row in found]
+def numbers(selected: Sequence[Any]) -> list[int]:
+    return [row["number"] for row in selected]
 
 
 def test_front_of_two_costs() -> None:
-    found = [
+    points = [
         {"step_s": x, "tasks": y, "number": i} for i, (x, y) in enumerate([(3, 1), (1, 3), (2, 2), (2, 3), (3, 3)])
     ]
-    assert numbers(pareto(found, "step_s", "tasks")) == [1, 2, 0]
+    assert numbers(pareto(points, "step_s", "tasks")) == [1, 2, 0]
 
 
 def test_front_knows_where_more_is_better() -> None:
@@ -61,11 +61,11 @@ def test_front_knows_where_more_is_better() -> None:
 
 
 def test_front_keeps_one_of_equals_and_leaves_out_what_is_empty() -> None:
-    found: list[dict[str, Any]] = [*rows((1, 5), (1, 5)), {"step_s": 0.5, "samples_per_s": None, "number": 2}]
-    assert numbers(pareto(found, "step_s", "samples_per_s")) == [0]
+    points: list[dict[str, Any]] = [*rows((1, 5), (1, 5)), {"step_s": 0.5, "samples_per_s": None, "number": 2}]
+    assert numbers(pareto(points, "step_s", "samples_per_s")) == [0]
     assert pareto([], "step_s", "samples_per_s") == []
     with pytest.raises(UnknownNameError, match="unknown column 'steps', did you mean 'step_s'"):
-        pareto(found, "steps", "samples_per_s")
+        pareto(points, "steps", "samples_per_s")
 
 
 def test_who_leads_where() -> None:
@@ -83,8 +83,8 @@ def test_best_of_each_value_and_group() -> None:
     ranked = [
         {"strategy": s, "devices": d, "n": n} for n, (s, d) in enumerate([("a", 4), ("a", 2), ("b", 4), ("a", 4)])
     ]
-    found = across(ranked, "devices", "strategy")
-    assert {name: [row["n"] for row in of] for name, of in found.items()} == {"a": [1, 0], "b": [2]}
+    groups = across(ranked, "devices", "strategy")
+    assert {name: [row["n"] for row in of] for name, of in groups.items()} == {"a": [1, 0], "b": [2]}
     with pytest.raises(InputError, match="strategy is 'a': results are shown across a number"):
         across(ranked, "strategy", "devices")
     with pytest.raises(UnknownNameError, match="unknown column 'device'"):
@@ -92,9 +92,9 @@ def test_best_of_each_value_and_group() -> None:
 
 
 def test_best_is_sorted_and_filtered(swept: Path) -> None:
-    found = best(swept, "step_s")
-    assert len(found) == 24
-    assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
+    ranked = best(swept, "step_s")
+    assert len(ranked) == 24
+    assert [row["step_s"] for row in ranked] == sorted(row["step_s"] for row in ranked)
     fastest = best(swept, "samples_per_s", ("devices = 2",))
     assert {row["devices"] for row in fastest} == {2}
     assert [row["samples_per_s"] for row in fastest] == sorted((r["samples_per_s"] for r in fastest), reverse=True)
@@ -108,10 +108,10 @@ def test_the_table_cannot_be_changed_by_a_question(swept: Path) -> None:
 
 def test_a_chart_is_logarithmic_where_values_span_much() -> None:
     groups = {"a": [{"x": 1, "y": 1.0}, {"x": 100, "y": 2.0}], "b": [{"x": 10, "y": 0.5}]}
-    found = chart("t", groups, "x", "y", joined="a")
-    assert (found.x_log, found.y_log) == (True, False)
-    assert [series.joined for series in found.series] == [True, False]
-    drawing = figure(found)
+    scatter = chart("t", groups, "x", "y", joined="a")
+    assert (scatter.x_log, scatter.y_log) == (True, False)
+    assert [series.joined for series in scatter.series] == [True, False]
+    drawing = figure(scatter)
     assert drawing["layout"]["xaxis"]["type"] == "log" and drawing["layout"]["yaxis"]["type"] == "linear"
     assert [trace["mode"] for trace in drawing["data"]] == ["lines+markers", "markers"]
     assert drawing["data"][0]["x"] == [1.0, 100.0]
@@ -131,7 +131,7 @@ def test_a_chart_drawn_in_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "told", "head"),
+    ("column", "value", "text", "head"),
     [
         ("step_s", 0.0123, "12.3 ms", "step"),
         ("samples_per_s", 1213.4, "1213", "samples/s"),
@@ -142,8 +142,8 @@ def test_a_chart_drawn_in_characters() -> None:
         ("tasks", 12345, "12,345", "tasks"),
     ],
 )
-def test_values_for_a_person(column: str, value: Any, told: str, head: str) -> None:
-    assert (value_text(column, value), column_title(column)) == (told, head)
+def test_values_for_a_person(column: str, value: Any, text: str, head: str) -> None:
+    assert (value_text(column, value), column_title(column)) == (text, head)
 
 
 def test_sweep_command_says_how_many_and_where_the_time_went(
@@ -151,13 +151,13 @@ def test_sweep_command_says_how_many_and_where_the_time_went(
 ) -> None:
     file = swept.parent / "sweep.yaml"
     assert shardscope("sweep", file, "--dry-run", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["points"] == 24 and told["estimate_s"] > 0
-    assert [one["number"] for one in told["first"]] == [0, 1, 2, 3, 4]
+    estimate = json.loads(capsys.readouterr().out)
+    assert estimate["points"] == 24 and estimate["estimate_s"] > 0
+    assert [point["number"] for point in estimate["first"]] == [0, 1, 2, 3, 4]
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--jobs", 1, "--json") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert (done["points"], done["ran"], done["done"]) == (24, 24, 24)
-    assert set(done["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
+    account = json.loads(capsys.readouterr().out)
+    assert (account["points"], account["ran"], account["done"]) == (24, 24, 24)
+    assert set(account["stage_wall_s"]) == {"partition", "lower", "simulate", "measure"}
     assert shardscope("sweep", file, "--output", tmp_path / "out", "--resume") == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("24 points: 24 done\n") and not captured.err
@@ -166,16 +166,16 @@ def test_sweep_command_says_how_many_and_where_the_time_went(
 def test_best_command_answers_from_where_to_where(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     across_bandwidth = ("best", swept, "--across", "inter_bandwidth_bytes_per_s")
     assert shardscope(*across_bandwidth, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [len(told["groups"][name]) for name in ("data", "pipeline")] == [4, 4]
-    assert told["leads"][0]["first"] == 1.25e5 and told["leads"][-1]["last"] == 1.25e8
+    printed = json.loads(capsys.readouterr().out)
+    assert [len(printed["groups"][name]) for name in ("data", "pipeline")] == [4, 4]
+    assert printed["leads"][0]["first"] == 1.25e5 and printed["leads"][-1]["last"] == 1.25e8
     assert shardscope(*across_bandwidth) == 0
     out = capsys.readouterr().out
     assert " leads at 1.00 Mbit/s to 1.00 Gbit/s" in out
     assert "step over inter bandwidth (" in out
 
 
-def test_best_command_ranks(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_command_ranks_and_filters(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("best", swept, "--top", 3, "--objective", "memory") == 0
     out = capsys.readouterr().out
     assert out.startswith("of 24") and "peak memory" in out.splitlines()[0]
@@ -192,43 +192,43 @@ def test_best_by_cost_asks_for_prices(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no cluster of this sweep has prices; add dollars_per_hour" in capsys.readouterr().err
 
 
-def test_files_by_suffix(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_files_suffix_says_what_is_written(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("rows.csv", "plot.html")
     outputs = [part for name in names for part in ("--output", tmp_path / name)]
     assert shardscope("best", swept, *outputs) == 0
     with (tmp_path / "rows.csv").open() as stream:
-        found = list(csv.DictReader(stream))
-    assert [float(row["step_s"]) for row in found] == [row["step_s"] for row in best(swept, "step_s")]
+        table = list(csv.DictReader(stream))
+    assert [float(row["step_s"]) for row in table] == [row["step_s"] for row in best(swept, "step_s")]
     page = (tmp_path / "plot.html").read_text()
     assert "Plotly.newPlot" in page and 'src="http' not in page
     assert shardscope("best", swept, "--output", tmp_path / "rows.xls") == 2
     assert "its suffix says what to write, one of .csv, .parquet, .html, .png" in capsys.readouterr().err
 
 
-def test_png(tmp_path: Path) -> None:
+def test_a_chart_is_written_as_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `png`: pip install 'shardscope[png]'")
     write_png(chart("t", {"a": [{"x": 1, "y": 2.0}, {"x": 2, "y": 30.0}]}, "x", "y"), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_rows_survive_parquet(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra `parquet`")
-    found = [{"name": "a", "step_s": 1.5, "fits": None}, {"name": "b", "step_s": 2.5, "fits": 1}]
-    write_parquet(found, tmp_path / "rows.parquet")
-    assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == found
+    table = [{"name": "a", "step_s": 1.5, "fits": None}, {"name": "b", "step_s": 2.5, "fits": 1}]
+    write_parquet(table, tmp_path / "rows.parquet")
+    assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == table
 
 
-def test_pareto_command(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pareto_command_prints_the_front(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("pareto", swept, "--json") == 0
-    found = json.loads(capsys.readouterr().out)["points"]
-    steps, peaks = ([row[name] for row in found] for name in ("step_s", "peak_memory_bytes"))
+    front = json.loads(capsys.readouterr().out)["points"]
+    steps, peaks = ([row[name] for row in front] for name in ("step_s", "peak_memory_bytes"))
     assert steps == sorted(steps) and peaks == sorted(peaks, reverse=True)
     assert shardscope("pareto", swept, "--x", "samples_per_s", "--y", "communication_bytes") == 0
     assert "o front" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "complaint"),
     [
         (("best", "nowhere"), "nowhere holds no sweep"),
         (("sweep", "nowhere.yaml", "--output", "x"), "nowhere.yaml: No such file"),
@@ -239,8 +239,10 @@ def test_pareto_command(swept: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("sweep", "FILE", "--output", "OUT/../new", "--scheduler", "nonsense"), "scheduler nonsense does not answer"),
     ],
 )
-def test_mistakes(swept: Path, command: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_refused_in_one_line(
+    swept: Path, command: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = {"OUT": str(swept), "FILE": str(swept.parent / "sweep.yaml"), "OUT/../new": str(swept.parent / "new")}
     assert shardscope(*(names.get(part, part) for part in command)) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert complaint in error and error.count("\n") == 1

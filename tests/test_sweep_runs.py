@@ -77,20 +77,20 @@ def test_a_row_holds_what_the_simulator_says(profile: Path, tmp_path: Path) -> N
     read = files.read_profile(profile)
     report = run(read, cluster, sweep_strategies.make_plan("turns", read, cluster, StepSettings(batch_size=8))).report
     with closing(read_only(tmp_path / "out")) as connection:
-        found = dict(connection.execute("SELECT * FROM points").fetchone())
-    assert found["step_s"] == report.step_s > 6
-    assert found["communication_bytes"] == report.communication_bytes.total > 0
-    assert (found["status"], found["error"], found["fits"]) == ("done", "", 1)
-    assert found["inter_latency_s"] == 1e-3
-    assert re.fullmatch("[0-9a-f]{16}", found["profile_hash"]) and found["profile_hash"] != found["cluster_hash"]
+        stored = dict(connection.execute("SELECT * FROM points").fetchone())
+    assert stored["step_s"] == report.step_s > 6
+    assert stored["communication_bytes"] == report.communication_bytes.total > 0
+    assert (stored["status"], stored["error"], stored["fits"]) == ("done", "", 1)
+    assert stored["inter_latency_s"] == 1e-3
+    assert re.fullmatch("[0-9a-f]{16}", stored["profile_hash"]) and stored["profile_hash"] != stored["cluster_hash"]
     assert row[0] == 0
 
 
 def test_same_rows_whatever_the_number_of_workers(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, shift=[0, 1], microbatches=[1, 2, 4], inter_latency_s=[0, 1e-3])
-    one = sweep(points, tmp_path / "one", jobs=1)
-    assert len(one) == 12
-    assert sweep(points, tmp_path / "three", jobs=3) == one
+    serial = sweep(points, tmp_path / "one", jobs=1)
+    assert len(serial) == 12
+    assert sweep(points, tmp_path / "three", jobs=3) == serial
 
 
 def test_sharing_between_points_changes_no_row(tmp_path: Path) -> None:

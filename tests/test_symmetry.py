@@ -55,21 +55,21 @@ def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Clust
     """A random plan on 1 to 3 devices, replicated `least` to 4 times, over nodes of one, two or so many devices."""
     size, replicas = draw(st.integers(1, 3)), draw(st.integers(least, 4))
     cluster = two_tier(size * replicas, draw(st.sampled_from((1, 2, size, size * replicas))), FAST, SLOW)
-    one = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
+    replica = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
     stride = draw(st.sampled_from(((size, 1), (1, replicas))))  # of replicas and of devices in them
     placements = {}
-    for name, sharding in one.placements.items():
+    for name, sharding in replica.placements.items():
         own = np.array(sharding.devices)
         devices = np.concatenate([own * stride[1] + k * stride[0] for k in range(replicas)])
         degrees = (sharding.degrees[0] * replicas, *sharding.degrees[1:])
         placements[name] = replace(sharding, degrees=degrees, devices=tuple(devices.tolist()))
-    common = prod({p.degrees[0] for p in one.placements.values()})  # samples that every layer can cut equally
-    batch_size = one.microbatches * common * replicas
+    common = prod({p.degrees[0] for p in replica.placements.values()})  # samples that every layer can cut equally
+    batch_size = replica.microbatches * common * replicas
     collective = draw(st.sampled_from(("ring", "ring", "tree", "halving-doubling", "hierarchical", "all-to-all")))
-    synchronisation = replace(one.synchronisation, collective=collective)
+    synchronisation = replace(replica.synchronisation, collective=collective)
     exchange = draw(st.sampled_from(("messages", "collectives")))
     plan = replace(
-        one, placements=placements, batch_size=batch_size, synchronisation=synchronisation, exchange=exchange
+        replica, placements=placements, batch_size=batch_size, synchronisation=synchronisation, exchange=exchange
     )
     return cluster, plan
 

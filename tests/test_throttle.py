@@ -42,7 +42,7 @@ def test_times_are_fitted_through_two_outcomes() -> None:
     first = MeasuredShares(shares=(10, 10), compute_s=(2.0, 4.0), step_s=4.0)
     second = MeasuredShares(shares=(20, 5), compute_s=(3.0, 3.0), step_s=3.0)
     seconds = fitted(first, second)
-    assert [one(30) for one in seconds] == pytest.approx([4.0, 8.0])
+    assert [time_of(30) for time_of in seconds] == pytest.approx([4.0, 8.0])
     assert split_by_time(55, seconds) == (40, 15)
     assert first.load_balance_ratio == pytest.approx(4 / 3)
 

@@ -47,9 +47,9 @@ def rows(argv: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict[
 def test_synchronous_strategies_take_the_same_samples_and_their_own_time(
     argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = rows([*argv, "--to-accuracy", "0.9"], capsys)
-    assert list(found) == ["data", "pipeline"]
-    for row in found.values():
+    by_strategy = rows([*argv, "--to-accuracy", "0.9"], capsys)
+    assert list(by_strategy) == ["data", "pipeline"]
+    for row in by_strategy.values():
         report, reached = row["report"], row["to_accuracy"]
         assert reached["samples"]["interval"] == {"median": 840, "low": 800, "high": 880}  # type: ignore[index]
         assert reached["seconds"]["median"] == pytest.approx(105 * report["step_s"])  # type: ignore[index]

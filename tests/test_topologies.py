@@ -47,7 +47,7 @@ def test_servers_have_hosts_of_their_own_and_come_last(cluster: Cluster) -> None
     assert len({server.host for server in servers} - workers) == 2
 
 
-def test_flat_switch() -> None:
+def test_a_flat_switch_joins_workers_and_servers() -> None:
     cluster = flat_switch(3, WIRE, servers=1)
     assert path(cluster, 0, 2) == "host0 > switch > host2"
     assert path(cluster, 3, 1) == "server0 > switch > host1"
@@ -143,7 +143,7 @@ def test_a_part_full_fat_tree_has_only_the_switches_it_needs() -> None:
     assert path(cluster, 2, 3) == "host2 > edge1 > server0"
 
 
-def test_any_graph() -> None:
+def test_any_graph_becomes_a_cluster() -> None:
     graph = nx.path_graph(["a", "x", "y", "b"])
     graph.edges["x", "y"].update(bandwidth_bytes_per_s=5.0, latency_s=1.0, tier="slow")
     cluster = from_graph(graph, ["a", "b"], WIRE)
@@ -188,7 +188,7 @@ def test_take_keeps_servers() -> None:
         (lambda: take(flat_switch(2, WIRE), 3), "devices is 3: cluster 'flat-switch' has 2 workers; use 1 to 2"),
     ],
 )
-def test_errors(build: object, message: str) -> None:
+def test_impossible_topologies_are_refused(build: object, message: str) -> None:
     assert callable(build)
     with pytest.raises(InputError, match=message):
         build()

@@ -47,8 +47,8 @@ Looks = list[dict[tuple[int, int], dict[str, Tensor]]]
 @pytest.fixture(scope="module")
 def doubled() -> datasets.Dataset:
     """The digits in float64, in which the order of sums decides nothing."""
-    found = datasets.load("digits")
-    return replace(found, samples=found.samples.double(), held_samples=found.held_samples.double())
+    single = datasets.load("digits")
+    return replace(single, samples=single.samples.double(), held_samples=single.held_samples.double())
 
 
 def alone(dataset: datasets.Dataset) -> list[float]:
@@ -72,20 +72,20 @@ def test_every_synchronous_plan_has_the_accuracy_of_one_process_at_every_look(
     )  # fmt: skip
 
     def work(worker: Worker) -> Looks:
-        found: Looks = []
+        looks: Looks = []
         for update, batch in enumerate(islice(doubled.batches(BATCH, SEED), UPDATES), 1):
             worker.step(*batch)
             if update % 8 == 0:
                 held = worker.shards.parameters.items()
-                found.append({key: {n: x.detach().clone() for n, x in slot.items()} for key, slot in held})
-        return found
+                looks.append({key: {n: x.detach().clone() for n, x in slot.items()} for key, slot in held})
+        return looks
 
-    model, found = NETWORK.build().double(), []
-    for looks in zip(*in_threads(script, work), strict=True):
-        model.load_state_dict(whole_parameters(script, looks))
-        found.append(doubled.accuracy(model))
+    model, accuracies = NETWORK.build().double(), []
+    for slots in zip(*in_threads(script, work), strict=True):
+        model.load_state_dict(whole_parameters(script, slots))
+        accuracies.append(doubled.accuracy(model))
     assert len(plan.devices) == 2 and script.graph.is_transfer.any()
-    assert found == alone(doubled) and found[-1] > found[0]
+    assert accuracies == alone(doubled) and accuracies[-1] > accuracies[0]
 
 
 def test_real_processes_train_to_the_accuracy_of_one() -> None:
@@ -94,22 +94,22 @@ def test_real_processes_train_to_the_accuracy_of_one() -> None:
     profile, cluster = profile_of(NETWORK, 64, "float32"), switched([1.0] * 2)
     profile = replace(profile, model="vgg_digits")
     plan = planned("data", profile, cluster, batch_size=64)
-    found = train_plan(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
-    assert [seen for seen, _ in found.points] == [256, 512] and len(found.steps_s) == 8
-    assert found.wall_s > sum(found.steps_s) > 0 and expected.momentum == MOMENTUM_OF["synchronous"]
-    for (_, accuracy), (_, alone) in zip(found.points, expected.points[1:], strict=True):
+    training = train_plan(profile, cluster, plan, dataset="digits", like=expected, updates=8, every=4, timeout_s=60)
+    assert [seen for seen, _ in training.points] == [256, 512] and len(training.steps_s) == 8
+    assert training.wall_s > sum(training.steps_s) > 0 and expected.momentum == MOMENTUM_OF["synchronous"]
+    for (_, accuracy), (_, alone) in zip(training.points, expected.points[1:], strict=True):
         assert accuracy == pytest.approx(alone, abs=0.02)
 
 
 def test_the_time_to_a_target_is_the_sum_of_the_steps_until_it_was_there() -> None:
-    one = Trial(regime=Regime(batch_size=10), learning_rate=0.1, seed=0, points=((0, 0.1), (20, 0.5), (40, 0.9)))
+    single = Trial(regime=Regime(batch_size=10), learning_rate=0.1, seed=0, points=((0, 0.1), (20, 0.5), (40, 0.9)))
     shown = DemonstratedPlan(
         strategy="data",
         network=LabNetwork(ranks=2, mbit=100),
         batch_size=10,
         predicted_step_s=1.0,
         predicted_samples=(30.0, 20.0, 40.0),
-        alone=one,
+        alone=single,
         training=PlanTraining(steps_s=(1.0, 2.0, 4.0, 8.0), wall_s=16.0, points=((20, 0.5), (40, 0.7))),
         load=0.0,
         date="",

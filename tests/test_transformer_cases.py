@@ -208,7 +208,7 @@ def test_vocabulary_parallel_embedding_head_and_loss(case: Case, norms: str) -> 
 
 @pytest.mark.parametrize("axis", ["copy", "height"])
 @pytest.mark.parametrize("case", of_group("pipeline"))
-def test_a_stage_boundary(case: Case, axis: str) -> None:
+def test_a_stage_boundary_is_crossed_by_what_the_case_says(case: Case, axis: str) -> None:
     """Copies send to copies, t times the tensor; parts of the sequence to parts, once; scattered copies a part each
     (Narayanan et al., SC 2021, section 4.1)."""
     p, expected = case["parameters"], case["expected"]

@@ -64,9 +64,9 @@ def test_every_command_runs(tmp_path: Path) -> None:
         if command.startswith("shardscope dashboard"):
             assert served(command, tmp_path)
             continue
-        done = subprocess.run(
+        completed = subprocess.run(
             argv(command), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+        assert completed.returncode == 0, f"{command}\n{completed.stderr[-2000:]}"
     names = {path.name for path in tmp_path.iterdir()}
     assert {"net.json", "pair.yaml", "data.json", "step.json", "report.html", "train.py"} <= names

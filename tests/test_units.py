@@ -14,9 +14,9 @@ from simulator.errors import InputError
 
 
 def test_the_examples_in_the_docstring_hold() -> None:
-    found = doctest.testmod(units)
-    assert found.attempted > 0
-    assert found.failed == 0
+    examples = doctest.testmod(units)
+    assert examples.attempted > 0
+    assert examples.failed == 0
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_bandwidth_without_unit_or_sense_is_refused(text: str) -> None:
     ("text", "expected"),
     [("25MiB", 25 * 2**20), ("25MB", 25_000_000), ("7", 7), ("1.5KiB", 1536), ("0", 0), ("2e3B", 2000)],
 )
-def test_sizes(text: str, expected: int) -> None:
+def test_sizes_are_read_with_their_units(text: str, expected: int) -> None:
     assert units.parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-3MB", "25Mb", "1e999", "ten"])
-def test_size_errors(text: str) -> None:
+def test_sizes_without_sense_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="25MiB or 16GB"):
         units.parse_bytes(text)
 
@@ -61,12 +61,12 @@ def test_size_errors(text: str) -> None:
     ("text", "expected"),
     [("5us", 5e-6), ("5µs", 5e-6), ("5μs", 5e-6), ("250ns", 2.5e-7), ("1.5ms", 1.5e-3), ("2s", 2.0), ("0", 0.0)],
 )
-def test_times(text: str, expected: float) -> None:
+def test_times_are_read_with_their_units(text: str, expected: float) -> None:
     assert units.parse_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "5 minutes", "-1s", "1e999s"])
-def test_time_errors(text: str) -> None:
+def test_times_without_sense_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"5us or 1\.5ms"):
         units.parse_time(text)
 
@@ -83,7 +83,7 @@ def test_time_errors(text: str) -> None:
         (3000 * 2**40, "3000 TiB"),
     ],
 )
-def test_bytes_for_people(count: int, expected: str) -> None:
+def test_bytes_are_printed_with_three_digits(count: int, expected: str) -> None:
     assert units.format_bytes(count) == expected
 
 
@@ -99,7 +99,7 @@ def test_bytes_for_people(count: int, expected: str) -> None:
         (2e-9, "2.00 ns"),
     ],
 )
-def test_times_for_people(seconds: float, expected: str) -> None:
+def test_times_are_printed_with_three_digits(seconds: float, expected: str) -> None:
     assert units.format_time(seconds) == expected
 
 

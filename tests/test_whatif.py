@@ -20,8 +20,8 @@ def test_gains_follow_from_the_parts_of_the_step() -> None:
     plan = replicated(profile, 4, synchronisation=ONE_BUCKET)
     compute_s, wire_s, latency_s = 4 * 0.03 / 4, 1.5 * profile.parameter_bytes / 1e9, 6 * 1e-5
     step_s = compute_s + wire_s + latency_s
-    found = {gain.change: gain.speedup for gain in gains(profile, cluster, plan)}
-    assert found == {
+    speedups = {gain.change: gain.speedup for gain in gains(profile, cluster, plan)}
+    assert speedups == {
         "devices twice as fast": pytest.approx(step_s / (step_s - compute_s / 2)),
         "link links with twice the bandwidth": pytest.approx(step_s / (step_s - wire_s / 2)),
         "link links with half the latency": pytest.approx(step_s / (step_s - latency_s / 2)),
@@ -35,10 +35,10 @@ def test_a_measured_link_is_doubled_too() -> None:
     cluster = star(2)
     measured = replace(cluster, links=tuple(replace(link, curve=curve, latency_s=0.0) for link in cluster.links))
     plan = staged(profile, 2, 1, "dataflow")
-    found = {gain.change: gain.speedup for gain in gains(profile, measured, plan)}
+    speedups = {gain.change: gain.speedup for gain in gains(profile, measured, plan)}
     step_s = run(profile, measured, plan).timeline.step_s
     wire_s = step_s - 2 * 0.03
-    assert found["link links with twice the bandwidth"] == pytest.approx(step_s / (step_s - wire_s / 2), rel=1e-3)
+    assert speedups["link links with twice the bandwidth"] == pytest.approx(step_s / (step_s - wire_s / 2), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_placements_in_words(degrees: tuple[int, int, int, int], devices: tuple[
 
 def test_explanation_names_splits_crossings_and_bottleneck() -> None:
     profile, cluster = chain(4), star(2)
-    told = explain(profile, cluster, run(profile, cluster, staged(profile, 2, 1, "dataflow")))
-    assert told.splits == (("l0", "l1", "whole on device 0"), ("l2", "l3", "whole on device 1"))
-    assert [crossing_words(use) for use in told.crossings] == [
+    explanation = explain(profile, cluster, run(profile, cluster, staged(profile, 2, 1, "dataflow")))
+    assert explanation.splits == (("l0", "l1", "whole on device 0"), ("l2", "l3", "whole on device 1"))
+    assert [crossing_words(use) for use in explanation.crossings] == [
         "l1: 1.50 KiB activations, 1.50 KiB their gradients (computes 30.0 ms)"
     ]
-    assert told.bottleneck.startswith("compute")
-    assert told.gains[0].resource == "compute"
-    assert told.gains[0].speedup == pytest.approx(2, rel=1e-2)
+    assert explanation.bottleneck.startswith("compute")
+    assert explanation.gains[0].resource == "compute"
+    assert explanation.gains[0].speedup == pytest.approx(2, rel=1e-2)

@@ -113,7 +113,7 @@ def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64"
         trained = Trained(network.build().to(number))
         words = network.vocabulary is not None
         data = torch.zeros(batch_size, *network.input_shape, dtype=torch.int64 if words else number)
-        found, _ = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ())
+        layers, _ = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ())
     return Profile(
         model="tiny",
         device="none",
@@ -134,6 +134,6 @@ def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64"
                 geometry=layer.geometry,
                 tied_to=layer.tied_to,
             )
-            for layer in found
+            for layer in layers
         ),
     )

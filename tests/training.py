@@ -97,8 +97,8 @@ def made(
 ) -> Plan:
     """A strategy's plan, with little searching."""
     known = partitioners.options(strategy)
-    given = {name: value for name, value in {"effort": 0.01, "others": False, **options}.items() if name in known}
-    return planned(strategy, profile_of(network, batch_size), cluster, batch_size=batch_size, **given)
+    accepted = {name: value for name, value in {"effort": 0.01, "others": False, **options}.items() if name in known}
+    return planned(strategy, profile_of(network, batch_size), cluster, batch_size=batch_size, **accepted)
 
 
 def random_plan(seed: int, network: Network = MIXED, spatial: bool = True, **fields: object) -> Plan:

@@ -38,7 +38,7 @@
     place() {
       const devices = this.run ? this.run.lanes / 2 : 1;
       const most = Math.min(Math.max(320, devices * 22), 900);
-      const each = Math.min(34, Math.max(10, (most - AXIS - STRIP) / devices));
+      const each = Math.min(30, Math.max(10, (most - AXIS - STRIP) / devices));
       this.compute = Math.max(6, Math.round(each * 0.56));
       this.link = Math.max(3, Math.round(each - this.compute - GAP));
       this.each = this.compute + this.link + GAP;

@@ -10,10 +10,10 @@ from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis,
 from dashboard.state.candidates import Candidate
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
+from dashboard.words.volume import volume_unit
 from simulator.units import format_bytes, format_time
 
 _UNEVEN = 1.10
-_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _NEAR = 4.0
 """Plans whose step is that many times the shortest would squeeze all others into a corner."""
 
@@ -32,24 +32,23 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     slow = sum(plan.step_s > slowest_s for plan in tried)
     tried = [plan for plan in tried if plan.step_s <= slowest_s]
     left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
-    largest = max(plan.total_bytes for plan in everything if plan.step_s <= slowest_s)
-    size, unit = next(((size, name) for size, name in _UNITS if largest >= 10 * size), _UNITS[-1])
+    unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
     for number, what in enumerate(("total_bytes", "between_bytes")):
-        amounts = [getattr(plan, what) / size for plan in (*tried, *strategies.values())]
+        amounts = [getattr(plan, what) / unit.size for plan in (*tried, *strategies.values())]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
         axes.append(_bytes_axis(amounts, floor))
         axis = {"xaxis": "x2", "yaxis": "y"} if number else {}
         if tried:
             data.append(_dots(
-                [max(getattr(plan, what) / size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
+                [max(getattr(plan, what) / unit.size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
                 [_words(plan.label, getattr(plan, what), plan.step_s, plan.load_balance_ratio) for plan in tried],
                 [plan.load_balance_ratio > _UNEVEN for plan in tried], OUTLINE, 7,
             ) | axis)  # fmt: skip
         names = list(strategies)
         seen = list(strategies.values())
         dots = _dots(
-            [max(getattr(plan, what) / size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
+            [max(getattr(plan, what) / unit.size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
             [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio, plan.interval_s)
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
@@ -60,8 +59,8 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     moved, between = axes
     return figure(
         data,
-        xaxis={**moved, "title": {"text": f"{unit} moved"}, "domain": [0, 0.46]},
-        xaxis2={**between, "title": {"text": f"{unit} between nodes"}, "domain": [0.54, 1], "anchor": "y",
+        xaxis={**moved, "title": {"text": f"{unit.name} moved"}, "domain": [0, 0.46]},
+        xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
         annotations=[{"text": f"hollow: max / mean above 1.10 · grey: tried{left_out}", "showarrow": False,

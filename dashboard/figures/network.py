@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from dashboard.figures.style import (
-    BACKWARD,
     BUSY_BAR,
     INK,
     MAGNITUDE,
-    MESSAGE,
     OUTLINE,
-    REDUCE,
-    UPDATE,
+    TIER_COLOURS,
     Figure,
     figure,
     message,
@@ -120,7 +117,7 @@ def _busiest(run: Run, cluster: Cluster, groups: Sequence[DeviceGroup]) -> Figur
     data = [
         {"type": "bar", "name": f"{tier} links", "x": names, "y": shares, "marker": {"color": colour},
          "hovertemplate": f"%{{x}}: its busiest {tier} link %{{y:.2%}} of the step<extra></extra>"}
-        for (tier, shares), colour in zip(busiest.items(), (MESSAGE, REDUCE, UPDATE, BACKWARD) * 4, strict=False)
+        for (tier, shares), colour in zip(busiest.items(), TIER_COLOURS * 4, strict=False)
     ]  # fmt: skip
     return figure(
         data, barmode="group", showlegend=True, xaxis={"type": "category", "showgrid": False, "tickangle": 45},

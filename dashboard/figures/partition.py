@@ -21,6 +21,7 @@ from dashboard.figures.shades import Shades, shades_of
 from dashboard.figures.style import short_names
 from dashboard.state.columns import Column
 from dashboard.state.flows import Flows
+from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.cluster import Cluster
 from simulator.taskgraph import Floats
 
@@ -32,7 +33,7 @@ def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device:
     below = frame.top + frame.height + 14
     marks = [
         svg.rect(0, 0, WIDTH, frame.top + frame.height + 2, class_="band"),
-        *_graph_words(shades),
+        *_graph_words(shades, volume_unit(flows.total_bytes)),
         *graph(columns, flows, shades, geometry, frame),
         *rows(columns, flows, shades, geometry, below),
     ]
@@ -57,12 +58,12 @@ def strip_bytes(flows: Flows) -> Floats:
     return np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1)
 
 
-def _graph_words(shades: Shades) -> list[str]:
+def _graph_words(shades: Shades, unit: ByteUnit) -> list[str]:
     marks = [
         svg.text(20, 26, "split", class_="heading ink"),
         svg.text(20, 41, "rows: samples, n", class_="dim tiny"),
         svg.text(20, 54, "columns: channels, c", class_="dim tiny"),
-        svg.text(20, 74, "MiB that cross", class_="heading cut-ink"),
+        svg.text(20, 74, f"{unit.name} that cross", class_="heading cut-ink"),
         svg.rect(20, 81, 11, 9, class_="cut-between"),
         svg.text(36, 89, "between nodes", class_="dim tiny"),
         svg.rect(20, 95, 11, 9, class_="cut-inside"),

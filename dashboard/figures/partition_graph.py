@@ -12,6 +12,7 @@ from dashboard.figures.partition_glyphs import drawn_glyph, layer_numbers
 from dashboard.figures.shades import Shades
 from dashboard.state.columns import JOIN, Column
 from dashboard.state.flows import BETWEEN, Flows
+from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
@@ -83,7 +84,7 @@ def graph(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Col
         marks, boxes = _column(column, number, shades, anchors, inner, scale)
         front += marks
         taken += boxes
-    return back + front + list(_labels(labels, taken))
+    return back + front + list(_labels(labels, taken, volume_unit(flows.total_bytes)))
 
 
 def column_edges(columns: Sequence[Column], flows: Flows) -> dict[tuple[Place, Place], Floats]:
@@ -249,10 +250,10 @@ def _ring(x: float, y: float) -> str:
     return f"M{svg.number(x - 3.5)} {svg.number(y)}a3.5 5 0 1 1 7 0a3.5 5 0 1 1 -7 0"
 
 
-def _labels(wanted: list[tuple[tuple[float, float], float]], taken: list[svg.Box]) -> Iterator[str]:
-    """Numbers in MiB beside their ribbons; one that finds no free place is left out."""
+def _labels(wanted: list[tuple[tuple[float, float], float]], taken: list[svg.Box], unit: ByteUnit) -> Iterator[str]:
+    """Numbers beside their ribbons; one that finds no free place is left out."""
     for (x, y), size in wanted:
-        words = mebibytes(size)
+        words = unit.number(size)
         half = 3.4 * len(words) + 1
         for dy in (0, -9, 9, 18, -18):
             box = (x - half, y + dy - 9, x + half, y + dy + 2)
@@ -260,9 +261,3 @@ def _labels(wanted: list[tuple[tuple[float, float], float]], taken: list[svg.Box
                 taken.append(box)
                 yield svg.text(x, y + dy, words, class_="label cut-ink halo", text_anchor="middle")
                 break
-
-
-def mebibytes(size: float) -> str:
-    """Bytes in MiB without the unit."""
-    value = size / 2**20
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid
 from dashboard.figures.shades import Shades
 from dashboard.state.columns import Column, by_column
 from dashboard.state.flows import BETWEEN, INSIDE, Flows
+from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes, format_time
 
@@ -19,6 +21,8 @@ _BARS, _ROW, _STRIP = 44.0, 62.0, 40.0
 _UNEVEN = 1.15
 """Largest over mean from which a block's balance is written."""
 _SIDE = RIGHT + 24
+_NOTE_LETTERS = 150
+"""Of a line beside a strategy that has no bars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +56,19 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
     cut, gradients = by_column(columns, flows.activation_bytes), by_column(columns, flows.gradient_bytes)
     replicated = by_column(columns, flows.replicated_bytes)
     same = max(float(cut.sum(axis=1).max()), float(gradients.sum(axis=1).max()))
-    unit = unit_of(same)
+    unit = volume_unit(flows.total_bytes)
     marks = _compute(columns, flows, shades, geometry, top)
     words = ("activations cut", "there and back", "cut"), ("gradients synced", "same scale", "gradient")
     for number, ((title, note, kind), sizes) in enumerate(zip(words, (cut, gradients), strict=True)):
         floor = top + (number + 2) * _ROW - 8
-        marks += _heading(title, f"{unit[1]}, {note}", floor, f"{kind}-ink")
+        marks += _heading(title, f"{unit.name}, {note}", floor, f"{kind}-ink")
         marks += _stacked(columns, sizes, geometry, floor, same, unit, kind)
-        marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), floor)
+        marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), floor, unit)
     floor, held = top + 4 * _ROW - 8, float(replicated.max())
-    unit = unit_of(held)
-    marks += _heading("replicated memory", f"{unit[1]}, copies beyond one", floor, "ink")
+    marks += _heading("replicated memory", f"{unit.name}, copies beyond one", floor, "ink")
     for column, size, middle in zip(columns, replicated.tolist(), geometry.middles, strict=True):
         marks += _bar(column, size, held, middle, geometry, floor, "replicated", unit)
-    return [*marks, *_total(float(replicated.sum()), None, floor)]
+    return [*marks, *_total(float(replicated.sum()), None, floor, unit)]
 
 
 def rows_height() -> float:
@@ -79,17 +82,16 @@ def lane(
     """What a selected device computes and receives in each column."""
     seconds = by_column(columns, flows.seconds[:, device])
     received = by_column(columns, flows.received_bytes[:, device])
-    unit, marks = unit_of(float(received.max())), []
+    unit, marks = volume_unit(flows.total_bytes), list[str]()
     for number, (title, note, values, kind) in enumerate((
         (name, f"computes, to {format_time(float(seconds.max()))}", seconds, "device"),
-        ("", f"receives, {unit[1]}", received, "cut-inside"),
+        ("", f"receives, {unit.name}", received, "cut-inside"),
     )):  # fmt: skip
         floor = top + (number + 1) * 46 - 6
         marks += _heading(title, note, floor, "ink")
         for column, value, middle in zip(columns, values.tolist(), geometry.middles, strict=True):
-            shown = unit if number else (1.0, "")
             most = float(values.max())
-            marks += _bar(column, value, most, middle, geometry, floor, kind, shown, label=bool(number), room=26)
+            marks += _bar(column, value, most, middle, geometry, floor, kind, unit if number else None, room=26)
     return marks
 
 
@@ -104,10 +106,10 @@ def strips(
     dashed = None if data_parallel is None else by_column(columns, data_parallel).sum(axis=1)
     sums = [table.sum(axis=1) for table in tables] + ([] if dashed is None else [dashed])
     most = max((float(of_columns.max()) for of_columns in sums), default=0.0)
-    unit = unit_of(most)
+    unit = volume_unit(float(tables[0].sum()) if tables else 0.0)
     marks = [
         svg.line(18, top, WIDTH - 18, top, class_="rule"),
-        svg.text(20, top + 18, f"the same bytes under each strategy, in {unit[1]}; dashed: data parallelism's",
+        svg.text(20, top + 18, f"the same bytes under each strategy, in {unit.name}; dashed: data parallelism's",
                  class_="heading"),
     ]  # fmt: skip
     for x, words in ((990.0, "bytes"), (1043.0, "step"), (1084.0, "load")):
@@ -123,15 +125,9 @@ def strips_height(count: int) -> float:
     return 36 + count * _STRIP
 
 
-def unit_of(most: float) -> tuple[float, str]:
-    """(bytes, name) of the unit in which all numbers of a row are written."""
-    scales = ((2**30, "GiB", 9999 * 2**20), (2**20, "MiB", 2**20), (2**10, "KiB", 2**10))
-    return next(((float(size), name) for size, name, least in scales if most >= least), (2.0**20, "MiB"))
-
-
 def _strip(
     columns: Sequence[Column], strip: Strip, dashed: Floats | None, geometry: ColumnGrid, floor: float, most: float,
-    unit: tuple[float, str], shown: bool,
+    unit: ByteUnit, shown: bool,
 ) -> list[str]:  # fmt: skip
     strong = "strong" if shown else "plain"
     marks = [svg.rect(8, floor - 30, WIDTH - 16, _STRIP - 2, class_="band")] if shown else []
@@ -141,7 +137,9 @@ def _strip(
     if strip.expected:
         marks[-2] = svg.group([marks[-2]], f"{strip.name}: {strip.expected} in 9 of 10 steps")
     if strip.bytes is None:
-        return [*marks, svg.text(LEFT + 6, floor - 4, strip.note, class_="dim small")]
+        lines = wrap(strip.note, _NOTE_LETTERS)
+        first = floor - 4 - 6 * (len(lines) - 1)
+        return marks + [svg.text(LEFT + 6, first + 12 * i, line, class_="dim small") for i, line in enumerate(lines)]
     sizes = by_column(columns, strip.bytes)  # (columns, activations and gradients)
     for i, (column, middle) in enumerate(zip(columns, geometry.middles, strict=True)):
         left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
@@ -159,7 +157,7 @@ def _strip(
             marks.append(svg.rect(left, floor - height, wide, height, class_="dashed"))
         elif whole >= 0.06 * most:
             at = floor - sum(heights) - 2
-            marks.append(svg.text(middle, at, amount(whole, unit), class_="tiny ink", text_anchor="middle"))
+            marks.append(svg.text(middle, at, unit.number(whole), class_="tiny ink", text_anchor="middle"))
     return marks
 
 
@@ -217,15 +215,15 @@ def _heading(title: str, note: str, floor: float, ink: str, more: str = "") -> l
     return [*marks, svg.text(20, floor - 3, more, class_="dim tiny")] if more else marks
 
 
-def _total(size: float, between: float | None, floor: float) -> list[str]:
-    marks = [svg.text(_SIDE, floor - 14, format_bytes(size), class_="total")]
+def _total(size: float, between: float | None, floor: float, unit: ByteUnit) -> list[str]:
+    marks = [svg.text(_SIDE, floor - 14, unit.words(size), class_="total")]
     if between is not None and size:
-        marks.append(svg.text(_SIDE, floor - 1, f"{format_bytes(between)} between nodes", class_="dim tiny"))
+        marks.append(svg.text(_SIDE, floor - 1, f"{unit.words(between)} between nodes", class_="dim tiny"))
     return marks
 
 
 def _stacked(
-    columns: Sequence[Column], sizes: Floats, geometry: ColumnGrid, floor: float, most: float, unit: tuple[float, str],
+    columns: Sequence[Column], sizes: Floats, geometry: ColumnGrid, floor: float, most: float, unit: ByteUnit,
     kind: str,
 ) -> list[str]:  # fmt: skip
     marks = []
@@ -243,21 +241,15 @@ def _stacked(
 
 def _bar(
     column: Column, size: float, most: float, middle: float, geometry: ColumnGrid, floor: float, kind: str,
-    unit: tuple[float, str], *, label: bool = True, room: float = 38,
+    unit: ByteUnit | None, *, room: float = 38,
 ) -> list[str]:  # fmt: skip
     height = room * size / most if most else 0.0
     left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
     marks = [svg.line(middle - geometry.pitch * 0.41, floor, middle + geometry.pitch * 0.41, floor, class_="axis")]
     if size > 0:
-        words = f"{column.title}: {format_bytes(size) if unit[1] else format_time(size)}"
+        words = f"{column.title}: {format_bytes(size) if unit else format_time(size)}"
         bar = [svg.rect(left, floor - max(height, 0.8), wide, max(height, 0.8), class_=kind)]
         marks.append(svg.group(bar, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-    if label and most and size >= 0.06 * most:
-        marks.append(svg.text(middle, floor - height - 3, amount(size, unit), class_="tiny ink", text_anchor="middle"))
+    if unit and most and size >= 0.06 * most:
+        marks.append(svg.text(middle, floor - height - 3, unit.number(size), class_="tiny ink", text_anchor="middle"))
     return marks
-
-
-def amount(size: float, unit: tuple[float, str]) -> str:
-    """A number of the row's unit, without the unit."""
-    value = size / unit[0]
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

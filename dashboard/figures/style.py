@@ -27,6 +27,8 @@ KINDS = {kind: _NAMED.get(kind.name, MESSAGE) for kind in Kind}
 """The colour of every kind of task; messages share theirs."""
 LINES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
 """For lines side by side: Okabe and Ito's colours, which people with any colour vision tell apart."""
+TIER_COLOURS = ("#aab2c0", "#6b7690", "#8f7aa8", "#a58f5e")
+"""For links of a tier: none is the colour of a kind of task, of a device or of a cut."""
 GRID = "rgba(128,128,128,0.22)"
 INK = "#3b4252"
 OUTLINE = "#7b8494"

@@ -7,6 +7,7 @@ import numpy as np
 from dashboard.figures.style import MAGNITUDE, Figure, figure, message, with_table
 from dashboard.state.device_groups import DeviceGroup, device_groups
 from dashboard.state.measures import traffic
+from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.taskgraph import Floats
@@ -28,8 +29,8 @@ def traffic_matrix(
         return message(f"nothing crosses between devices{f' in {phase}' if phase else ''}")
     names = [group.name for group in groups]
     largest = float(matrix.max())
-    factor, unit = next((f, u) for f, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= f)
-    cells = np.where(matrix > 0, matrix / factor, np.nan)
+    unit = volume_unit(run.report.communication_bytes.total)
+    cells = np.where(matrix > 0, matrix / unit.size, np.nan)
     z = np.log10(cells) if logarithmic else cells
     texts = [[format_bytes(v) if v else "" for v in row] for row in matrix.tolist()]
     labels = [[f"{v:.3g}" if v == v else "" for v in row] for row in cells.tolist()]
@@ -47,10 +48,10 @@ def traffic_matrix(
         "reversescale": True,
         "xgap": 2,
         "ygap": 2,
-        "colorbar": _bar(unit, z, logarithmic),
+        "colorbar": _bar(unit.name, z, logarithmic),
     }
     if not logarithmic:
-        heat |= {"zmin": 0, "zmax": largest / factor}
+        heat |= {"zmin": 0, "zmax": largest / unit.size}
     drawn = figure(
         [heat],
         xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},

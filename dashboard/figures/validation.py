@@ -101,12 +101,12 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
 Read = Callable[[ValidatedRun], float | None]
 QUANTITIES: Mapping[str, tuple[str, str, Read, Read]] = {
     "volume": (
-        "bytes counted on the wire (MB)", "%",
-        lambda o: o.counted_bytes / 1e6 if o.predicted_bytes else None, lambda o: o.bytes_error * 100,
+        "bytes counted on the wire (MiB)", "%",
+        lambda o: o.counted_bytes / 2**20 if o.predicted_bytes else None, lambda o: o.bytes_error * 100,
     ),
     "memory": (
-        "memory measured, fullest rank (MB)", "%",
-        lambda o: o.actual_memory_bytes / 1e6 if o.actual_memory_bytes else None,
+        "memory measured, fullest rank (MiB)", "%",
+        lambda o: o.actual_memory_bytes / 2**20 if o.actual_memory_bytes else None,
         lambda o: (o.predicted_memory_bytes / o.actual_memory_bytes - 1) * 100 if o.actual_memory_bytes else None,
     ),
     "load": ("processes in the run queue as the run began", "%", lambda o: o.load, lambda o: o.error * 100),

@@ -71,6 +71,11 @@ def plain_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     return html.Table([head, html.Tbody(body)], className="plain-table")
 
 
+def scrolled(label: str, *classes: str) -> dict[str, Any]:
+    """The attributes of a box that scrolls sideways where its table is wider, by keyboard as well."""
+    return {"className": " ".join(("wide-table", *classes)), "tabIndex": 0, "role": "region", **aria(label)}
+
+
 def tiles(kpis: Sequence[Kpi]) -> list[Any]:
     """Numbers with their names."""
     return [

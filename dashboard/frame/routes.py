@@ -16,10 +16,11 @@ from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from dashboard.words.kpis import seconds_range
+from dashboard.words.volume import ByteUnit, shown_unit
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run
-from simulator.units import format_bytes, format_time
+from simulator.units import format_time
 
 NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
 
@@ -53,8 +54,9 @@ def add_routes(server: Flask, store: Store) -> None:
         data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
         columns = columns_of(outcome.profile, run.plan)
         best_s = min((g.step_s for _, g in drawn if g is not None and g.ran), default=0.0)
+        unit = shown_unit(glance for _, glance in drawn)
         lines = [
-            _strip(f"plan {label(option.plan)}" if option.plan else option.strategy, glance, best_s)
+            _strip(f"plan {label(option.plan)}" if option.plan else option.strategy, glance, best_s, unit)
             for option, glance in drawn
         ]
         return Response(compared_strategies(columns, lines, data), mimetype="image/svg+xml")
@@ -80,13 +82,13 @@ def add_routes(server: Flask, store: Store) -> None:
         return _file(name, kind, make(outcome, run, cluster))
 
 
-def _strip(name: str, glance: Glance | None, best_s: float) -> Strip:
+def _strip(name: str, glance: Glance | None, best_s: float, unit: ByteUnit) -> Strip:
     if glance is None:
         return Strip(name=name, note="simulated in the background …")
     if not glance.ran:
-        return Strip(name=name, note=glance.reason if len(glance.reason) < 120 else f"{glance.reason[:118]} …")
+        return Strip(name=name, note=glance.reason)
     return Strip(
-        name=name, bytes=glance.by_layer, total=format_bytes(glance.total_bytes), step=format_time(glance.step_s),
+        name=name, bytes=glance.by_layer, total=unit.words(glance.total_bytes), step=format_time(glance.step_s),
         expected=seconds_range(glance.interval_s), load=f"{glance.load_balance_ratio:.2f}",
         best=glance.step_s == best_s,
     )  # fmt: skip

@@ -10,13 +10,13 @@ from dash import html
 
 from dashboard.figures.candidates import candidates
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, graph
+from dashboard.frame.cards import aria, card, graph, scrolled
 from dashboard.pages._explore_words import why
 from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from dashboard.words.partition import NetLine, head_figures, head_sentence, heaviest_nets
-from simulator.units import format_bytes
+from dashboard.words.volume import ByteUnit, volume_unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
     return PartitionWords(
         words={
             "partition-head": _head(shown, known.get("data"), sentence),
-            "nets": _nets(nets),
+            "nets": _nets(nets, volume_unit(outcome.flows.total_bytes)),
             "why": why(outcome, shown, known.get("data"), sentence),
         },
         figures={"candidates-graph": candidates(outcome.candidates, known, now.strategy)},
@@ -61,7 +61,7 @@ def partition_card() -> Any:
             ),
             html.Div([
                 html.Div([html.H3("Ten heaviest nets (click one to light it up)", className="card-title"),
-                          html.Div(id="nets", className="wide-table")]),
+                          html.Div(id="nets", **scrolled("Ten heaviest nets"))]),
                 html.Div([html.H3("Plans tried: bytes against the step", className="card-title"),
                           graph("candidates-graph", 270, "Bytes of each plan tried against its step")]),
             ], className="partition-below"),
@@ -79,15 +79,15 @@ def _head(now: Glance, data: Glance | None, sentence: str) -> list[Any]:
     return [html.P(sentence, className="partition-sentence"), html.Div(figures, className="partition-figures")]
 
 
-def _nets(lines: Sequence[NetLine]) -> Any:
+def _nets(lines: Sequence[NetLine], unit: ByteUnit) -> Any:
     if not lines:
         return html.Div("Nothing crosses between devices.", className="figure-note")
     titles = ("producer", "readers", "nets", "λ − 1", "bytes", "share")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    return html.Table([head, html.Tbody([_net(line) for line in lines])], className="plain-table nets")
+    return html.Table([head, html.Tbody([_net(line, unit) for line in lines])], className="plain-table nets")
 
 
-def _net(line: NetLine) -> Any:
+def _net(line: NetLine, unit: ByteUnit) -> Any:
     """A row; partition.js lights its layers up."""
     kind = "gradient" if line.gradients else "cut"
     layers: dict[str, Any] = {"data-layers": " ".join(map(str, line.layers))}
@@ -95,5 +95,5 @@ def _net(line: NetLine) -> Any:
     bar = html.Div(style={"width": f"{max(line.share * 100, 1):.0f}px"}, className=f"share {kind}")
     return html.Tr([
         html.Th(name, scope="row"), html.Td(line.readers), html.Td(f"{line.nets}"), html.Td(f"{line.connectivity}"),
-        html.Td(format_bytes(line.bytes)), html.Td(html.Div([bar, f"{line.share:.0%}"], className="share-cell")),
+        html.Td(unit.words(line.bytes)), html.Td(html.Div([bar, f"{line.share:.0%}"], className="share-cell")),
     ])  # fmt: skip

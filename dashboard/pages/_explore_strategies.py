@@ -18,6 +18,7 @@ from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, glance_of
 from dashboard.state.store import Store
 from dashboard.words.kpis import seconds_range
+from dashboard.words.volume import ByteUnit, shown_unit
 from simulator.units import format_bytes, format_time
 
 
@@ -61,11 +62,12 @@ def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     known = [glance.step_s for _, glance in rows if glance is not None and glance.ran]
     titles = ("strategy", "step, 9 of 10", "moved", "between nodes", "max / mean", "peak memory", "limited by")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    body = [_row(i, now, glance, min(known, default=0.0)) for i, (now, glance) in enumerate(rows)]
+    unit = shown_unit(glance for _, glance in rows)
+    body = [_row(i, now, glance, min(known, default=0.0), unit) for i, (now, glance) in enumerate(rows)]
     return html.Table([head, html.Tbody(body)], className="plain-table strategies-table")
 
 
-def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) -> Any:
+def _row(number: int, now: Configuration, glance: Glance | None, best_s: float, unit: ByteUnit) -> Any:
     name = (
         html.Strong(f"plan {label(now.plan)}" if now.plan else now.strategy)
         if number == 0
@@ -86,7 +88,7 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float) 
     memory = format_bytes(glance.peak_memory_bytes)
     of = f" of {format_bytes(glance.memory_bytes)}" if glance.memory_bytes else ""
     cells = (
-        step, format_bytes(glance.total_bytes), format_bytes(glance.between_bytes), f"{glance.load_balance_ratio:.2f}",
+        step, unit.words(glance.total_bytes), unit.words(glance.between_bytes), f"{glance.load_balance_ratio:.2f}",
         html.Span(memory + of, className="" if glance.fits else "bad"), glance.bottleneck,
     )  # fmt: skip
     return html.Tr([html.Th(name, scope="row"), *(html.Td(cell) for cell in cells)], className=shown)

@@ -19,6 +19,7 @@ from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
 from dashboard.words.partition import against, moved_words
+from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
 from simulator.lowering.typical_scaling import device_class
 from simulator.run import Run
@@ -45,10 +46,11 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
 def _notes(run: Run, cluster: Cluster) -> dict[str, str]:
     """What stands below the numbers that would mislead alone."""
     nodes = len({device.host for device in cluster.devices[: cluster.workers]})
-    between = f"{format_bytes(between_nodes_bytes(run, cluster))} between nodes" if nodes > 1 else "inside one node"
+    total = run.report.communication_bytes.total
+    far = volume_unit(total).words(between_nodes_bytes(run, cluster))
     return {
         "Max / mean load": idle_words(run.report, cluster.workers),
-        "Sent per step": between if run.report.communication_bytes.total else "",
+        "Sent per step": "" if not total else f"{far} between nodes" if nodes > 1 else "inside one node",
     }
 
 

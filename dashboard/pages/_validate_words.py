@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from dashboard.figures.validation import CLOSE
-from dashboard.frame.cards import card, facts, plain_table
+from dashboard.frame.cards import card, facts, plain_table, scrolled
 from dashboard.state.validations import Stored
 from dashboard.words.kpis import Kpi, seconds_range
 from simulator.errors import InputError
@@ -56,10 +56,10 @@ def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
             "expected": seconds_range(outcome.interval_s),
             "actual_ms": outcome.actual_s * 1e3,
             "spread_ms": outcome.actual_spread_s * 1e3,
-            "predicted_mb": outcome.predicted_bytes / 1e6,
-            "counted_mb": outcome.counted_bytes / 1e6,
-            "held_mb": outcome.predicted_memory_bytes / 1e6,
-            "measured_mb": None if outcome.actual_memory_bytes is None else outcome.actual_memory_bytes / 1e6,
+            "predicted_mib": outcome.predicted_bytes / 2**20,
+            "counted_mib": outcome.counted_bytes / 2**20,
+            "held_mib": outcome.predicted_memory_bytes / 2**20,
+            "measured_mib": None if outcome.actual_memory_bytes is None else outcome.actual_memory_bytes / 2**20,
             "load": outcome.load,
         }
         for outcome in outcomes
@@ -68,12 +68,12 @@ def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
 
 def details(stored: Stored, outcome: ValidatedRun) -> Any:
     """Everything that is known of one run."""
-    body = dmc.SimpleGrid(
-        [facts(_setting(outcome)), facts(_numbers(outcome)), _tasks(stored, outcome)],
-        cols={"base": 1, "lg": 3},
-        className="columns",
-    )
-    return card("validate-run-card", f"{outcome.case.name}: {outcome.error:+.1%}", [body], formats=())
+    path, *worst = _tasks(stored, outcome)
+    three = [facts(_setting(outcome)), facts(_numbers(outcome)), path]
+    body = [dmc.SimpleGrid(three, cols={"base": 1, "lg": 3}, className="columns")]
+    if worst:
+        body.append(dmc.SimpleGrid(worst, cols={"base": 1, "lg": 2}, className="columns", mt="md"))
+    return card("validate-run-card", f"{outcome.case.name}: {outcome.error:+.1%}", body, formats=())
 
 
 def _setting(outcome: ValidatedRun) -> dict[str, str]:
@@ -95,7 +95,8 @@ def _setting(outcome: ValidatedRun) -> dict[str, str]:
 
 
 def _numbers(outcome: ValidatedRun) -> dict[str, str]:
-    rounds = f"{len(outcome.rounds)} rounds of {outcome.rounds[0].steps} steps"
+    count = len(outcome.rounds)
+    rounds = f"{count} round{'s' if count > 1 else ''} of {outcome.rounds[0].steps} steps"
     measured = outcome.actual_memory_bytes
     return {
         "step predicted": format_time(outcome.predicted_s),
@@ -116,20 +117,20 @@ def _direction(outcome: ValidatedRun) -> str:
     return "short" if outcome.error < 0 else "long"
 
 
-def _tasks(stored: Stored, outcome: ValidatedRun) -> Any:
-    """The tasks that made the difference, where they are known."""
+def _tasks(stored: Stored, outcome: ValidatedRun) -> list[Any]:
+    """The tasks that made the difference, where they are known, else why they are not."""
     try:
         comparison = stored.explained(outcome)
     except (InputError, OSError) as error:
-        return html.Div(f"The stored timeline cannot be compared: {error}", className="figure-note")
+        return [html.Div(f"The stored timeline cannot be compared: {error}", className="figure-note")]
     if comparison is not None:
-        return dmc.Stack(causes(comparison), gap="xs")
+        return causes(comparison)
     kept = (
         "No timeline of this run is stored, so only its sums are known. The runs of the validation `field` come with "
         "theirs: choose it above. `shardscope validate` keeps those of every run; see them with `shardscope dashboard "
         "--validation out/validation`."
     )
-    return html.Div(kept, className="figure-note")
+    return [html.Div(kept, className="figure-note")]
 
 
 def causes(comparison: Comparison) -> list[Any]:
@@ -142,14 +143,12 @@ def causes(comparison: Comparison) -> list[Any]:
     rows.append(["waits between them", "", "", format_time(comparison.waits_s), ""])
     titles = ("on the path that made the step", "tasks", "predicted", "actual", "longer")
     worst = {"longest over prediction": comparison.longest(_WORST), "latest of their own": comparison.latest(_WORST)}
-    return [plain_table(titles, rows)] + [
-        plain_table(
-            (title, "predicted", "actual", "starts late"),
-            [_difference_cells(comparison.graph, difference) for difference in tasks],
-        )
-        for title, tasks in worst.items()
-        if tasks
-    ]
+    tables = {titles[0]: plain_table(titles, rows)}
+    for title, tasks in worst.items():
+        cells = [_difference_cells(comparison.graph, difference) for difference in tasks]
+        if cells:
+            tables[title] = plain_table((title, "predicted", "actual", "starts late"), cells)
+    return [html.Div(table, **scrolled(title, "tasks-table")) for title, table in tables.items()]
 
 
 def _difference_cells(graph: TaskGraph, difference: Difference) -> list[str]:

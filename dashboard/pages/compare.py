@@ -12,7 +12,7 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.convergence import accuracy_over_time
-from dashboard.frame.cards import aria, card, graph, legend, plain_table
+from dashboard.frame.cards import aria, card, graph, legend, plain_table, scrolled
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -155,7 +155,10 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
 def _moved(before: Outcome, after: Outcome) -> Any:
     sentence, rows = moved_layers(before, after)
     table = plain_table(("layers", "baseline", "now"), rows) if rows else None
-    body = [html.P(sentence, className="partition-sentence"), html.Div(table, className="wide-table tall-table")]
+    body = [
+        html.P(sentence, className="partition-sentence"),
+        html.Div(table, **scrolled("Layers that moved", "tall-table")),
+    ]
     return card("moved", "Layers that moved", body, formats=())
 
 
@@ -168,7 +171,7 @@ def _devices(before: Outcome, after: Outcome) -> Any:
         )
     cells = [[name, *map(_change, changes)] for name, changes in rows]
     table = plain_table(("device", "computes", "sends", "peak memory"), cells)
-    return card("devices-compared", "By device", [html.Div(table, className="wide-table tall-table")], formats=())
+    return card("devices-compared", "By device", [html.Div(table, **scrolled("By device", "tall-table"))], formats=())
 
 
 def _change(change: Change) -> Any:

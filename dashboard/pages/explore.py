@@ -10,7 +10,7 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu
+from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu, scrolled
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_language, _explore_step, _explore_strategies
@@ -46,7 +46,7 @@ def add(app: Dash, store: Store) -> Page:
                 ),
                 html.Main(
                     dmc.Stack([
-                        *_top(), grid_card(store, now), _timeline(), _strategies(), _three(), _below(),
+                        *_top(), _strategies(), grid_card(store, now), _timeline(), _three(), _below(),
                     ], gap="sm"),
                     id="results",
                 ),
@@ -134,7 +134,7 @@ def _three() -> Any:
 def _strategies() -> Any:
     return card(
         "strategies-card", "Strategies, with these controls (click a name to switch)",
-        [html.Div(id="strategies", className="strategies wide-table", **LIVE)], formats=(),
+        [html.Div(id="strategies", **scrolled("Strategies", "strategies"), **LIVE)], formats=(),
     )  # fmt: skip
 
 

@@ -202,16 +202,16 @@ def _policies(simulated: SimulatedScenario) -> Any:
 def _grid() -> Any:
     number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
-        {"field": "number", "headerName": "#", "width": 60},
+        {"field": "number", "headerName": "#", "width": 50},
         {"field": "at", "width": 100},
-        {"field": "event", "width": 220},
-        {"field": "policy", "headerName": "done by", "width": 110},
-        {"field": "lost_s", "headerName": "lost (s)", "width": 100, **number},
+        {"field": "event", "width": 200},
+        {"field": "policy", "headerName": "done by", "width": 100},
+        {"field": "lost_s", "headerName": "lost (s)", "width": 90, **number},
         {"field": "again", "headerName": "samples again", "width": 130, **number},
-        {"field": "moved", "width": 100},
+        {"field": "moved", "width": 90},
         {"field": "devices", "width": 90, **number},
-        {"field": "rate", "headerName": "samples/s", "width": 110, **number},
-        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 300, "tooltipField": "parts"},
+        {"field": "rate", "headerName": "samples/s", "width": 100, **number},
+        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 270, "wrapText": True, "autoHeight": True},
     ]
     return dag.AgGrid(
         id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",

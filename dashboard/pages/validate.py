@@ -11,7 +11,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
-from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
+from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, scrolled, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -186,8 +186,8 @@ def _published() -> Any:
          f"{each.steps}", f"{each.mean_absolute_error:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
         for i, each in enumerate(sets)
     ]  # fmt: skip
-    table = html.Div(plain_table(("measured by others", "steps", "mean off", "bias", "worst"), rows),
-                     className="wide-table")  # fmt: skip
+    titles = ("measured by others", "steps", "mean off", "bias", "worst")
+    table = html.Div(plain_table(titles, rows), **scrolled("Measured by others"))
     body = dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")
     return card("published", "On GPUs: steps that others measured and published", [body])
 
@@ -197,16 +197,16 @@ def _columns(*, intervals: bool) -> list[dict[str, Any]]:
     signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
     number, ratio = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed))
     return [
-        {"field": "run", "headerName": "run", "flex": 1, "minWidth": 300},
+        {"field": "run", "headerName": "run", "flex": 1, "minWidth": 480},
         {"field": "error", "headerName": "error", "width": 85, **ratio},
         {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **number},
         {"field": "expected", "headerName": "in 9 of 10 runs", "width": 140, "sortable": False, "hide": not intervals},
         {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **number},
         {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **number},
-        {"field": "predicted_mb", "headerName": "MB predicted", "width": 125, **number},
-        {"field": "counted_mb", "headerName": "MB counted", "width": 120, **number},
-        {"field": "held_mb", "headerName": "memory (MB)", "width": 125, **number},
-        {"field": "measured_mb", "headerName": "measured (MB)", "width": 135, **number},
+        {"field": "predicted_mib", "headerName": "predicted (MiB)", "width": 135, **number},
+        {"field": "counted_mib", "headerName": "counted (MiB)", "width": 130, **number},
+        {"field": "held_mib", "headerName": "memory (MiB)", "width": 130, **number},
+        {"field": "measured_mib", "headerName": "measured (MiB)", "width": 140, **number},
         {"field": "load", "headerName": "load", "width": 75, **number},
     ]
 

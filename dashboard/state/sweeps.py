@@ -25,6 +25,7 @@ from simulator.network.catalogue import write_cluster
 from simulator.owned_files import temporary_folder
 from simulator.plan import OPTIMIZERS
 from simulator.sweep.axes import read_values
+from simulator.sweep.chart import column_title
 from simulator.sweep.evaluate import PointResult
 from simulator.sweep.points import Points, expand
 from simulator.sweep.runner import run_points
@@ -202,6 +203,9 @@ def _require_small(strategies: list[str], values: Mapping[str, str]) -> None:
     count = len(strategies)
     for name, text in values.items():
         parts = [part.strip() for part in text.split(",") if part.strip()]
+        require(
+            len(parts) > 0, f"the list of {column_title(name)}", "empty", f"write values such as {PARAMETERS[name]}"
+        )
         for part in parts:
             _require_short(name, part)
         swept = read_values(name, parts)

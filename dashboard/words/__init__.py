@@ -5,6 +5,7 @@ kpis        the numbers on top, each with its difference to the baseline
 moves       two plans of one network: which layers stand elsewhere, and what that changes for each device
 partition   the partition figure in words: its head, its heaviest nets, and the figures of each strategy
 sweep       where which strategy wins
+volume      what plans move, in one unit for a page
 """
 
 from dashboard.words.comparison import ComparedQuantity, measured, results, settings

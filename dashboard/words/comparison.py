@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.words.kpis import SAME, difference, rate_words, seconds_range
+from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
 from simulator.report.metrics import Report
 from simulator.run import Run
@@ -27,16 +28,18 @@ class ComparedQuantity:
 
 
 Read = Callable[[Report], float]
-_QUANTITIES: tuple[tuple[str, Read, Callable[[float], str], bool], ...] = (
+Quantity = tuple[str, Read, Callable[[float], str] | None, bool]
+"""Name, how it is read and written (None: in the unit of what a step moves), whether more is better."""
+_QUANTITIES: tuple[Quantity, ...] = (
     ("step time", lambda r: r.step_s, format_time, False),
     ("samples per second", lambda r: r.samples_per_s, rate_words, True),
     ("speed-up over one device", lambda r: r.speedup, lambda v: f"{v:.2f}", True),
     ("efficiency", lambda r: r.efficiency, lambda v: f"{v:.1%}", True),
     ("load balance ratio", lambda r: r.load_balance_ratio, lambda v: f"{v:.3f}", False),
-    ("bytes forward", lambda r: r.communication_bytes.forward, format_bytes, False),
-    ("bytes backward", lambda r: r.communication_bytes.backward, format_bytes, False),
-    ("bytes synchronised", lambda r: r.communication_bytes.synchronisation, format_bytes, False),
-    ("bytes in all", lambda r: r.communication_bytes.total, format_bytes, False),
+    ("bytes forward", lambda r: r.communication_bytes.forward, None, False),
+    ("bytes backward", lambda r: r.communication_bytes.backward, None, False),
+    ("bytes synchronised", lambda r: r.communication_bytes.synchronisation, None, False),
+    ("bytes in all", lambda r: r.communication_bytes.total, None, False),
     ("peak memory", lambda r: r.peak_memory_bytes, format_bytes, False),
     ("critical path", lambda r: r.critical_path_s, format_time, False),
     ("tasks", lambda r: float(r.tasks), lambda v: f"{v:,.0f}", False),
@@ -63,7 +66,7 @@ def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
     if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
         return []
     old, new = before.run.report, after.run.report
-    rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES]
+    rows = _rows(_QUANTITIES, old, new)
     times = _device_time(before.run, before.cluster, after.run, after.cluster)
     return [rows[0], *_expected(before, after), *rows[1:], *times]
 
@@ -79,7 +82,7 @@ def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
     if predicted.run is None or actual.run is None or predicted.cluster is None or actual.cluster is None:
         return []
     old, new = predicted.run.report, actual.run.report
-    rows = [_row(name, read(old), read(new), show, more=more) for name, read, show, more in _QUANTITIES[:2]]
+    rows = _rows(_QUANTITIES[:2], old, new)
     for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
         rows.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
     times = _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
@@ -101,6 +104,11 @@ def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster
             )
             rows.append(row)
     return rows
+
+
+def _rows(quantities: Sequence[Quantity], old: Report, new: Report) -> list[ComparedQuantity]:
+    moved = volume_unit(new.communication_bytes.total).words
+    return [_row(name, read(old), read(new), show or moved, more=more) for name, read, show, more in quantities]
 
 
 def _row(name: str, before: float, after: float, show: Callable[[float], str], *, more: bool) -> ComparedQuantity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dashboard.words.volume import volume_unit
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
 from simulator.report.resource_use import DeviceUse
@@ -67,7 +68,7 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
         _throughput(report, tokens),
         ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
         ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
-        ("Sent per step", format_bytes(report.communication_bytes.total), "bytes between devices", _sent),
+        ("Sent per step", volume_unit(_sent(report)).words(_sent(report)), "bytes between devices", _sent),
         ("Peak memory", memory, f"on {fullest.name}", lambda r: max(r.devices, key=_fullness).peak_memory_bytes),
     ]
     tiles = []

@@ -9,6 +9,7 @@ from dashboard.state.device_groups import device_groups
 from dashboard.state.simulating import Outcome
 from dashboard.state.splits import Split, effective_split
 from dashboard.words.kpis import difference
+from dashboard.words.volume import volume_unit
 from simulator.report.resource_use import DeviceUse
 from simulator.units import format_bytes, format_time
 
@@ -55,7 +56,7 @@ def device_changes(before: Outcome, after: Outcome) -> list[tuple[str, tuple[Cha
     old, new = before.run.report.devices, after.run.report.devices
     quantities: tuple[tuple[Callable[[DeviceUse], float], Callable[[float], str]], ...] = (
         (lambda use: use.compute_s, format_time),
-        (lambda use: use.sent_bytes, format_bytes),
+        (lambda use: use.sent_bytes, volume_unit(after.run.report.communication_bytes.total).words),
         (lambda use: use.peak_memory_bytes, format_bytes),
     )
     rows = []

@@ -11,8 +11,9 @@ from dashboard.state.columns import Column, by_column
 from dashboard.state.flows import Flows
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
+from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.taskgraph import Floats
-from simulator.units import format_bytes, format_time
+from simulator.units import format_time
 from simulator.workload import Profile
 
 _HEAVIEST = 10
@@ -62,45 +63,44 @@ def head_sentence(columns: Sequence[Column], now: Glance, data: Glance | None, w
     """What the plan saves against data parallelism and what it pays for that, in one or two sentences."""
     if now.by_layer is None:
         return ""
-    own = by_column(columns, now.by_layer)
+    own, unit = by_column(columns, now.by_layer), volume_unit(now.total_bytes)
     idle = f"Only {now.computing} of {workers} devices compute. " if now.computing < workers else ""
     if data is None or data.by_layer is None or data is now:
         at = int(own.sum(axis=1).argmax())
         most = float(own[at].sum())
-        most_words = f"{columns[at].title} moves the most, {format_bytes(most)} a step."
+        most_words = f"{columns[at].title} moves the most, {unit.words(most)} a step."
         return idle + (most_words if most else "Nothing crosses between devices.")
     other = by_column(columns, data.by_layer)
-    return idle + _saving(columns, own, other) + _price(columns, own, other)
+    return idle + _saving(columns, own, other, unit) + _price(columns, own, other, unit)
 
 
-def _saving(columns: Sequence[Column], own: Floats, other: Floats) -> str:
+def _saving(columns: Sequence[Column], own: Floats, other: Floats, unit: ByteUnit) -> str:
     saved = other.sum(axis=1) - own.sum(axis=1)
     at = int(np.argmax(saved))
     if saved[at] <= 0.01 * other.sum():
         return "No block moves notably fewer bytes than under data parallelism. "
     before, after = float(other[at].sum()), float(own[at].sum())
-    return (
-        f"{columns[at].title} moves {format_bytes(after) if after else 'nothing'} instead of {format_bytes(before)}. "
-    )
+    return f"{columns[at].title} moves {unit.words(after) if after else 'nothing'} instead of {unit.words(before)}. "
 
 
-def _price(columns: Sequence[Column], own: Floats, other: Floats) -> str:
+def _price(columns: Sequence[Column], own: Floats, other: Floats, unit: ByteUnit) -> str:
     paid = own[:, 0] - other[:, 0]
     at = int(np.argmax(paid))
     if paid[at] <= 0:
         return ""
-    return f"The price: {format_bytes(float(own[at, 0]))} of activations cross after {columns[at].title}."
+    return f"The price: {unit.words(float(own[at, 0]))} of activations cross after {columns[at].title}."
 
 
 def moved_words(now: Glance, data: Glance | None) -> str:
     """What a step moves, how much of it between nodes, and what data parallelism would move."""
     if not now.total_bytes:
         return "It moves nothing. "
-    far = f"{format_bytes(now.between_bytes)} of it" if now.between_bytes else "none of it"
+    unit = volume_unit(now.total_bytes)
+    far = f"{unit.words(now.between_bytes)} of it" if now.between_bytes else "none of it"
     if data is None or not data.ran or data.configuration == now.configuration:
-        return f"It moves {format_bytes(now.total_bytes)} a step, {far} between nodes. "
-    other = f"{format_bytes(data.total_bytes)}, {format_bytes(data.between_bytes)} between nodes"
-    return f"It moves {format_bytes(now.total_bytes)} a step, {far} between nodes (data parallelism: {other}). "
+        return f"It moves {unit.words(now.total_bytes)} a step, {far} between nodes. "
+    other = f"{unit.words(data.total_bytes)}, {unit.words(data.between_bytes)} between nodes"
+    return f"It moves {unit.words(now.total_bytes)} a step, {far} between nodes (data parallelism: {other}). "
 
 
 def against(now: float, other: float, *, time: bool = False) -> str:
@@ -120,10 +120,11 @@ def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]
     if not now.ran:
         return []
     other = data if data is not None and data.ran and data.configuration != now.configuration else None
+    unit = volume_unit(now.total_bytes)
     notes = seconds_range(now.interval_s), against(now.step_s, other.step_s, time=True) if other else ""
     return [
-        ("moved per step", format_bytes(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
-        ("of it between nodes", format_bytes(now.between_bytes),
+        ("moved per step", unit.words(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
+        ("of it between nodes", unit.words(now.between_bytes),
          against(now.between_bytes, other.between_bytes) if other else ""),
         ("step", format_time(now.step_s), "; ".join(note for note in notes if note)),
         ("max / mean load", f"{now.load_balance_ratio:.2f}", f"{now.computing} devices compute"),

@@ -102,6 +102,7 @@ def _dispatch(argv: list[str]) -> int:
     known = commands()
     words = _from_command(argv)
     if words and hasattr(known.get(words[0]), "main"):
+        _check_words(words)
         limit = OneLineParser(prog="shardscope", add_help=False)
         limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
         with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
@@ -110,6 +111,13 @@ def _dispatch(argv: list[str]) -> int:
     _check_outputs(args)
     with _time_limit(args.timeout_s):
         return int(args.run(args))
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise InputError for an empty argument of a command that parses for itself."""
+    if "" in words:
+        before = words[words.index("") - 1]
+        raise InputError(f"{before}: it is empty; write a value, or leave the option out")
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

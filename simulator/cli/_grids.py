@@ -166,13 +166,13 @@ def _varies(degree: str, named: Iterable[RankedGrid]) -> bool:
 
 def _cells(each: RankedGrid, degrees: Sequence[str], again: bool) -> list[str]:
     grid = each.grid
-    peak = max(float(memory.needed) for memory in each.memories) / 2**30
+    low_s, high_s = each.interval_s
     return [
         grid.strategy, *(str(getattr(grid, degree)) for degree in degrees), str(grid.zero_stage),
         *((grid.recomputation,) if again else ()), f"{grid.microbatch} x {grid.accumulation}",
-        f"{float(each.step.step_s):.3f}", f"{each.low_s:.3f} to {each.high_s:.3f}",
-        f"{each.tokens_per_s / grid.devices:,.0f}", f"{each.mfu:.1%}", f"{float(each.step.bubble):.0%}", f"{peak:.1f}",
-        {"fits": "yes"}.get(each.verdict.fit, each.verdict.fit),
+        f"{float(each.step.step_s):.3f}", f"{low_s:.3f} to {high_s:.3f}",
+        f"{each.tokens_per_s / grid.devices:,.0f}", f"{each.mfu:.1%}", f"{float(each.step.bubble):.0%}",
+        f"{each.most_bytes / 2**30:.1f}", {"fits": "yes"}.get(each.verdict.fit, each.verdict.fit),
     ]  # fmt: skip
 
 
@@ -204,13 +204,13 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
 
 def _row(each: RankedGrid, cluster: Cluster) -> dict[str, object]:
     """A grid for programs: seconds are of a step, those of waits of one block and micro-batch."""
-    grid, step = each.grid, each.step
+    grid, step, (low_s, high_s) = each.grid, each.step, each.interval_s
     hourly = sum(device.dollars_per_hour or 0.0 for device in cluster.devices[: cluster.workers])
     return {
         "strategy": grid.strategy, "data": grid.data, "context": grid.context, "tensor": grid.tensor,
         "pipeline": grid.pipeline, "expert": grid.expert, "zero_stage": grid.zero_stage,
         "recomputation": grid.recomputation, "microbatch": grid.microbatch, "accumulation": grid.accumulation,
-        "step_s": float(step.step_s), "low_s": each.low_s, "high_s": each.high_s, "tokens_per_s": each.tokens_per_s,
+        "step_s": float(step.step_s), "low_s": low_s, "high_s": high_s, "tokens_per_s": each.tokens_per_s,
         "mfu": each.mfu, "exposed_gradient_s": float(step.exposed_s), "gather_s": float(step.gather_s),
         "update_s": float(step.update_s), "bubble": float(step.bubble), "fit": each.verdict.fit,
         "reason": each.verdict.reason, "dollars": float(step.step_s) * hourly / 3600 if hourly else None,

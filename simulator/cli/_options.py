@@ -140,13 +140,8 @@ def profile_on(source: str, cluster: str | None) -> Profile:
     if not is_card(source):
         return files.read_profile(source)
     from simulator.transformers.modelled_profile import read_profile_or_card  # takes a while to load
-    from simulator.transformers.stack_on_cluster import accelerator_of
 
-    try:
-        gpu = accelerator_of(catalogue.read_cluster(cluster)) if cluster else "h100"
-    except InputError:  # no GPU of a language model: the note on the profile says whose times these are
-        gpu = "h100"
-    return read_profile_or_card(source, gpu)
+    return read_profile_or_card(source, catalogue.read_cluster(cluster) if cluster else None)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:

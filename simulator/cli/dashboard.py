@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from simulator.cli import _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a validation.json, or the folder of `shardscope validate`, which also holds single tasks",
     )  # fmt: skip
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=8050, help="port to listen on (default 8050; 0 takes a free one)")
+    text = "port to listen on (default 8050; 0 takes a free one)"
+    parser.add_argument("--port", type=_values.whole, default=8050, help=text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _values
+from simulator.cli import _effects, _values
 from simulator.errors import InputError, MissingExtraError, RunError
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from traces.results.validation_cases import Case
     from traces.results.validations import ValidatedRun
 
+MOST_RUNS = 1_000
+"""Of a field suite: two days of runs, and far fewer than there are to draw."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     suites = ("local", "reduced", "field")
@@ -31,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=_values.whole, default=1, help="of the field suite (default 1)")
     parser.add_argument("--runs", metavar="N", type=_values.count, default=60, help="of the field suite (default 60)")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
-    parser.add_argument(
-        "--output", metavar="DIR", type=Path, default=Path("out/validation"), help="(default %(default)s)"
-    )
+    parser.add_argument("--output", metavar="DIR", default="out/validation", help="(default %(default)s)")
     parser.add_argument(
         "--rounds", metavar="N", type=_values.count, default=3, help="how often to capture and to run (default 3)"
     )
@@ -50,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator.cli import _printing
-    from traces.results.validations import summarised
+    from traces.results.validations import DISTURBED, summarised
 
+    _check_field(args)
+    folder = Path(args.output)
     cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
@@ -67,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(names))
         return 0
     if args.predict_again:
-        validate.predict_again(cases, args.output, make_plan)
+        if not validate.stored(folder):
+            raise InputError(f"--predict-again: {folder} holds no run; leave it out, or name the folder of --output")
+        validate.predict_again(cases, folder, make_plan)
     outcomes = validate.validate(
         cases,
-        args.output,
+        folder,
         make_plan,
         say=lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True),
         rounds=args.rounds,
@@ -80,7 +85,13 @@ def run(args: argparse.Namespace) -> int:
     summary = summarised(outcomes)
     if args.json:
         rows = [
-            {"name": x.case.name, "predicted_s": x.predicted_s, "actual_s": x.actual_s, "error_ratio": x.error}
+            {
+                "name": x.case.name,
+                "predicted_s": x.predicted_s,
+                "actual_s": x.actual_s,
+                "error_ratio": x.error,
+                "stolen_share": x.stolen_share,
+            }
             for x in outcomes
         ]
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
@@ -91,10 +102,25 @@ def run(args: argparse.Namespace) -> int:
         f"worst {summary.worst_error:+.1%} ({summary.worst}); volume within {abs(summary.worst_bytes_error):.1%}"
         + ("" if summary.covered is None else f"; {summary.covered:.0%} within their predicted interval")
     )
+    if disturbed := [outcome for outcome in outcomes if outcome.disturbed]:
+        apart = summarised(disturbed)
+        print(
+            f"{apart.runs} of these while the machine's host took over {DISTURBED:.0%} of its core time: "
+            f"mean absolute error {apart.mean_absolute_error:.1%}, bias {apart.bias:+.1%}"
+        )
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
         print(f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}")
     return 0
+
+
+def _check_field(args: argparse.Namespace) -> None:
+    """Raise InputError for options of the field suite beside another, and for more runs than can be drawn."""
+    unused = sorted({"seed", "runs"} & _effects.typed(args))
+    if unused and args.suite != "field":
+        raise InputError(f"{_effects.spelled(unused)}: counts only for --suite field; add it, or leave it out")
+    if args.runs > MOST_RUNS:
+        raise InputError(f"runs is {args.runs}: a field suite has at most {MOST_RUNS:,}")
 
 
 def _suite(args: argparse.Namespace) -> Sequence[Case]:

@@ -100,8 +100,8 @@ class Account:
         edges_s = np.linspace(0.0, self.duration_s, intervals + 1)
         moments = np.array([0.0, *(segment.end_s for segment in self.segments)])  # (segments + 1,)
         work = [segment.samples_per_s * (segment.end_s - segment.start_s) for segment in self.segments]
-        done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))  # samples, (intervals + 1,)
-        return edges_s, np.diff(done) / np.diff(edges_s)
+        samples_done = np.interp(edges_s, moments, np.concatenate([[0.0], np.cumsum(work)]))  # (intervals + 1,)
+        return edges_s, np.diff(samples_done) / np.diff(edges_s)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""

@@ -7,6 +7,7 @@ reference          SimPy: devices and network; the order of events is defined he
   transfer_steps     a transfer's way from ready to ended
   rendezvous_lines, overlap, core_work, busy_hosts      only where the runtime asks for them
 compiled           the same in C, used where a compiler or a wheel has made it
+  compiled_room      what it works in
   compiled.c         the loop
   compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
   compiled_shares.h, compiled_filling.h      parts of sharing: from resource to resource, and by progressive filling

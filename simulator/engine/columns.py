@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -64,6 +64,8 @@ class Columns:
     host. Transfers without bytes have no turn where there are lines.
     core_device, core_s_per_byte (by route, core_start): what transfers compute at their ends; alone_s [tasks]: how
     long a transfer lasts alone, over which its core work is spread.
+
+    kept: what engines work out of the columns that do not depend on the speed of links, for all runs with these.
     """
 
     device: Ints
@@ -91,6 +93,7 @@ class Columns:
     core_device: Ints
     core_s_per_byte: Floats
     alone_s: Floats
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.device)

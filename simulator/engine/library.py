@@ -54,10 +54,10 @@ def compile_library(path: Path) -> Path | None:
         made = Path(folder) / path.name
         command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=_SECONDS)
+            completed = subprocess.run(command, capture_output=True, timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             return None
-        if done.returncode != 0:
+        if completed.returncode != 0:
             return None
         made.replace(path)
     return path

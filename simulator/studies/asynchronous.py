@@ -152,13 +152,13 @@ class _Tiled:
         speeds = np.array([self._cluster.devices[d].speed for d in self._group])  # (workers,)
         forward, backward = passes[:, 0] / speeds, passes[:, 1] / speeds  # (layers, workers)
         lead_s = forward.sum(axis=0) * self._plan.microbatches + backward.sum(axis=0) * (self._plan.microbatches - 1)
-        # Backward passes run from the last layer to the first: done[l] is when that of layer l ends.
-        done = np.cumsum(backward[::-1], axis=0)[::-1]  # (layers, workers)
+        # Backward passes run from the last layer to the first: backward_end_s[l] is when that of layer l ends.
+        backward_end_s = np.cumsum(backward[::-1], axis=0)[::-1]  # (layers, workers)
         ready = np.array(
-            [done[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets]
+            [backward_end_s[min(piece.layer for piece in bucket.pieces)] for bucket in self._buckets]
         )  # (buckets, workers)
         ends = np.concatenate(
-            [np.zeros((1, len(speeds))), np.maximum.accumulate(ready), done[:1]]
+            [np.zeros((1, len(speeds))), np.maximum.accumulate(ready), backward_end_s[:1]]
         )  # (buckets + 2, workers)
         sizes = np.array([bucket.size_bytes for bucket in self._buckets] + [0.0])
         compression_s = self._plan.synchronisation.compression_s_per_byte * np.divide.outer(

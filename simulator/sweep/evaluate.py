@@ -19,7 +19,7 @@ from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure
 from simulator.run import lowered
 from simulator.sweep.axes import Value
-from simulator.sweep.inputs import Inputs, content_hash, machine_of, tier_of
+from simulator.sweep.inputs import Inputs, content_hash, machine_of, profile_on, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
 from simulator.sweep.specification import REQUIRED
 from simulator.units import format_bytes
@@ -119,7 +119,7 @@ def evaluate_some(context: SweepContext, points: Sequence[Point]) -> list[PointR
 
 def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
-    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
     path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
         return files.read_plan(path)
@@ -145,7 +145,7 @@ class _Clock:
 
 def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock) -> tuple[dict[str, Value], str]:
     """(metrics, why it was dropped) of a point; one that cannot fit is dropped before it is simulated."""
-    profile, cluster = context.inputs.profiles[str(values["profile"])], context.inputs.cluster(values)
+    profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
     plan = make_plan(context, values)
     clock.end("partition")
     if context.must_fit and (reason := _cannot_fit(profile, cluster, plan)):
@@ -173,7 +173,7 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:
-    profile = context.inputs.profile_hashes[str(values["profile"])]
+    profile = context.inputs.profile_hashes[profile_on(values)]
     machine = context.inputs.machine_hashes[machine_of(values)]
     return content_hash([context.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
 

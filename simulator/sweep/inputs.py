@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from simulator import collectives
 from simulator.cluster import Cluster
@@ -15,24 +15,28 @@ from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
+from simulator.transformers.model_card import is_card
 from simulator.transformers.modelled_profile import read_profile_or_card
 from simulator.workload import Profile
 
+ProfileOn = tuple[str, str]
+"""Profile name or file, cluster name or file."""
 Machine = tuple[str, int | None, int | None, bool]
 """Cluster name or file, devices (None: its default), servers (None: not said), whether its collective needs one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What points name, in memory. `machines` are the clusters before their links' overrides, `runtimes` what
-    their files were measured with, by cluster name."""
+    """What points name, in memory. `profiles` are by profile and cluster, whose GPUs a model card is modelled on;
+    `machines` the clusters before their links' overrides, `runtimes` what their files were measured with, by cluster
+    name."""
 
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[ProfileOn, Profile]
     machines: Mapping[Machine, Cluster]
     runtimes: Mapping[str, Runtime]
 
     @cached_property
-    def profile_hashes(self) -> Mapping[str, str]:
+    def profile_hashes(self) -> Mapping[ProfileOn, str]:
         """The content hash of each profile."""
         return {name: content_hash(profile) for name, profile in self.profiles.items()}
 
@@ -56,6 +60,10 @@ class Inputs:
             self._built[key] = _changed(self.machines[key[0]], changes)
         return self._built[key]
 
+    def profile(self, point: Mapping[str, Value]) -> Profile:
+        """The profile of a point."""
+        return self.profiles[profile_on(point)]
+
     def runtime(self, point: Mapping[str, Value]) -> Runtime:
         """The runtime of a point's cluster."""
         return self.runtimes[str(point["cluster"])]
@@ -63,17 +71,25 @@ class Inputs:
 
 def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
     """Everything that `points` name. Raises InputError, UnknownNameError or OSError, as the readers do."""
-    profiles: dict[str, Profile] = {}
+    profiles: dict[ProfileOn, Profile] = {}
+    measured = cache(read_profile_or_card)
     machines: dict[Machine, Cluster] = {}
     runtimes: dict[str, Runtime] = {}
     for point in points:
-        profile, machine = str(point["profile"]), machine_of(point)
-        if profile not in profiles:
-            profiles[profile] = read_profile_or_card(profile)
+        named, machine = profile_on(point), machine_of(point)
+        if named not in profiles:
+            source, cluster = named
+            card = is_card(source)
+            profiles[named] = read_profile_or_card(source, read_cluster(cluster)) if card else measured(source)
         if machine not in machines:
             machines[machine] = _read_machine(machine)
             runtimes[machine[0]] = read_runtime(machine[0])
     return Inputs(profiles=profiles, machines=machines, runtimes=runtimes)
+
+
+def profile_on(point: Mapping[str, Value]) -> ProfileOn:
+    """Which profile a point names, and on which cluster."""
+    return str(point["profile"]), str(point["cluster"])
 
 
 def machine_of(point: Mapping[str, Value]) -> Machine:

@@ -104,7 +104,7 @@ def _plain(
     cluster = inputs.machines[machine_of(point)]
     filled: dict[str, Value] = {
         "devices": cluster.workers,
-        "batch_size": inputs.profiles[str(point["profile"])].batch_size,
+        "batch_size": inputs.profile(point).batch_size,
         "seed": 0,
     }
     filled |= {name: value for name, value in point.items() if value is not None}

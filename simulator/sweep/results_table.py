@@ -16,7 +16,7 @@ from types import TracebackType
 from simulator.errors import InputError
 from simulator.sweep.axes import Value
 from simulator.sweep.evaluate import COLUMNS, PENDING, STAGES, PointResult
-from simulator.sweep.inputs import content_hash, machine_of
+from simulator.sweep.inputs import content_hash, machine_of, profile_on
 from simulator.sweep.points import Points, quoted
 
 FILE = "sweep.sqlite"
@@ -154,5 +154,5 @@ def stage_seconds(folder: Path) -> dict[str, float]:
 def _rows(points: Points, version: str) -> Iterable[Sequence[Value]]:
     inputs = points.inputs
     for point in points.points:
-        hashes = inputs.profile_hashes[str(point.values["profile"])], inputs.machine_hashes[machine_of(point.values)]
+        hashes = inputs.profile_hashes[profile_on(point.values)], inputs.machine_hashes[machine_of(point.values)]
         yield point.number, *point.values.values(), *hashes, version, PENDING, ""

@@ -10,7 +10,7 @@ stage_split        which blocks stand on which stage
 training_stack     what a runtime on a cluster costs beside arithmetic, each constant with its bounds; stacks/
 stack_on_cluster   a stack on other GPUs and links than it was calibrated on
 stage_time         seconds of a stage and micro-batch: the GPU's, or the host's where it launches more slowly
-pipeline_time      1F1B over unequal stages, in the order of `simulator.lowering.schedules`
+pipeline_time      1F1B over unequal stages, as `simulator.lowering.schedules` orders it
 gradient_exchange  seconds to sum gradients and to gather parameters
 step_time          a step of a grid
 step_memory        peak bytes of a grid, by kind, and whether they fit

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.files import read_profile
 from simulator.transformers.accelerators import Accelerator, accelerator
 from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
 from simulator.transformers.gradient_exchange import ADAM_TRAFFIC
 from simulator.transformers.model_card import ModelCard, is_card, read_card
-from simulator.transformers.stack_on_cluster import nearest_stack, on_accelerator
+from simulator.transformers.stack_on_cluster import accelerator_of, nearest_stack, on_accelerator
 from simulator.transformers.stage_time import EMBEDDING_TRAFFIC, operator_seconds
 from simulator.transformers.training_stack import StackConstants, TrainingStack
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
@@ -45,15 +46,21 @@ class LayerShape:
 
 STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
+DEFAULT_GPU = "h100"
 
 
-def read_profile_or_card(source: str | Path, gpu: str = "h100") -> Profile:
-    """The profile in a file or the library; of a model card, the one modelled on accelerator `gpu`.
+def read_profile_or_card(source: str | Path, cluster: Cluster | None = None) -> Profile:
+    """The profile in a file or the library; of a model card, the one modelled on the GPUs of `cluster`.
 
-    Raises as the readers do.
+    On an H100 where there is no cluster, or one without GPUs of a data sheet: the notes of the profile say whose times
+    these are. Raises as the readers do.
     """
     if not is_card(source):
         return read_profile(source)
+    try:
+        gpu = accelerator_of(cluster) if cluster else DEFAULT_GPU
+    except InputError:
+        gpu = DEFAULT_GPU
     stack = on_accelerator(nearest_stack(gpu), gpu)
     command = f"shardscope model {source} --stack {stack.name} --device {gpu} --output"
     return modelled_profile(read_card(source), stack, batch_size=STEP_SEQUENCES, command=command)

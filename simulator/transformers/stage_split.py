@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.errors import require
 from simulator.transformers.model_card import ModelCard
@@ -42,6 +43,7 @@ class StageBlocks:
         return max(block, *(table / tensor for table in tables))
 
 
+@lru_cache(maxsize=256)
 def stages_by_parameters(card: ModelCard, stages: int) -> tuple[StageBlocks, ...]:
     """Blocks go to a stage until it and those before hold their share of the parameters of blocks and head.
 
@@ -59,6 +61,7 @@ def stages_by_parameters(card: ModelCard, stages: int) -> tuple[StageBlocks, ...
     return _with_ends(counts)
 
 
+@lru_cache(maxsize=256)
 def equal_stages(card: ModelCard, stages: int) -> tuple[StageBlocks, ...]:
     """As equally many blocks on every stage as integers allow, the first ones having more."""
     require(stages >= 1, "stages", stages, "it is at least 1")

@@ -25,6 +25,7 @@ import torch.distributed as dist
 
 from traces.calibrate import contention, shared_cores
 from traces.capture.measurement_rounds import median, spread
+from traces.capture.stolen_time import StolenTime
 from traces.lab.rank import Rank
 
 MEASURED_S = 0.5
@@ -50,7 +51,9 @@ def measure(
     """On every rank: the seconds of each repetition of what was measured, and where this rank computes.
 
     messages: per pair and size. collectives: {name: per count and size}, empty where this rank is not among the count.
+    stolen_share: the share of core time that the machine's host took meanwhile, None where it is not known.
     """
+    stolen = StolenTime()
     warnings.simplefilter("ignore", FutureWarning)  # torch renames collectives whose old names gloo's users still use
     messages = []
     for pair, rate in zip(pairs, rates, strict=True):
@@ -77,6 +80,7 @@ def measure(
         "round_waits_s": waits,
         "lost_s_per_byte": lost,
         "cores": shared_cores.own_cores(),
+        "stolen_share": stolen.share(),
     }
 
 

@@ -30,6 +30,7 @@ from traces.calibrate.link_probe import BOTH_WAYS_BYTES
 from traces.calibrate.measured_points import Points, band_of, bytes_per_s, curve_of, largest_spread
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
+from traces.capture.stolen_time import largest, stolen_words
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 
@@ -47,7 +48,8 @@ class Measurement:
 
     send_s_per_byte, receive_s_per_byte: core seconds, (median, interquartile range). round_wait_s: the same of what a
     round waits where its ranks compute. both_ways: the rate of a message while one goes the other way, over the rate
-    of one alone. cores: which ranks share which cores.
+    of one alone. cores: which ranks share which cores. stolen_share: the largest share of core time that a
+    rank's machine lost to its host, None where no machine says.
     """
 
     messages: Mapping[tuple[int, int], Points]
@@ -57,6 +59,7 @@ class Measurement:
     round_wait_s: tuple[float, float]
     both_ways: float = 1.0
     cores: Sequence[shared_cores.CoreGroup] = ()
+    stolen_share: float | None = None
 
     @property
     def spread(self) -> float:
@@ -191,6 +194,7 @@ def measurement_of_ranks(task: Mapping[str, Any], by_rank: Sequence[Mapping[str,
         round_wait_s=(max(wait_s, 0.0), range_s),
         both_ways=curve_of(near).seconds(BOTH_WAYS_BYTES) / max(exchange_s, 1e-9),
         cores=shared_cores.core_groups([each["cores"] for each in by_rank]),
+        stolen_share=largest(each["stolen_share"] for each in by_rank),
     )
 
 
@@ -236,11 +240,13 @@ def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[st
     nanoseconds = {"sent": measurement.send_s_per_byte, "received": measurement.receive_s_per_byte}
     costs = ", ".join(f"{what} {1e9 * value:.2f} ns{_doubt(value, iqr)}" for what, (value, iqr) in nanoseconds.items())
     wait_s, range_s = measurement.round_wait_s
+    stolen = stolen_words(measurement.stolen_share)
     turns = " (they take turns)" if measurement.both_ways < SERIAL_SHARE else ""
     return (
         measured,
         f"core time per byte {costs}; a round beside compute waits {wait_s * 1e3:.2f} ms{_doubt(wait_s, range_s)}; "
         f"messages both ways at once get {measurement.both_ways:.0%} of the rate of one{turns}",
+        *([stolen] if stolen else []),
         *shared_cores.notes(cluster, measurement.cores),
     )
 

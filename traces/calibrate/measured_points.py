@@ -39,8 +39,8 @@ def bytes_per_s(curve: Curve) -> float:
 def band_of(points: Points) -> AchievedShare:
     """The share of the measured rate that the largest size got: 1 in the middle, and between 5 and 95 %."""
     _, median_s, range_s = points[-1]
-    off = min(BAND_TO_RANGE * range_s / max(median_s, SHORTEST_S), MOST_OFF)
-    return AchievedShare(median=1.0, low=1 / (1 + off), high=1 / (1 - off))
+    deviation = min(BAND_TO_RANGE * range_s / max(median_s, SHORTEST_S), MOST_OFF)
+    return AchievedShare(median=1.0, low=1 / (1 + deviation), high=1 / (1 - deviation))
 
 
 def largest_spread(curves: Sequence[Points]) -> float:

@@ -26,6 +26,8 @@ recorded_calls      a network's calls as they happen while it runs once on examp
                     no tracing
 recorded_steps      recorded calls as steps: modules are steps, and the functions between two of them are one step
                     together
+stolen_time         the share of core time that the host of a virtual machine took for others, as the kernel
+                    counts it
 timed_passes        whole training steps, run layer by layer and timed in place
 """
 

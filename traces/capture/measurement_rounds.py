@@ -30,6 +30,7 @@ from traces.capture.layer_times import Times
 from traces.capture.momentum_sgd import optimizer
 from traces.capture.network_inputs import Data, draw
 from traces.capture.recorded_steps import RECORDED, StepSource
+from traces.capture.stolen_time import StolenTime, stolen_words
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
 
@@ -52,7 +53,7 @@ class MeasurementRounds:
         fractions: Sequence[Fraction],
     ) -> None:
         self.trained = trained_on(network, torch_device, dtype)
-        self._clock = clock_of(torch_device)
+        self._clock, self._stolen = clock_of(torch_device), StolenTime()
         self.inputs = draw(network, batch_size, torch_device, dtype)
         source = StepSource(self.trained, self.inputs)
         self.recorded, self.skipped = source.recorded, list[int]()
@@ -211,7 +212,7 @@ class MeasurementRounds:
         self._optimizer.zero_grad()
 
     def remarks(self) -> Iterator[str]:
-        """What a profile's notes say: how the layers were obtained, and how well the host kept ahead of the device."""
+        """What a profile's notes say: how layers were obtained, how well the host kept ahead, what others disturbed."""
         if self.recorded:
             yield RECORDED
         if self.skipped:
@@ -220,9 +221,12 @@ class MeasurementRounds:
             yield f"layers timed one by one took {self.layers_to_step():.3f} of the whole step, and are scaled to it"
         if remark := self._clock.remark():
             yield remark
+        if remark := stolen_words(self._stolen.share()):
+            yield remark
 
     def _forget(self) -> None:
         self._clock.forget()
+        self._stolen = StolenTime()
         self.whole_s.clear()
         for times in (self._full, self._sums, *self._smaller.values(), *self._narrow.values()):
             times.clear()

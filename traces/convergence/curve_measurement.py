@@ -43,12 +43,14 @@ def converge(
 
     staleness: ages of gradients in updates, for asynchronous parameter servers and for PipeDream's weight versions.
     epochs: after which a training gives up. say: called with a line about every regime that is done. Raises
-    UnknownNameError for an unknown name.
+    UnknownNameError for an unknown name, InputError for a network of other inputs than the data set's, a batch larger
+    than the data set, or gradients older than a training has updates.
     """
     require(0 < target < 1, "target", target, "it is an accuracy between 0 and 1")
     require(seeds >= 2, "seeds", seeds, "at least 2 show a spread")
-    data = datasets.load(dataset)
-    recipe = Recipe(network=load(model), dataset=data, target=target, most_samples=epochs * len(data.classes))
+    network, data = load(model), datasets.load(dataset)
+    recipe = Recipe(network=network, dataset=data, target=target, most_samples=epochs * len(data.classes))
+    _check_fits(model, recipe, (*batch_sizes, stale_batch_size), max(staleness, default=0) * stale_batch_size)
     regimes = [Regime(batch_size=size) for size in sorted(set(batch_sizes))]
     middle = regimes[len(regimes) // 2]
     regimes += [
@@ -78,6 +80,18 @@ def converge(
         trials=tuple(trials),
         noise=noise,
     )
+
+
+def _check_fits(model: str, recipe: Recipe, batch_sizes: Sequence[int], oldest: int) -> None:
+    """Raise InputError where the data set cannot train the network. oldest: samples that a gradient may wait for."""
+    data, reads = recipe.dataset, recipe.network.input_shape
+    shape = tuple(data.samples.shape[1:])
+    rule = f"the samples of {data.name} are {'x'.join(map(str, shape))}, and it reads {'x'.join(map(str, reads))}"
+    require(reads == shape, "model", model, f"{rule}; name a network of such samples")
+    largest, count = max(batch_sizes), len(data.classes)
+    require(largest <= count, "batch_size", largest, f"{data.name} has {count:,} samples to train on")
+    rule = f"older than all {recipe.most_samples:,} samples of a training; take less staleness or more epochs"
+    require(oldest < recipe.most_samples, "staleness x stale_batch_size", oldest, rule)
 
 
 def tuned(recipe: Recipe, regime: Regime, near: float) -> float:

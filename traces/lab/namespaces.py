@@ -60,10 +60,10 @@ def remove_leftovers() -> list[str]:
 
 def call(*argv: str, text: str | None = None) -> str:
     """What a command prints, given `text`; RunError with its complaint where it fails."""
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"network lab: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")
-    return done.stdout
+    completed = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise RunError(f"network lab: `{' '.join(argv)}` failed: {completed.stderr.strip() or completed.returncode}")
+    return completed.stdout
 
 
 def batch(tool: str, namespace: str, lines: Iterable[str]) -> None:

@@ -36,6 +36,7 @@ def write_execution(execution: Execution, path: str | Path) -> None:
         sent_bytes=execution.sent_bytes,
         start_s=execution.timeline.start_s,
         end_s=execution.timeline.end_s,
+        stolen_share=np.array([] if execution.stolen_share is None else execution.stolen_share),
     )
     files.write_bytes_atomic(path, archive.getvalue())
 
@@ -53,6 +54,7 @@ def read_execution(path: str | Path) -> Execution:
             losses=tuple(columns["losses"].tolist()),
             sent_bytes=columns["sent_bytes"],
             timeline=Timeline(start_s=columns["start_s"], end_s=columns["end_s"]),
+            stolen_share=next(iter(columns.get("stolen_share", np.array([])).ravel().tolist()), None),
         )
     except (KeyError, ValueError, TypeError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
@@ -78,9 +80,12 @@ class Execution:
     """A plan that ran: seconds and loss of each counted step, bytes sent by task (tasks,), timeline of the median step.
 
     By torch's own runtimes, which keep the losses to themselves, the timeline is that of steps watched afterwards.
+    stolen_share: the largest share of core time that a rank's machine lost to its host in the counted steps, None where
+    it is not known.
     """
 
     steps_s: tuple[float, ...]
     losses: tuple[float, ...]
     sent_bytes: Floats
     timeline: Timeline
+    stolen_share: float | None = None

@@ -41,11 +41,15 @@ class ObservedTask(NamedTuple):
 
 
 def execution(
-    graph: TaskGraph, steps_s: Sequence[float], ranks: Sequence[Sequence[Sequence[ObservedTask]]]
+    graph: TaskGraph,
+    steps_s: Sequence[float],
+    ranks: Sequence[Sequence[Sequence[ObservedTask]]],
+    stolen_share: float | None = None,
 ) -> Execution:
     """The execution of `graph` whose steps took `steps_s`, with the timeline of the median observed step.
 
-    ranks: of each rank, its tasks in each observed step. Raises RunError when they are another graph's.
+    ranks: of each rank, its tasks in each observed step. stolen_share: as in Execution. Raises RunError when they are
+    another graph's.
     """
     tasks = _keys(graph)
     steps = [[seen for rank in step for seen in rank] for step in zip(*ranks, strict=True)]
@@ -54,7 +58,8 @@ def execution(
     sent = np.zeros(len(graph))
     for seen in steps[median]:
         sent[tasks[seen.key]] = max(sent[tasks[seen.key]], seen.sent_bytes)
-    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timelines[median])
+    timeline = timelines[median]
+    return Execution(steps_s=tuple(steps_s), losses=(), sent_bytes=sent, timeline=timeline, stolen_share=stolen_share)
 
 
 def _keys(graph: TaskGraph) -> dict[Key, int]:

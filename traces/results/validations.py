@@ -20,6 +20,10 @@ from traces.results.executions import read_execution
 from traces.results.timeline_comparison import Comparison, compare
 from traces.results.validation_cases import Case
 
+DISTURBED = 0.02
+"""A run whose machine lost a larger share of its core time to its host is reported apart: that alone made it so much
+longer, or more, as the ranks wait for each other."""
+
 
 def summarised(outcomes: Sequence[ValidatedRun]) -> Summary:
     """The summary of at least one outcome."""
@@ -109,7 +113,8 @@ class Round:
     """A run made once: the median of its steps, and their interquartile range.
 
     sent_bytes: payload per step. peak_bytes: of the fullest rank, None where it is not measured. load: of the machine
-    as it began, in processes.
+    as it began, in processes. stolen_share: of core time, what its host took for others in the counted
+    steps; None in older files and where the kernel does not say.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -121,6 +126,7 @@ class Round:
     peak_bytes: int | None
     load: float
     date: str
+    stolen_share: float | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.step_s < inf, "step_s", self.step_s, "a step takes time")
@@ -181,6 +187,16 @@ class ValidatedRun:
     def load(self) -> float:
         """The machine's greatest load as a round began, in processes."""
         return max(each.load for each in self.rounds)
+
+    @property
+    def stolen_share(self) -> float | None:
+        """The largest share of core time that the machine's host took in any round; None where none is known."""
+        return max((each.stolen_share for each in self.rounds if each.stolen_share is not None), default=None)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is known that the host took more than DISTURBED."""
+        return self.stolen_share is not None and self.stolen_share > DISTURBED
 
     @property
     def error(self) -> float:

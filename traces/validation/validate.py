@@ -16,6 +16,7 @@ captures are spread over the calibration, and the suite is run through in rounds
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +53,9 @@ from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.validation.measured_inputs import REPEATS, measure_inputs, shaping_of
 
-STEPS = 16
+STEPS, COUNTED_S = 16, 5.0
+"""At least so many steps of a run count, and about so many seconds of them: a core whose other hardware thread is a
+neighbour's is up to twice as slow for milliseconds at a time, so that seconds differ by a tenth."""
 ROUNDS = 3
 
 MakePlan = Callable[[Case, Profile, Cluster], Plan]
@@ -151,8 +154,8 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, P
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:
     """The case with one more round."""
     profile, plan, report, interval = predicted(folder, case, make_plan)
-    load = os.getloadavg()[0]
-    run = _run(case, profile, plan, case.network.cluster(cores), case.pinning(cores))
+    load, steps = os.getloadavg()[0], max(STEPS, math.ceil(COUNTED_S / report.step_s))
+    run = _run(case, profile, plan, case.network.cluster(cores), case.pinning(cores), steps)
     files.write_plan(plan, plan_path(folder, case))
     write_execution(run.execution, timeline_path(folder, case))
     again = Round(
@@ -163,6 +166,7 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         peak_bytes=max(run.peak_bytes, default=None),
         load=load,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
+        stolen_share=run.execution.stolen_share,
     )
     return ValidatedRun(
         case=case,
@@ -175,7 +179,9 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
     )
 
 
-def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]]) -> MeasuredRun:
+def _run(
+    case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequence[Sequence[int]], steps: int
+) -> MeasuredRun:
     """Make the run in a lab of its own."""
     stragglers = [] if case.straggler is None else [case.straggler]
     with Lab(nominal, shaping_of(case.network)) as lab:
@@ -183,11 +189,13 @@ def _run(case: Case, profile: Profile, plan: Plan, nominal: Cluster, cores: Sequ
             options = {"static_graph": True} if case.static_graph else {}
             options = options if case.defaults else {**OPTIONS, **options}
             return run_ddp(
-                profile, nominal, plan, steps=STEPS, lab=lab, cores=cores, stragglers=stragglers, options=options
+                profile, nominal, plan, steps=steps, lab=lab, cores=cores, stragglers=stragglers, options=options
             )
         if case.via == "pipelining":
-            return run_pipeline(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
-        done = execute(profile, nominal, plan, steps=STEPS, lab=lab, cores=cores)
+            return run_pipeline(profile, nominal, plan, steps=steps, lab=lab, cores=cores)
+        execution = execute(profile, nominal, plan, steps=steps, lab=lab, cores=cores)
         names = [device.name for device in nominal.devices]
         carried = sum(count for name, count in lab.carried_bytes().items() if name.split("->")[0] in names)
-    return MeasuredRun(steps_s=done.steps_s, sent_bytes=carried / (WARMUP + STEPS), peak_bytes=(), execution=done)
+    return MeasuredRun(
+        steps_s=execution.steps_s, sent_bytes=carried / (WARMUP + steps), peak_bytes=(), execution=execution
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
 from simulator.workload import Profile
+from traces.capture.stolen_time import StolenTime, largest
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
@@ -71,16 +73,16 @@ def execute(
         folder = Path(name)
         write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
-        launch(
+        stolen = launch(
             "traces.runs.executor.execute:run_rank", len(cluster.devices),
             lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
         )  # fmt: skip
         ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]
-    return execution_of_ranks(ranks)
+    return replace(execution_of_ranks(ranks), stolen_share=largest(stolen))
 
 
-def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None:
-    """What each process of `execute` does; it stores its steps in `folder`."""
+def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> float | None:
+    """What each process of `execute` does; it stores its steps in `folder`, and says what its host took meanwhile."""
     script = read_script(Path(folder), load(model), seed=seed)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
@@ -88,12 +90,15 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> None
     for _ in range(WARMUP):
         worker.step(*batch)
     gc.disable()
+    stolen = StolenTime()
     measured = [worker.step(*batch) for _ in range(steps)]
+    stolen_share = stolen.share()
     gc.enable()
     worker.close()
     columns = {name: np.stack([getattr(step, name) for step in measured]) for name in COLUMNS}  # (steps, tasks)
     losses = np.array([step.loss for step in measured])
     np.savez(Path(folder) / f"{rank.number}.npz", loss=losses, **columns)  # type: ignore[arg-type]
+    return stolen_share
 
 
 def write_inputs(folder: Path, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> None:

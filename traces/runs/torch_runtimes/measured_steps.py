@@ -26,6 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from simulator.taskgraph import TaskGraph
+from traces.capture.stolen_time import StolenTime, largest
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution
@@ -96,7 +97,9 @@ def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> Measur
         steps_s=steps.steps_s,
         sent_bytes=steps.sent_bytes,
         peak_bytes=steps.peak_bytes,
-        execution=execution(graph, steps.steps_s, observed),
+        execution=execution(
+            graph, steps.steps_s, observed, stolen_share=largest(rank["stolen_share"] for rank in ranks)
+        ),
     )
 
 
@@ -112,13 +115,13 @@ def measure_steps(
         step()
     dist.barrier()
     gc.disable()
-    sent, ends = _payload_bytes(), [time.perf_counter()]
+    stolen, sent, ends = StolenTime(), _payload_bytes(), [time.perf_counter()]
     for number in range(count):
         rank.doing(f"step {number}")
         step()
         ends.append(time.perf_counter())
     dist.barrier()
-    after = _payload_bytes()
+    after, stolen_share = _payload_bytes(), stolen.share()
     gc.enable()
     rank.doing("measuring memory")
     most_bytes = peak_bytes(step)
@@ -126,6 +129,7 @@ def measure_steps(
     return {
         "steps_s": [b - a for a, b in pairwise(ends)],
         "sent_bytes": None if sent is None or after is None else (after - sent) / count,
+        "stolen_share": stolen_share,
         "peak_bytes": most_bytes,
         "observed": [_observed(rank, step, observer) for _ in range(OBSERVED)],
     }
