@@ -88,7 +88,9 @@ class LoadTables:
         self._passes: dict[tuple[int, int, int], PassLoads] = {}
         self._read_alike = replace(profile, layers=tuple(map(_without_costs, profile.layers))).read_alike
         self._messages: dict[tuple[int, ...], MessageLoads] = {}
-        self._sums: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
+        self._rings: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
+        self._sums: dict[Sum, tuple[Floats, float]] = {}
+        self._with_parameters = [k for k, layer in enumerate(profile.layers) if layer.parameter_bytes]
         _, self._pair, self._crossed = hops(cluster, self.devices)
         self._bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
         latencies = np.array([link.latency_s for link in cluster.links])
@@ -204,7 +206,7 @@ class LoadTables:
         setting, buckets = loads.base.synchronisation, list[tuple[int, Sum]]()
         first = setting.bucket_bytes if setting.first_bucket_bytes is None else setting.first_bucket_bytes
         held, ready, limit = dict[tuple[int, ...], float](), dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
-        for position in range(len(loads.passes) - 1, -1, -1):
+        for position in reversed(self._with_parameters):
             for devices, size in loads.passes[position].sums:
                 held[devices], ready[devices] = held.get(devices, 0.0) + size, position
                 if held[devices] >= limit.get(devices, first):
@@ -215,14 +217,19 @@ class LoadTables:
 
     def _sum_s(self, base: Plan, bucket: Sum) -> tuple[Floats, float]:
         """Seconds of a collective by link, shape (links,), and of its latencies."""
+        if bucket not in self._sums:
+            self._sums[bucket] = self._new_sum_s(base, bucket)
+        return self._sums[bucket]
+
+    def _new_sum_s(self, base: Plan, bucket: Sum) -> tuple[Floats, float]:
         devices, size = bucket
         setting = base.synchronisation
         collective, sent_bytes = collectives.load(setting.collective), setting.sent_bytes(size, self._profile.dtype)
         tasks = collective.tasks(self._cluster, devices, sent_bytes, 0.0, setting.serving_workers)
-        if devices not in self._sums:
-            self._sums[devices] = [self._crossings(task.route.pairs if task.route else ()) for task in tasks]
+        if devices not in self._rings:
+            self._rings[devices] = [self._crossings(task.route.pairs if task.route else ()) for task in tasks]
         seconds, latency_s = np.zeros(len(self._bandwidths)), 0.0
-        for task, (crossed, wait_s) in zip(tasks, self._sums[devices], strict=True):
+        for task, (crossed, wait_s) in zip(tasks, self._rings[devices], strict=True):
             if task.seconds:
                 seconds += task.seconds * crossed
             elif task.route:

@@ -27,10 +27,6 @@ _GAIN = 1e-3
 """The share of a promise that a step of a descent has to save."""
 _FOR_DESCENTS, _FOR_PROMISES = 0.35, 0.7
 """Of the budget at hand: for descents, and for what the changes of one plan promise."""
-_ON_THE_WAY = 12
-"""Plans of a descent, the last ones, that are simulated."""
-_HOPELESS = 1.2
-"""Of plans on the way one after the other no more are simulated where two take longer than the best times this."""
 _STARTS = 2
 """Plans that are changed at most."""
 _PROMISES, _KEPT = 12, 6
@@ -126,29 +122,43 @@ class LocalSearch:
                     self._excess[count] = verdict.step_s / after_s
 
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
-        """Take, window after window, what promises the shortest step, as long as one gains; then simulate plans on the
-        way, the last first, since what promises most need not be shortest."""
+        """Take, window after window, what promises the shortest step, as long as one gains and half the budget for it
+        lasts; then simulate plans on the way, since what promises most need not be shortest."""
         here, count, way = start.loads, start.microbatches, list[tuple[PlanLoads, Change]]()
         self._excess = start.excess
         likely_s, gained = start.verdict.step_s, True
+        half = (self._judge.budget + least_budget) / 2
         while gained:
             gained, library = False, self._library(here)
             for window in [*self._windows, *self._runs(here)]:
-                if self._judge.budget <= least_budget:
+                if self._judge.budget <= half:
                     break
                 for change in self._best_of(library, here, count, window, likely_s * (1 - _GAIN), 1):
                     here, count, gained = self._tables.after(here, change.numbers), change.microbatches, True
                     likely_s = change.promise_s * self._excess_of(count)
                     way.append((here, change))
-        judged, hopeless = list[Judged](), 0
-        for loads, change in way[: -_ON_THE_WAY - 1 : -1]:
-            if hopeless >= 2 or not self._is_new(loads, change.promise_s):
-                continue
-            verdict = self._simulated(loads, change.microbatches)
+        return self._simulated_on(way, start, least_budget)
+
+    def _simulated_on(
+        self, way: Sequence[tuple[PlanLoads, Change]], start: Judged, least_budget: float
+    ) -> list[Judged]:
+        """The last plan of a way, then those half-way to where the step is shorter, while the budget for it lasts.
+
+        The further from the start, the less a promise says; so after a plan that takes longer than the best of the way
+        the turn lies before it, and after a better one around it.
+        """
+        judged, before, after = list[Judged](), 0, len(way) - 1
+        best, at = start.verdict, after
+        while before <= at <= after and self._judge.budget > least_budget:
+            loads, change = way[at]
+            verdict = self._simulated(loads, change.microbatches) if self._is_new(loads, change.promise_s) else None
             if verdict is not None:
                 judged.append(Judged(verdict=verdict, loads=loads, excess=start.excess))
-                best = self._judge.best
-                hopeless = hopeless + 1 if best is not None and verdict.cost > _HOPELESS * best.cost else 0
+            if verdict is not None and verdict.beats(best):
+                best, before = verdict, at + 1
+            else:
+                after = at - 1
+            at = (before + after + 1) // 2
         return judged
 
     def _learn(self, count: int, verdict: Verdict | None, promise_s: float) -> None:
