@@ -68,7 +68,7 @@ def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
         if parts < len(devices):
             yield from (
                 GroupCut(devices, parts, terms, sampled)
-                for terms in ("all", "even", "odd")
+                for terms in ("all",)
                 for sampled in (False, True)
             )
 

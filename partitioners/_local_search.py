@@ -18,9 +18,10 @@ from partitioners._window_bounds import NONE, Library, Window, window_of
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
-_TASKS_PER_WINDOW, _TASKS_PER_PROMISE, _TASKS_PER_LOOKUP = 100, 30, 5
-"""Bounds of a window, a promise, and a layer's loads that were not known before: each takes as long as simulating so
-many tasks."""
+_TASKS_PER_LOOKUP = 150
+"""What a layer or its messages ask for, where that was not known before, takes as long as simulating so many tasks."""
+_PER_WINDOW, _PER_PROMISE = 20, 2
+"""So do bounds of a window and a promise, for each layer of the network."""
 _SLACK = 1.06
 """A change after which the plan promises a longer step than before times this is not simulated."""
 _GAIN = 1e-3
@@ -82,6 +83,7 @@ class LocalSearch:
         self._excess = {own: verdict.step_s / self._promises_s(loads, [own])[0]}
         for count in {2 * own, own // 2} & set(self._counts(loads)):
             self._learn(count, self._simulated(loads, count), self._promises_s(loads, [count])[0])
+        self._library(loads)
         return Judged(verdict=verdict, loads=loads, excess=self._excess)
 
     def take_over(self, plans: Sequence[Plan]) -> None:
@@ -207,12 +209,12 @@ class LocalSearch:
                 if steps_s[k] < limit_s and (k == least or (kept > 1 and counts_after[k] == microbatches)):
                     likely.append((steps_s[k], Change(promises_s[k], numbers, counts_after[k])))
             likely.sort(key=lambda each: each[0])
-        self._judge.budget -= _TASKS_PER_WINDOW + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        self._judge.budget -= _PER_WINDOW * len(self._order) + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
         return [change for _, change in likely[:kept]]
 
     def _promises_s(self, loads: PlanLoads, counts: Sequence[int]) -> list[float]:
         """The step that loads promise with each of these numbers of micro-batches."""
-        self._judge.budget -= _TASKS_PER_PROMISE
+        self._judge.budget -= _PER_PROMISE * len(self._order)
         promises_s: list[float] = self._tables.promises_s(loads, counts).tolist()
         return promises_s
 
@@ -290,8 +292,9 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
 
     Placements of one may be taken over by another. microbatches: whether their number may change.
     """
-    search, whole = LocalSearch(judge, microbatches), judge.budget
+    search = LocalSearch(judge, microbatches)
     judged = [search.judged(start) for start in sorted(starts, key=_order)[:_STARTS]]
+    whole = judge.budget  # what the ways to cut the network ask for is known by now
     best = []
     for number, start in enumerate(judged):
         least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged))

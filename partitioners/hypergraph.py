@@ -34,12 +34,12 @@ from simulator.workload import Profile
 
 _TASKS = 1_000_000
 """Tasks that may be simulated at effort 1, beside those of the strongest plans."""
+_LOCAL_TASKS = 8_000_000
+"""As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
 _LOCAL_PATIENCE = 40
-_FOR_LOCAL_SEARCH = 0.85
-"""Of the budget where cuts are not all there is to search."""
 _DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
 _NEAR = 1.2
@@ -92,7 +92,9 @@ def partition(
     free_microbatches = step.microbatches is None
     if free:
         near = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
+        judge.budget = _LOCAL_TASKS * effort
         improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=free_microbatches)
+        judge.budget = _TASKS * effort
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
     best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
@@ -155,7 +157,7 @@ def _consider_cuts(
     only_near: the fewest shards first; stop when the first cut is not near the judge's best, or a round of all grids
     has not beaten it; rounds take turns in how much parameters weigh, whose synchronisation may hide behind compute.
     """
-    reserve, share = judge.budget * (_FOR_LOCAL_SEARCH if only_near else 0.3), shares(judge.cluster)
+    reserve, share = judge.budget * 0.3, shares(judge.cluster)
     microbatches = step.microbatches or 1
     grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
     best: Cut | None = None
