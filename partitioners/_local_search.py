@@ -78,11 +78,15 @@ class LocalSearch:
         self._excess: dict[int, float] = {}
 
     def judged(self, verdict: Verdict) -> Judged:
-        """A plan from elsewhere; simulated with twice and half as many micro-batches, too, to compare with promises."""
+        """A plan from elsewhere with as many micro-batches, twice or half, as takes least: all are simulated, also to
+        compare with promises."""
         loads, own = self._tables.of(verdict.plan), verdict.plan.microbatches
         self._excess = {own: verdict.step_s / self._promises_s(loads, [own])[0]}
-        for count in {2 * own, own // 2} & set(self._counts(loads)):
-            self._learn(count, self._simulated(loads, count), self._promises_s(loads, [count])[0])
+        for count in sorted({2 * own, own // 2} & set(self._counts(loads))):
+            other = self._simulated(loads, count)
+            self._learn(count, other, self._promises_s(loads, [count])[0])
+            if other is not None and other.beats(verdict):
+                verdict = other
         self._library(loads)
         return Judged(verdict=verdict, loads=loads, excess=self._excess)
 
