@@ -28,18 +28,17 @@ def layer_groups(profile: Profile) -> list[LayerGroup]:
 class GroupCut:
     """A shard for each device: so many parts by sample, each cut further by channel or into terms of sums.
 
-    terms: which groups of a network are cut into terms, where their first layers are sums that somebody reads: "none",
-    "all", or every second, those of "even" or "odd" number. to_samples: the sums go to parts by sample of the layers
-    that follow.
+    as_terms: the first layer of a group is cut into terms, where it is a sum that somebody reads. to_samples: the sums
+    go to parts by sample of the layers that follow.
     """
 
     devices: tuple[int, ...]
     parts: int
-    terms: str = "none"
+    as_terms: bool = False
     to_samples: bool = False
 
-    def placements(self, profile: Profile, group: LayerGroup, number: int, samples: int) -> dict[str, Sharding] | None:
-        """Where the layers of a group are, the one of this number; None where one cannot be cut so.
+    def placements(self, profile: Profile, group: LayerGroup, samples: int) -> dict[str, Sharding] | None:
+        """Where the layers of a group are; None where one cannot be cut so.
 
         samples: of a micro-batch.
         """
@@ -48,8 +47,7 @@ class GroupCut:
             return None
         following = by_channel = _sharding(self.devices, self.parts, rest)
         head, *followers = (profile.layers[profile.index[name]] for name in group)
-        as_terms = self.terms == "all" or self.terms == ("even", "odd")[number % 2]
-        if as_terms and _most_terms(profile, head) >= rest:
+        if self.as_terms and _most_terms(profile, head) >= rest:
             made[head.name] = _sharding(self.devices, self.parts, 1, rest)
             if self.to_samples and followers and len(self.devices) <= samples:
                 following = _sharding(self.devices, len(self.devices), 1)
@@ -66,11 +64,8 @@ def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
     for parts in (count for count in range(len(devices), 0, -1) if len(devices) % count == 0):
         yield GroupCut(devices, parts)
         if parts < len(devices):
-            yield from (
-                GroupCut(devices, parts, terms, sampled)
-                for terms in ("all",)
-                for sampled in (False, True)
-            )
+            yield GroupCut(devices, parts, as_terms=True)
+            yield GroupCut(devices, parts, as_terms=True, to_samples=True)
 
 
 def device_blocks(sets: Collection[tuple[int, ...]], workers: int) -> list[tuple[int, ...]]:

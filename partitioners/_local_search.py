@@ -13,6 +13,7 @@ import numpy as np
 from partitioners._judge import Judge, Verdict
 from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._loads import LoadTables, PlanLoads
+from partitioners._promises import promises_s
 from partitioners._strongest import plan_allows
 from partitioners._window_bounds import NONE, Library, Window, window_of
 from simulator.errors import ShardscopeError
@@ -206,12 +207,12 @@ class LocalSearch:
                 break
             after = self._tables.after(here, numbers)
             counts_after = self._counts(after)
-            promises_s = self._promises_s(after, counts_after)
-            steps_s = [s * self._excess_of(count) for s, count in zip(promises_s, counts_after, strict=True)]
+            promised_s = self._promises_s(after, counts_after)
+            steps_s = [s * self._excess_of(count) for s, count in zip(promised_s, counts_after, strict=True)]
             least = int(np.argmin(steps_s))
             for k in range(len(steps_s)):
                 if steps_s[k] < limit_s and (k == least or (kept > 1 and counts_after[k] == microbatches)):
-                    likely.append((steps_s[k], Change(promises_s[k], numbers, counts_after[k])))
+                    likely.append((steps_s[k], Change(promised_s[k], numbers, counts_after[k])))
             likely.sort(key=lambda each: each[0])
         self._judge.budget -= _PER_WINDOW * len(self._order) + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
         return [change for _, change in likely[:kept]]
@@ -219,8 +220,8 @@ class LocalSearch:
     def _promises_s(self, loads: PlanLoads, counts: Sequence[int]) -> list[float]:
         """The step that loads promise with each of these numbers of micro-batches."""
         self._judge.budget -= _PER_PROMISE * len(self._order)
-        promises_s: list[float] = self._tables.promises_s(loads, counts).tolist()
-        return promises_s
+        promised_s: list[float] = promises_s(self._tables, loads, counts).tolist()
+        return promised_s
 
     def _is_new(self, loads: PlanLoads, promise_s: float) -> bool:
         """Whether nothing that asks the same of everything was simulated before."""
@@ -264,8 +265,8 @@ class LocalSearch:
     def _way(self, cut: GroupCut, samples: int) -> tuple[int, ...]:
         """The whole network cut so, group by group, with NONE for groups that cannot be."""
         numbers = [NONE] * len(self._profile.layers)
-        for number, group in enumerate(self._groups):
-            placed = cut.placements(self._profile, group, number, samples)
+        for group in self._groups:
+            placed = cut.placements(self._profile, group, samples)
             for name, sharding in (placed or {}).items():
                 numbers[self._profile.index[name]] = self._tables.number(sharding)
         return tuple(numbers)

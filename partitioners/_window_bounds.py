@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioners._loads import LoadTables, PlanLoads
+from partitioners._promises import steps_of_loads
 from simulator.plan import Plan
 from simulator.taskgraph import Floats, Ints
 
@@ -117,7 +118,7 @@ class Library:
         passes_s = passes_s + (ways.passes_before_s[rows, window.last] - ways.passes_before_s[rows, window.first])
         links_s = links_s + (ways.links_before_s[rows, window.last] - ways.links_before_s[rows, window.first])
         links_s -= ways.each.links_s[rows[:, None], list(window.out)].sum(axis=1)
-        steps_s = self._tables.steps_s(passes_s, links_s, np.zeros(1), np.zeros(1), base, counts)
+        steps_s = steps_of_loads(passes_s, links_s, np.zeros(1), np.zeros(1), base, counts)
         least_s = (steps_s * excess).min(axis=1)
         least_first = [k for k in np.argsort(least_s, kind="stable").tolist() if least_s[k] < limit_s]
         different = {tuple(numbers[rows[k]].tolist()): k for k in reversed(least_first)}
@@ -139,7 +140,7 @@ class Library:
                 links_s[k] += sent.links_s
                 alone_s[layer, k] += (sent.forward_s + sent.backward_s) * share
         chain_s = self._longest(alone_s)[:, None] * (base.microbatches / np.array(counts, dtype=np.float64))
-        steps_s = self._tables.steps_s(passes_s, links_s, chain_s, np.zeros(1), base, counts)
+        steps_s = steps_of_loads(passes_s, links_s, chain_s, np.zeros(1), base, counts)
         least_s = (steps_s * excess).min(axis=1)
         for k in np.argsort(least_s, kind="stable").tolist():
             if least_s[k] < limit_s:

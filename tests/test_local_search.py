@@ -15,7 +15,8 @@ from test_closed_forms import chain, star
 from partitioners._judge import Judge
 from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._loads import LoadTables
-from partitioners._local_search import improve
+from partitioners._local_search import LocalSearch, improve
+from partitioners._promises import promises_s
 from partitioners._window_bounds import Library, window_of
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
@@ -46,8 +47,8 @@ def test_every_cut_of_groups_can_run(profile: Profile, cluster: Cluster, data: s
     groups = layer_groups(profile)[: data.draw(st.integers(1, 3))]
     placements = {layer.name: Sharding(devices=(0,)) for layer in profile.layers}
     cut = data.draw(st.sampled_from(list(cuts(tuple(range(cluster.workers))))))
-    for number, group in enumerate(groups):
-        placements |= cut.placements(profile, group, number, samples=4) or {}
+    for group in groups:
+        placements |= cut.placements(profile, group, samples=4) or {}
     plan = Plan(model=profile.model, batch_size=8, microbatches=2, placements=placements)
     assert step_seconds(profile, cluster, plan) >= 0
 
@@ -63,8 +64,8 @@ def linear_network() -> Profile:
 def placed(profile: Profile, cut: GroupCut, samples: int) -> dict[str, Sharding]:
     """The whole network cut so."""
     placements: dict[str, Sharding] = {}
-    for number, group in enumerate(layer_groups(profile)):
-        of_group = cut.placements(profile, group, number, samples)
+    for group in layer_groups(profile):
+        of_group = cut.placements(profile, group, samples)
         assert of_group is not None
         placements |= of_group
     return placements
@@ -81,11 +82,17 @@ def test_cuts_of_a_linear_layer_by_hand() -> None:
         return [(placements[layer.name].degrees[:2], placements[layer.name].reduce) for layer in profile.layers]
 
     assert cut() == [((2, 2), 1)] * 4
-    assert cut(terms="all") == [((2, 2), 1), ((2, 1), 2), ((2, 2), 1), ((2, 2), 1)]  # nobody adds the last one's terms
-    assert cut(terms="all", to_samples=True)[2] == ((4, 1), 1)
-    assert cut(terms="odd")[1] == ((2, 1), 2) and cut(terms="even")[1] == ((2, 2), 1)  # the group of number 1
-    assert GroupCut(devices, 4).placements(profile, groups[0], 0, samples=3) is None
-    assert len(list(cuts(devices))) == 1 + 2 * 7
+    assert cut(as_terms=True) == [
+        ((2, 2), 1),
+        ((2, 1), 2),
+        ((2, 2), 1),
+        ((2, 2), 1),
+    ]  # nobody adds the last one's terms
+    assert cut(as_terms=True, to_samples=True)[2] == ((4, 1), 1)
+    assert GroupCut(devices, 4).placements(profile, groups[0], samples=3) is None
+    assert (
+        len(list(cuts(devices))) == 1 + 2 * 3
+    )  # by sample alone; into 2 and 1 parts by channel, terms, and to samples
 
 
 def test_devices_near_those_in_use() -> None:
@@ -126,7 +133,7 @@ def test_links_carry_the_loads_and_tasks_have_their_price() -> None:
     """Exchanges and, without buckets, sums are what links carry; a task more is a price more."""
     profile, cluster = linear_network(), star(4)
     devices = (0, 1, 2, 3)
-    placements = placed(profile, GroupCut(devices, 2, "all"), 24)
+    placements = placed(profile, GroupCut(devices, 2, True), 24)
     plan = Plan(model=profile.model, batch_size=48, microbatches=2, placements=placements)
     priced = LoadTables(profile, cluster, Runtime(name="priced", task_overhead_s=PRICE_S))
     loads = priced.of(plan)
@@ -153,7 +160,7 @@ def test_a_chain_promises_its_step(devices: tuple[tuple[int, ...], ...], price_s
     runtime = Runtime(name="priced", task_overhead_s=price_s)
     plan = replace(chained_plan(devices), model=profile.model)
     tables = LoadTables(profile, cluster, runtime)
-    assert tables.promises_s(tables.of(plan), [1])[0] == pytest.approx(
+    assert promises_s(tables, tables.of(plan), [1])[0] == pytest.approx(
         step_seconds(profile, cluster, plan, runtime), rel=0.01
     )
 
@@ -184,7 +191,7 @@ def test_bounds_of_a_window_are_below_what_its_changes_promise(
     changed = any(here.numbers[layer] != number for layer, number in wanted.items())
     assert [change for change, _ in bounds] == ([wanted] if changed else [])
     for change, bound_s in bounds:
-        likely_s = tables.promises_s(tables.after(here, change), counts)[0] * excess[0]
+        likely_s = promises_s(tables, tables.after(here, change), counts)[0] * excess[0]
         assert bound_s <= likely_s * (1 + 1e-9) + 1e-12
         assert not list(library.bounds_s(here, window, counts, excess, bound_s * (1 - 1e-9)))
 
@@ -204,7 +211,7 @@ def test_fixed_costs_are_promised_for_every_micro_batch() -> None:
     profile, cluster = replace(chain(4), layers=layers), star(4)
     plan = replace(chained_plan(((0,),) * 4), model=profile.model)
     tables = LoadTables(profile, cluster, IDEAL)
-    once_s, twice_s = tables.promises_s(tables.of(plan), [1, 2])
+    once_s, twice_s = promises_s(tables, tables.of(plan), [1, 2])
     assert twice_s == pytest.approx(1.5 * once_s)
     assert twice_s == pytest.approx(step_seconds(profile, cluster, replace(plan, microbatches=2)))
 
@@ -226,3 +233,19 @@ def test_a_wide_input_is_cut_into_terms() -> None:
     improve(judge, [start], patience=40, microbatches=False)
     assert judge.best is not None and judge.best.step_s < 0.2 * start.step_s
     assert judge.best.plan.placements["l1"].reduce == 4
+
+
+def test_a_search_starts_from_as_many_micro_batches_as_take_least() -> None:
+    """A pipeline of four stages fills better with two micro-batches than with one: both are known, two are taken."""
+    profile, cluster = chain(4), star(4, bandwidth=1e9)
+    plan = replace(chained_plan(((0,), (1,), (2,), (3,))), model=profile.model)
+    steps_s = {count: step_seconds(profile, cluster, replace(plan, microbatches=count)) for count in (1, 2)}
+    assert steps_s[2] < steps_s[1]
+    judge = Judge(profile=profile, cluster=cluster)
+    search = LocalSearch(judge, microbatches=True)
+    start = search.judged(judge.consider(plan))
+    assert start.microbatches == 2 and start.verdict.step_s == steps_s[2]
+    assert {
+        count: start.excess[count] * promises_s(LoadTables(profile, cluster, IDEAL), start.loads, [count])[0]
+        for count in (1, 2)
+    } == pytest.approx(steps_s)
