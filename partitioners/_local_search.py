@@ -35,7 +35,7 @@ _PROMISES, _KEPT = 12, 6
 """Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
 
 
-class Change(NamedTuple):
+class LocalChange(NamedTuple):
     """Shardings of other numbers for some layers, by position, with so many micro-batches; what the plan then promises,
     in seconds."""
 
@@ -131,7 +131,7 @@ class LocalSearch:
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
         """Take, window after window, what promises the shortest step, as long as one gains and half the budget for it
         lasts; then simulate plans on the way, since what promises most need not be shortest."""
-        here, count, way = start.loads, start.microbatches, list[tuple[PlanLoads, Change]]()
+        here, count, way = start.loads, start.microbatches, list[tuple[PlanLoads, LocalChange]]()
         self._excess = start.excess
         likely_s, gained = start.verdict.step_s, True
         half = (self._judge.budget + least_budget) / 2
@@ -147,7 +147,7 @@ class LocalSearch:
         return self._simulated_on(way, start, least_budget)
 
     def _simulated_on(
-        self, way: Sequence[tuple[PlanLoads, Change]], start: Judged, least_budget: float
+        self, way: Sequence[tuple[PlanLoads, LocalChange]], start: Judged, least_budget: float
     ) -> list[Judged]:
         """The last plan of a way, then those half-way to where the step is shorter, while the budget for it lasts.
 
@@ -176,12 +176,12 @@ class LocalSearch:
         """What a step takes over its promise with so many micro-batches, or the nearest number that is known."""
         return self._excess[min(self._excess, key=lambda known: abs(log2(count / known)))]
 
-    def _promising_changes(self, here: Judged, least_budget: float) -> list[Change]:
+    def _promising_changes(self, here: Judged, least_budget: float) -> list[LocalChange]:
         """Changes after which the plan promises more, a few of each window, in no order.
 
         Short windows come first, of a length those that send most.
         """
-        promising, limit_s = list[Change](), here.verdict.step_s * _SLACK
+        promising, limit_s = list[LocalChange](), here.verdict.step_s * _SLACK
         library = self._library(here.loads)
         least = least_budget + (1 - _FOR_PROMISES) * (self._judge.budget - least_budget)
         sent_s = [
@@ -197,10 +197,10 @@ class LocalSearch:
 
     def _best_of(
         self, library: Library, here: PlanLoads, microbatches: int, window: Window, limit_s: float, kept: int
-    ) -> list[Change]:
+    ) -> list[LocalChange]:
         """So many changes of a window, those that likely take least and less than the limit; of each with the number of
         micro-batches that takes least and, where several are kept, with this one."""
-        lookups, likely, counts = self._tables.lookups, list[tuple[float, Change]](), self._counts(here)
+        lookups, likely, counts = self._tables.lookups, list[tuple[float, LocalChange]](), self._counts(here)
         excess = np.array([self._excess_of(count) for count in counts])
         for number, (numbers, bound_s) in enumerate(library.bounds_s(here, window, counts, excess, limit_s)):
             if number >= _PROMISES or (len(likely) >= kept and bound_s >= likely[kept - 1][0]):
@@ -212,7 +212,7 @@ class LocalSearch:
             least = int(np.argmin(steps_s))
             for k in range(len(steps_s)):
                 if steps_s[k] < limit_s and (k == least or (kept > 1 and counts_after[k] == microbatches)):
-                    likely.append((steps_s[k], Change(promised_s[k], numbers, counts_after[k])))
+                    likely.append((steps_s[k], LocalChange(promised_s[k], numbers, counts_after[k])))
             likely.sort(key=lambda each: each[0])
         self._judge.budget -= _PER_WINDOW * len(self._order) + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
         return [change for _, change in likely[:kept]]
