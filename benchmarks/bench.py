@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from partitioners import make_plan
 from partitioners._hypergraph import build, grid_of
@@ -46,8 +47,8 @@ def main() -> None:
     show_cut("vgg16", "1 s")
     show_cut("inception_v3", "10 s")
     for name in ("vgg16", "resnet50", "inception_v3"):
-        searched = files.read_profile(name)
-        whole = seconds(lambda searched=searched: make_plan("hypergraph", searched, cluster, STEP), repeats=1)
+        search = partial(make_plan, "hypergraph", files.read_profile(name), cluster, STEP)
+        whole = seconds(search, repeats=1)
         show(f"hypergraph search: {name}, {DEVICES} devices", f"{whole:.1f} s", "30 s")
 
 

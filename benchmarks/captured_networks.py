@@ -41,12 +41,12 @@ def main() -> None:
         try:
             profile = capture(network, options.batch_size, repeats=options.repeats, fractions=())
         except ShardscopeError as error:
-            rows.append((name, "refused", str(error), "", ""))
+            rows.append([name, "refused", str(error), "", "", ""])
             refused += 1
             continue
         ratios.append(profile.layers_to_step or 0.0)
         exported = _exported(network, options.batch_size) if options.export else ""
-        rows.append((name, *_cells(profile), exported))
+        rows.append([name, *_cells(profile), exported])
     header = ["network", "how", "layers", "step", "layers / step", *(["torch.export"] if options.export else [])]
     print(table(header, [row[: len(header)] for row in rows]))
     within = sum(BAND[0] <= ratio <= BAND[1] for ratio in ratios)

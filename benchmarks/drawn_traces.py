@@ -8,7 +8,7 @@ from typing import Any
 
 import torch  # noqa: TID253 (a network of torch's)
 
-from traces.imports._attribution import BACKWARD
+from traces.imports._recording import BACKWARD
 from traces.zoo.networks import Network
 
 

@@ -109,7 +109,7 @@ def everyone(length: int) -> tuple[TaskGraph, Cluster]:
     return messages(length, np.array([a for a, _ in grid]), np.array([b for _, b in grid]), lanes=1)
 
 
-def messages(length: int, sources: np.ndarray, targets: np.ndarray, lanes: int) -> tuple[TaskGraph, Cluster]:  # type: ignore[type-arg]
+def messages(length: int, sources: np.ndarray, targets: np.ndarray, lanes: int) -> tuple[TaskGraph, Cluster]:
     """On a switch, `lanes` chains of `length` messages of unequal bytes from each source to its target."""
     devices, rng = 16, np.random.default_rng(1)
     builder = GraphBuilder()

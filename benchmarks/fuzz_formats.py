@@ -264,7 +264,7 @@ def _use_card(path: Path) -> object:
 
 def _use_stack(path: Path) -> object:
     ranked = ranked_grids(read_card("gpt2"), 2, 4, read_stack(path))
-    return [(float(each.step.step_s), each.low_s) for each in ranked]
+    return [(float(each.step.step_s), each.interval_s[0]) for each in ranked]
 
 
 def _use_recorded(path: Path) -> object:

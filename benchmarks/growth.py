@@ -97,8 +97,7 @@ WORK: dict[str, tuple[Callable[[int], None], tuple[int, ...], str]] = {
 
 def main() -> None:
     if sys.argv[1:2] == ["--of"]:
-        words, size = sys.argv[2:]
-        WORK[words][0](int(size))
+        WORK[sys.argv[2]][0](int(sys.argv[3]))
         _say_usage()
         return
     rows = []

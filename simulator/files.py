@@ -16,7 +16,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from simulator.plan import Plan
 
 T = TypeVar("T")
+YAML = (".yaml", ".yml")
+"""Suffixes of YAML files."""
 
 
 def read_profile(source: str | Path) -> Profile:
@@ -88,10 +90,11 @@ def read_yaml(path: Path, kind: type[T]) -> T:
     return validated(path, in_si_units(content, kind, path), kind)
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(path: str | Path, suffixes: Sequence[str] = ()) -> None:
     """Raise InputError where `path` cannot be written, before the long work whose result it is to hold.
 
-    What killed processes left half-written beside it goes.
+    suffixes: of files of its kind; another one is refused, none (as of /dev/null) is not. What killed processes left
+    half-written beside it goes.
     """
     target = Path(path).resolve()
     folder = target.parent
@@ -99,6 +102,8 @@ def check_writable(path: str | Path) -> None:
         return
     if target.is_dir():
         raise InputError(f"output {path}: it is a folder; name a file")
+    if suffixes and target.suffix not in ("", *suffixes):
+        raise InputError(f"output {path}: its suffix is not that of what is written, {' or '.join(suffixes)}")
     if not os.access(folder, os.W_OK):
         why = "is not there" if not folder.exists() else "cannot be written to"
         raise InputError(f"output {path}: folder {folder} {why}; name another")

@@ -1,9 +1,17 @@
-"""An argument parser whose complaints are one line, and which takes no shortened options."""
+"""An argument parser whose complaints are one line, and which takes no shortened options.
+
+Below it types of options, each of which reads one value, or says in words what it takes.
+"""
 
 from __future__ import annotations
 
 import argparse
+from argparse import ArgumentTypeError
+from math import inf, nan
 from typing import Any, NoReturn
+
+SHOWN = 40
+"""Characters of a wrong value that a complaint repeats."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -15,3 +23,44 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         line = " ".join(message.split())
         self.exit(2, f"{self.prog}: {line}; {self.prog} --help shows how\n")
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    return _whole_number(text, 1)
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0."""
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
+    # isdecimal() alone takes other scripts' digits, as int() does
+    if not text.isdecimal() or len(text) > 18 or int(text) < least:
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    value = parsed(text)
+    if not 0 < value < inf:
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a number above 0")
+    return value
+
+
+def parsed(text: str) -> float:
+    """The number that `text` is, nan where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The shape of one sample, AxBxC."""
+    sides = text.split("x")
+    if not all(side.isdecimal() and len(side) <= 18 and int(side) > 0 for side in sides):
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
+    return tuple(map(int, sides))

@@ -5,7 +5,7 @@
 >>> format_bytes(4423680000), format_time(0.0123)
 ('4.12 GiB', '12.3 ms')
 >>> parse_duration("1d2h30min"), parse_duration("90s"), format_duration(9000), format_duration(75)
-(95400.0, 90.0, '2h30min', '1min15s')
+(95400.0, 90.0, '2 h 30 min', '1 min 15 s')
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]i?)?(bit/s|b/s|bps|B/s|Bps)\s*$")
 _BYTES = re.compile(_NUMBER + r"([kKMGT]i?)?B?\s*$")
 _TIME = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s)?\s*$")
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)min)?(?:(\d+(?:\.\d+)?)s)?$")
+_DURATION = re.compile(r"\s*(?:(\d+)\s*d)?\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*min)?\s*(?:(\d+(?:\.\d+)?)\s*s)?\s*$")
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0, None: 1.0}
 
 
@@ -59,7 +59,7 @@ def parse_time(text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds from `2h30min`, `1d`, `90s`: days, hours, minutes and seconds in this order. Raises InputError."""
     match = _DURATION.match(text)
-    if not match or not text:
+    if not match or not text.strip():
         raise InputError(f"duration {text!r}: write days, hours, minutes and seconds, e.g. 2h30min, 1d or 90s")
     return sum(float(part or 0) * seconds for part, seconds in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
 
@@ -67,10 +67,10 @@ def parse_duration(text: str) -> float:
 def format_duration(seconds: float) -> str:
     """`seconds` for a person, as `parse_duration` reads it; to the second, below one minute to three digits."""
     if seconds < 60:
-        return format_time(seconds).replace(" ", "")
+        return format_time(seconds)
     hours, rest = divmod(round(seconds), 3600)
     parts = ((hours, "h"), (rest // 60, "min"), (rest % 60, "s"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def format_bytes(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from simulator import cli  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Geometry, Layer, Profile  # noqa: E402
@@ -289,8 +291,6 @@ def test_command_line_writes_the_profile_and_prints_the_ratio(
         (["vgg61"], "unknown model 'vgg61', did you mean 'vgg16'?"),
         (["vgg_small", "--device", "cuda:99"], "device is cuda:99: torch"),
         (["vgg_small", "--device", "abacus"], "device is abacus: it is cpu, cuda or cuda:N"),
-        (["vgg_small", "--repeats", "0"], "repeats is 0: it is at least 1"),
-        (["vgg_small", "--threads", "0"], "threads is 0: it is at least 1"),
         (["vgg_small", "--input-shape", "3x8x8"], "fixes its own input"),
         (["torch.nn:Identity", "--input-shape", "1000000x1000000x1000000"], "does not fit in the memory of cpu"),
     ],
@@ -299,10 +299,40 @@ def test_bad_input_is_one_line_and_exit_code_2(
     options: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "never.json"
-    assert main([*options, "--batch-size", "2", "--output", str(output)]) == 2
+    assert cli.main(["capture", *options, "--batch-size", "2", "--output", str(output)]) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert error.startswith("shardscope: ") and message in error
     assert (error.count("\n"), output.exists()) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2**31}, "batch_size is 2147483648: it is at most 2,147,483,647"),
+        ({"repeats": 0}, "repeats is 0: it is at least 1"),
+        ({"threads": 0}, "threads is 0: it is at least 1"),
+        ({"threads": 10**8}, f"threads is 100000000: it is at most {os.cpu_count()}, the processors of this machine"),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}$"):
+        capture("vgg_small", **{"batch_size": 2, **options})
+
+
+def test_the_program_without_the_command_line_complains_in_one_line_too(tmp_path: Path) -> None:
+    program = [
+        sys.executable,
+        "-m",
+        "traces.capture",
+        "vgg61",
+        "--batch-size",
+        "2",
+        "--output",
+        str(tmp_path / "x.json"),
+    ]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("shardscope capture: unknown model 'vgg61', did you mean 'vgg16'?")
 
 
 def test_a_network_without_parameters_is_refused() -> None:

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from benchmarks.user_networks import BUILDERS  # noqa: E402
+from simulator import cli  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Layer  # noqa: E402
@@ -183,7 +184,7 @@ def test_wrong_networks_are_one_line(
     model: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "never.json"
-    assert main([model, *options, "--batch-size", "2", "--output", str(output)]) == 2
+    assert cli.main(["capture", model, *options, "--batch-size", "2", "--output", str(output)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert (error.count("\n"), output.exists()) == (1, False)
@@ -216,8 +217,8 @@ def test_progress_says_what_is_measured_and_how_long_it_takes(monkeypatch: pytes
         for number in (1, 2, 3):
             follow(number, 32)
     assert stream.getvalue().splitlines() == [
-        "measuring 3 layers at batch sizes 1, 2: round 1 of 32, about 5min10s left",
-        "measuring 3 layers at batch sizes 1, 2: round 3 of 32, about 1h4min27s left",
+        "measuring 3 layers at batch sizes 1, 2: round 1 of 32, about 5 min 10 s left",
+        "measuring 3 layers at batch sizes 1, 2: round 3 of 32, about 1 h 4 min 27 s left",
     ]
 
 

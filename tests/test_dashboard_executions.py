@@ -67,7 +67,7 @@ def test_the_difference_is_that_of_the_slow_device(
     assert slow == pytest.approx(2 * was)
     rows = {row.name: row.change for row in measured(store.outcome(configuration), outcome)}
     names = [device.name for device in predicted.report.devices]
-    assert [rows[f"{name} computes"] for name in names] == ["= 0 %", "▲ 100.0 %", "= 0 %"]
+    assert [rows[f"{name} computes"] for name in names] == ["= 0%", "▲ 100.0%", "= 0%"]
     assert {int(compared.graph.device[difference.task]) for difference in compared.longest(5)} == {1}
     assert outcome.cluster is not None
     assert sum(share.ratio for share in shares(outcome.run, outcome.cluster).total) == pytest.approx(1.0)

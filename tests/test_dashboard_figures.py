@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
-from dashboard.figures.style import CONFIG, Figure, device_colours, short_names
+from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours, short_names
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
 from dashboard.state.store import Outcome, Store
@@ -182,3 +183,31 @@ def test_a_node_is_a_hue_until_there_are_five(store: Store) -> None:
     colours = device_colours(cluster)
     assert len(set(colours)) == 5 and len(set(colours[:4])) == 1
     assert short_names(cluster)[4] == "node1/gpu0"
+
+
+def test_colours_of_groups_mean_nothing_else() -> None:
+    """Lines and groups: far from the colour of a kind, a cut and a link, and from each other for any eyes."""
+    others = {*KINDS.values(), CUT, IDLE, *TIER_COLOURS}
+    assert len(set(LINES)) == 8
+    assert min(distance(line, other) for line in LINES for other in others) > 20
+    assert min(distance(a, b) for a, b in combinations(LINES, 2)) > 30
+    assert min(distance(a, b, DEUTERANOPIA) for a, b in combinations(LINES, 2)) > 20
+
+
+def distance(colour: str, other: str, seen: Any = 1.0) -> float:
+    """CIE76 distance of two colours, `seen` the matrix on linear RGB of who looks, 1 of usual eyes."""
+    return float(np.linalg.norm(lab(colour, seen) - lab(other, seen)))
+
+
+def lab(colour: str, seen: Any) -> Any:
+    """CIELAB under D65 of #rrggbb."""
+    part = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.dot(seen, np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4))
+    x, y, z = np.clip(SRGB_TO_XYZ @ np.clip(linear, 0, 1) / [0.9505, 1.0, 1.089], 1e-6, None)
+    f = [np.cbrt(t) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z)]
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+SRGB_TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+DEUTERANOPIA = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])
+"""Machado, Oliveira and Fernandes 2009, severity 1."""

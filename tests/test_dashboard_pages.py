@@ -12,6 +12,7 @@ from small_networks import branches, chain
 
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.sweep import axis_title, parallel, quantity_over_parameters, trade_off
+from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
@@ -162,12 +163,12 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
 @pytest.mark.parametrize(
     ("now", "before", "more", "points", "expected"),
     [
-        (90.0, 100.0, False, False, ("▼ 10.0 %", GOOD)),
-        (90.0, 100.0, True, False, ("▼ 10.0 %", BAD)),
+        (90.0, 100.0, False, False, ("▼ 10.0%", GOOD)),
+        (90.0, 100.0, True, False, ("▼ 10.0%", BAD)),
         (0.25, 0.2, False, True, ("▲ 5.0 pt", BAD)),
-        (1.0, 1.0, False, False, ("= 0 %", SAME)),
+        (1.0, 1.0, False, False, ("= 0%", SAME)),
         (5.0, 0.0, False, False, ("▲ from 0", BAD)),
-        (0.0, 0.0, False, False, ("= 0 %", SAME)),
+        (0.0, 0.0, False, False, ("= 0%", SAME)),
     ],
 )
 def test_a_difference_has_direction_amount_and_tone(
@@ -204,3 +205,16 @@ def test_a_sweep_by_doublings_stands_evenly_on_its_axis() -> None:
         strokes = [trace for trace in parallel(rows, ["inter"])["data"] if trace.get("customdata")]
         first = {trace["customdata"][i]: trace["y"][i] for trace in strokes for i, x in enumerate(trace["x"]) if x == 0}
         assert [first[i] for i in range(3)] == pytest.approx(heights)
+
+
+def test_the_ends_of_parallel_coordinates_have_the_units_of_the_table() -> None:
+    sizes = {
+        "peak_memory_bytes": (2**28, 2**34),
+        "communication_bytes": (3 * 2**20, 3 * 2**30),
+        "bubble_ratio": (0.1, 0.25),
+    }
+    rows = [{"number": i, "step_s": 1.0, **{name: ends[i] for name, ends in sizes.items()}} for i in (0, 1)]
+    ends = [note["text"] for note in parallel(rows, [])["layout"]["annotations"]]
+    assert ends == ["1.00 s", "1.00 s", "0.250 GiB", "16.0 GiB", "0.00293 GiB", "3.00 GiB", "10.0%", "25.0%"]
+    titles = {column["field"]: column["headerName"] for column in columns_of_table(())}
+    assert [titles[name].partition(" (")[2] for name in sizes] == ["GiB)", "GiB)", "%)"]

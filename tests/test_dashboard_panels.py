@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -16,10 +17,15 @@ from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import kpi_row
+from dashboard.state.advice import advise, moves
+from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.store import Store
+from dashboard.state.workers import Simulation
 from dashboard.words.kpis import idle_words
+from dashboard.words.volume import volume_unit
+from simulator.units import format_time
 
 LOCALHOST = {"Host": "127.0.0.1:8050"}
 PANELS = ("step", "cancel", "above", "below", "strategies")
@@ -76,6 +82,64 @@ def test_a_step_comes_with_its_numbers_and_the_words_of_its_controls(client: Fla
         not tried["waiting"]
         and "single changes" in tried["html"]["advice"]
         and "data-load" in tried["html"]["strategies"]
+    )
+
+
+def test_changes_that_search_come_last_and_advice_does_not_wait_for_them(
+    client: FlaskClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of a searched plan is a search again: before its turn every quick change has been told of."""
+    now = store.resolved(replace(store.default(), strategy="hypergraph", devices=4, seed=7))
+    slowest = store.outcome(replace(now, strategy="shuffle"))
+    store.desk.keep(now, replace(slowest, configuration=now), None)  # what a search without luck would come to
+    shown = store.outcome(now)
+    changes = [move.configuration for move in moves(shown)]
+    slow = [change for change in changes if searches(change.strategy)]
+    assert slow and slow[0] == changes[0]
+    orders = []
+
+    def want(wanted: Sequence[Configuration], tab: str, number: int | None = None) -> list[Configuration]:
+        orders.append(list(wanted))
+        quick = [each for each in wanted if not searches(each.strategy)]
+        return store.desk.__class__.want(store.desk, quick, tab, number) + [each for each in wanted if each in slow]
+
+    monkeypatch.setattr(store.desk, "want", want)
+    answer = asked(client, "strategies", {"query": now.query(), "tab": "b", "ready": None})
+    searched = [searches(each.strategy) for each in orders[0]]
+    assert searched == sorted(searched) and set(changes) <= set(orders[0])
+    best = advise(store, shown, waits=False).best
+    assert answer["waiting"] and best is not None and best.move.words in unescape(answer["html"]["advice"])
+    done = len(changes) - len(slow)
+    assert f"Trying single changes: {done} of {len(changes)} simulated …" in answer["html"]["advice"]
+
+
+def test_numbers_sentence_and_strip_are_of_one_plan(
+    client: FlaskClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search goes on: what its best plan comes to arrives whole, and the strip does not change before the numbers."""
+    now = store.resolved(replace(store.default(), strategy="hypergraph", devices=4, seed=8))
+    plans = [store.outcome(replace(now, strategy=name)) for name in ("data", "model")]
+    bests = [replace(plan, configuration=now, took_s=took_s) for plan, took_s in zip(plans, (1.0, 2.0), strict=True)]
+    answers = []
+    for best in bests:
+        job = Simulation(store._request(now), "searches", best=best)
+        monkeypatch.setattr(store.desk, "ask", lambda *asked, job=job, **named: job)
+        answer = asked(client, "step", {"values": values(now), "base": None, "tab": "c", "again": True})
+        answers.append(answer)
+        assert best.run is not None
+        step, moved = format_time(best.run.report.step_s), best.run.report.communication_bytes.total
+        row = answer["html"]["strategies"].partition("</tr></thead>")[2].partition("</tr>")[0]
+        assert answer["pending"] and f">{step}<" in answer["html"]["kpis"] and f">{step}<" in row
+        assert f" takes {step}" in answer["html"]["why"]
+        assert f"It moves {volume_unit(moved).words(moved)} a step" in answer["html"]["why"]
+    assert [answer["best"] for answer in answers] == ["1.000", "2.000"]
+    monkeypatch.setattr(store, "at_hand", lambda configuration: bests[1])
+    monkeypatch.setattr(store.desk, "want", lambda *wanted: [now])
+    sent = {"query": now.query(), "tab": "c", "ready": ["data"]}
+    assert asked(client, "strategies", {**sent, "best": "1.000"}) == {"waiting": True, "ready": ["data"]}
+    assert (
+        answers[1]["html"]["strategies"].partition("</tr></thead>")[2].partition("</tr>")[0]
+        in asked(client, "strategies", {**sent, "best": "2.000"})["html"]["strategies"]
     )
 
 

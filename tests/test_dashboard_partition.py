@@ -14,12 +14,12 @@ from small_networks import branches, chain
 from dashboard.figures.candidates import candidates
 from dashboard.figures.network import topology
 from dashboard.figures.partition import partition, strategies, strip_bytes
-from dashboard.figures.partition_graph import WIDTH
+from dashboard.figures.partition_graph import WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
 from dashboard.figures.partition_rows import Strip, balance, strips_height
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
 from dashboard.state.candidates import Candidate
-from dashboard.state.columns import MOST_COLUMNS, by_column, columns_of
+from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, by_column, columns_of
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import device_groups, group_of
 from dashboard.state.flows import BETWEEN, flows_of
@@ -346,3 +346,21 @@ def test_flows_are_made_of_any_run(store: Store) -> None:
     assert outcome.run is not None and outcome.cluster is not None and outcome.flows is not None
     again = flows_of(outcome.run, outcome.profile, outcome.cluster)
     assert again.total_bytes == outcome.flows.total_bytes
+
+
+def test_a_narrow_column_says_its_repeats_and_how_many_splits_it_holds() -> None:
+    """Where the name has no room for the repeats they stand before the split."""
+    split = [effective_split(Sharding(degrees=(n, 1, 1, 1), devices=tuple(range(n)))) for n in (2, 4, 8)]
+    glyph = Glyph(layers=(0, 1, 2), splits=tuple(split))
+    column = Column(title="res9…30", layers=(0, 1, 2), lanes=((glyph,),), lane_layers=((0, 1, 2),), times=22)
+    assert column.words == "2 n +2" and replace(column, lanes=((replace(glyph, splits=(split[1],)),),)).words == "4 n"
+    assert _title_lines(column, 110.0) == ("res9…30 ×22",) and _title_lines(column, 40.0) == ("res", "9…30")
+    shades = shades_of(read_preset(V100).build(8))
+    for pitch, words in (
+        (110.0, ["res9…30 ×22", "2 n +2"]),
+        (60.0, ["res", "9…30", "×22, 2 n +2"]),
+        (40.0, ["res", "9…30", "×22"]),
+    ):
+        geometry = ColumnGrid(middles=(200.0,), glyph=pitch / 2, pitch=pitch)
+        marks, _ = _column(column, 0, shades, _Anchors([column], geometry, frame_of([column], 0.0)), {}, 1.0)
+        assert [re.sub("<.*?>", "", mark) for mark in marks if mark.startswith("<text")] == words

@@ -10,6 +10,7 @@ import pytest
 from small_networks import chain
 
 from dashboard.figures.scenario import throughput
+from dashboard.figures.style import LINES
 from dashboard.state import scenarios, uploads
 from dashboard.state.scenarios import ScenarioResults, shipped_overheads, shipped_scenarios
 from dashboard.state.store import Store
@@ -41,6 +42,8 @@ def test_a_scenario_is_simulated_once_under_each_policy(monkeypatch: pytest.Monk
 def test_the_figure_integrates_to_the_samples() -> None:
     result = simulated()
     figure = throughput(result.accounts, "restart", selected=0)
+    lines = {trace["name"]: trace["line"]["color"] for trace in figure["data"] if "name" in trace}
+    assert lines == dict(zip(result.accounts, LINES, strict=False))  # the same whichever policy is shown
     json.dumps(figure, allow_nan=False)
     selected, other, devices = figure["data"]
     assert (other["name"], selected["name"], selected["fill"]) == ("live", "restart", "tozeroy")

@@ -63,6 +63,7 @@ def test_a_perfect_prediction_lies_on_the_diagonal() -> None:
 
 def test_bars_leave_a_gap_between_groups() -> None:
     first, second = errors(grouped(RUNS, "strategy"))["data"]
+    assert errors(grouped(RUNS, "strategy"))["layout"]["yaxis"]["ticksuffix"] == "%"  # as words have it: no space
     assert (first["x"], second["x"]) == ([0, 1], [3])
     assert first["y"] == pytest.approx([-30.0, 2.0])
 

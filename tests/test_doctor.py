@@ -9,7 +9,8 @@ import pytest
 
 from simulator import cli
 from simulator.cli.doctor import report
-from simulator.network.catalogue import write_cluster
+from simulator.device_names import alike, unlike
+from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import Wire, flat_switch
 from traces.results.diagnosis import Checkup, diagnose
 
@@ -65,3 +66,24 @@ def test_three_real_steps_over_loopback(tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert code in (0, 1) and all(name in out for name in ("alone", "data parallel", "pipeline"))
     assert (code == 0) == ("can be trusted here" in out)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("CPU, 1 thread", "Intel(R) Xeon(R) Processor @ 2.10GHz, 1 thread", True),
+        ("AMD EPYC 7763, 1 thread", "AMD EPYC 9654, 4 threads", True),
+        ("Tesla V100-SXM2-32GB", "NVIDIA V100 16GB PCIe", True),
+        ("Tesla V100", "NVIDIA A100 40GB SXM4", False),
+        ("NVIDIA H100 80GB SXM5", "AMD EPYC 7763, 1 thread", False),
+        ("", "Tesla V100", True),
+    ],
+)
+def test_devices_are_told_apart_by_the_words_of_their_models(first: str, second: str, expected: bool) -> None:
+    assert alike(first, second) == alike(second, first) == expected
+
+
+def test_cpus_of_the_preset_are_this_machine_and_gpus_are_not() -> None:
+    here = "CPU AMD EPYC, 1 thread"
+    assert unlike(read_cluster("cpu-1g", devices=2), here) == ()
+    assert unlike(read_cluster("azure-v100-10g", devices=2), here) == ("NVIDIA V100 16GB PCIe",)

@@ -210,3 +210,9 @@ def test_without_root_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> No
     assert namespaces.available() == "no tc command: install iproute2"
     with pytest.raises(RunError, match="no network lab: no tc command"), Lab(PAIR):
         pass
+
+
+def test_links_whose_windows_are_beyond_the_kernels_numbers_are_refused() -> None:
+    Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=50e9)))
+    with pytest.raises(InputError, match=r"^links: bandwidth_bytes_per_s is 5.5e\+10: it is at most 5.369e\+10, whose"):
+        Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=55e9)))

@@ -213,7 +213,7 @@ def test_the_example_runs_and_live_loses_less(capsys: pytest.CaptureFixture[str]
     path = str(ROOT / "examples" / "spot-cluster.yaml")
     assert cli.main(["scenario", path]) == 0
     text = capsys.readouterr().out
-    assert "samples/s over hours" in text and "12h20min 4 from node2/gpu0 vanish" in text
+    assert "samples/s over hours" in text and "12 h 20 min 4 from node2/gpu0 vanish" in text
     assert cli.main(["scenario", path, "--json"]) == 0
     live = json.loads(capsys.readouterr().out)
     restart = live["other_policies"]["restart"]

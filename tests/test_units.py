@@ -121,3 +121,18 @@ def test_a_printed_size_reads_back_to_three_digits(count: float) -> None:
     assert math.isclose(
         units.parse_bytes(units.format_bytes(count).replace(" ", "")), count, rel_tol=0.0051, abs_tol=0.51
     )
+
+
+@given(st.integers(60, 10**7))
+def test_a_duration_is_read_as_it_is_written(seconds: int) -> None:
+    assert units.parse_duration(units.format_duration(seconds)) == seconds
+
+
+def test_durations_and_times_are_written_alike() -> None:
+    assert [units.format_duration(s) for s in (2.49, 27.3, 75, 9000)] == [
+        "2.49 s",
+        "27.3 s",
+        "1 min 15 s",
+        "2 h 30 min",
+    ]
+    assert units.parse_duration(" 27.3 s ") == units.parse_duration("27.3s") == 27.3

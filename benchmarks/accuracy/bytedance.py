@@ -22,7 +22,8 @@ from simulator.run import step_seconds
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.imports.bytedance import AFTER_BACKWARD, OPTIMIZER, Operation, RecordedJob, read_job
+from traces.imports._job_operations import Operation
+from traces.imports.bytedance import AFTER_BACKWARD, OPTIMIZER, RecordedJob, read_job
 from traces.results.observed_timeline import execution
 
 JOB = "ST"

@@ -116,6 +116,8 @@ class Answer:
 class GatedDecoder(nn.Module):
     """Returns a data class; blocks read keyword arguments."""
 
+    rates: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.words, self.head = nn.Embedding(WORDS, width), nn.Linear(width, WORDS, bias=False)

@@ -163,7 +163,8 @@ class CheckpointedChain(nn.Module):
         self.classes = nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Any:
-        return self.classes(checkpoint_sequential(self.chain, 2, self.stem(x), use_reentrant=False).mean((2, 3)))
+        deep = checkpoint_sequential(self.chain, 2, self.stem(x), use_reentrant=False)  # type: ignore[no-untyped-call]
+        return self.classes(deep.mean((2, 3)))
 
 
 class EarlyExit(nn.Module):
@@ -267,6 +268,8 @@ class _Clamped(torch.autograd.Function):
 
 class Quantised(nn.Module):
     """A function with a backward pass of its own, and an average kept without gradients."""
+
+    average: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()

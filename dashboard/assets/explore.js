@@ -86,13 +86,14 @@
     let best = new AbortController(); // of what follows from a search's best plan so far
     control.signal.addEventListener("abort", () => best.abort());
     do {
-      answer = await post("step", { ...sent, again: answer.again, best: best.plan, profile: ns.profile }, control.signal);
+      answer = await post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
       if (control.signal.aborted) return;
       if (answer.failed) return take(answer, results);
+      if (answer.controls) for (const request of Object.values(latest)) request.abort(); // theirs is the plan before
       take(answer, results);
-      if (!answer.pending || !answer.ran || answer.best === best.plan) continue;
+      if (!answer.pending || !answer.ran || answer.showing === best.showing) continue;
       best.abort();
-      best = Object.assign(new AbortController(), { plan: answer.best });
+      best = Object.assign(new AbortController(), { showing: answer.showing });
       quietly(follow(answer, best.signal));
     } while (answer.again);
     best.abort();
@@ -164,7 +165,7 @@
       await rest(wait);
       if (signal.aborted || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
       const before = String(tried.ready);
-      const show = await panel("strategies", { ready: tried.ready });
+      const show = await panel("strategies", { ready: tried.ready, best: answer.best });
       tried = await show();
       if (signal.aborted) return;
       if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);

@@ -230,14 +230,18 @@ def _column(
     base = anchors.frame.top + anchors.frame.height
     middle = anchors.geometry.middles[number]
     names = _title_lines(column, anchors.geometry.pitch)
-    for line, words in enumerate((*names, column.words)):
+    repeats = f"×{column.times}"
+    split = column.words
+    if column.times > 1 and not names[-1].endswith(repeats):  # the split stands in the glyph's title, too
+        split = f"{repeats}, {split}" if len(f"{repeats}, {split}") * 5 <= anchors.geometry.pitch else repeats
+    for line, words in enumerate((*names, split)):
         look = "dim tiny" if line == len(names) else "name"
         marks.append(svg.text(middle, base - 30 + 12 * line, words, class_=look, text_anchor="middle"))
     return marks, boxes
 
 
 def _title_lines(column: Column, pitch: float) -> tuple[str, ...]:
-    """The name of a column and its repeats in one line where it has room, else in two."""
+    """The name of a column and its repeats in one line where it has room, else its name in two."""
     times = f"×{column.times}" if column.times > 1 else ""
     whole = f"{column.title} {times}".strip()
     if len(whole) * 6.6 <= pitch or not times:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.style import BACKWARD, CUT, FORWARD, IDLE, OUTLINE, Figure, figure
+from dashboard.figures.style import IDLE, INK, LINES, OUTLINE, Figure, figure
 from simulator.elastic.job_account import Account
 
 INTERVALS = 288
-_COLOURS = {"live": FORWARD, "restart": BACKWARD}
 
 
 def throughput(accounts: Mapping[str, Account], policy: str, selected: int | None = None) -> Figure:
@@ -17,7 +16,8 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
     account = accounts[policy]
     unit_s, unit = _unit(account.duration_s)
     others = [name for name in accounts if name != policy]
-    data = [_rates(name, accounts[name], unit_s, filled=name == policy) for name in (policy, *others)]
+    colours = dict(zip(accounts, LINES, strict=False))
+    data = [_rates(name, accounts[name], unit_s, colours[name], filled=name == policy) for name in (policy, *others)]
     data.append(_devices(account, unit_s))
     top = max(max(trace["y"]) for trace in data[:-1])
     return figure(
@@ -34,9 +34,8 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
     )  # fmt: skip
 
 
-def _rates(name: str, account: Account, unit_s: float, *, filled: bool) -> dict[str, Any]:
+def _rates(name: str, account: Account, unit_s: float, colour: str, *, filled: bool) -> dict[str, Any]:
     edges_s, rates = account.throughput(INTERVALS)
-    colour = _COLOURS.get(name, CUT)
     return {
         "type": "scatter", "mode": "lines", "name": name, "x": (edges_s / unit_s).tolist(),
         "y": [*rates.tolist(), float(rates[-1])],
@@ -59,7 +58,7 @@ def _devices(account: Account, unit_s: float) -> dict[str, Any]:
 
 def _line(x: float, selected: bool) -> dict[str, Any]:
     line = {
-        "color": CUT if selected else OUTLINE,
+        "color": INK if selected else OUTLINE,
         "width": 2 if selected else 1,
         "dash": "solid" if selected else "dot",
     }

@@ -25,8 +25,9 @@ _NAMED = {
 }
 KINDS = {kind: _NAMED.get(kind.name, MESSAGE) for kind in Kind}
 """The colour of every kind of task; messages share theirs."""
-LINES = (FORWARD, BACKWARD, REDUCE, UPDATE, MESSAGE, CUT, WEIGHT, IDLE)
-"""For lines side by side: Okabe and Ito's colours, which people with any colour vision tell apart."""
+LINES = ("#664499", "#bbaa33", "#aa1155", "#006677", "#dd9988", "#dd88ee", "#006600", "#0099ff")
+"""For lines and groups side by side, strategies, policies and sets of runs: none is near the colour of a kind of task,
+a cut or a link, and without red and green cones they can still be told apart."""
 TIER_COLOURS = ("#aab2c0", "#6b7690", "#8f7aa8", "#a58f5e")
 """For links of a tier: none is the colour of a kind of task, of a device or of a cut."""
 GRID = "rgba(128,128,128,0.22)"

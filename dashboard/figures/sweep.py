@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import CUT, LINES, MAGNITUDE, OUTLINE, Figure, figure, message
+from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message
 from dashboard.words.sweep import expected
+from dashboard.words.volume import ByteUnit
 from simulator.sweep.chart import column_title, value_text
 from simulator.sweep.queries import pareto
 from simulator.units import format_time
@@ -18,7 +19,7 @@ QUANTITIES: Mapping[str, tuple[str, float]] = {
     "samples_per_s": ("samples per second", 1.0),
     "peak_memory_bytes": ("peak memory (GiB)", 2**-30),
     "communication_bytes": ("sent per step (GiB)", 2**-30),
-    "bubble_ratio": ("bubble", 1.0),
+    "bubble_ratio": ("bubble (%)", 100.0),
     "load_balance_ratio": ("load balance ratio", 1.0),
     "dollars_per_sample": ("dollars per sample", 1.0),
 }
@@ -52,7 +53,7 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     data.append({
         "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
         "x": [row[x] * QUANTITIES[x][1] for row in front], "y": [row[y] * QUANTITIES[y][1] for row in front],
-        "line": {"color": CUT, "width": 1.5, "shape": "hv"},
+        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
     })  # fmt: skip
     return figure(
         data,
@@ -141,7 +142,18 @@ def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str
         heights = [None if v is None else (scaled(v) - scaled(low)) / width if width else 0.5 for v in values]
     else:
         heights = [None if v is None else known.index(v) / max(len(known) - 1, 1) for v in values]
-    return heights, (value_text(name, low), value_text(name, high))
+    return heights, (_end_words(name, low), _end_words(name, high))
+
+
+def _end_words(name: str, value: Any) -> str:
+    """A value in the unit of the table: bytes that come out are in GiB."""
+    if name == "bubble_ratio":
+        return f"{value:.1%}"
+    return (
+        ByteUnit(2.0**30, "GiB").words(value)
+        if name in QUANTITIES and name.endswith("_bytes")
+        else value_text(name, value)
+    )
 
 
 def _ends(x: int, low: str, high: str) -> list[dict[str, Any]]:

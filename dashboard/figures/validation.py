@@ -14,7 +14,7 @@ from traces.results.validations import ValidatedRun
 
 CLOSE = 0.10
 """The band around a perfect prediction."""
-_BAND = "rgba(0,158,115,0.10)"
+_BAND = "rgba(128,128,128,0.14)"
 _BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}}
 _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
 
@@ -77,7 +77,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         data.append({
             "type": "bar", "x": places, "y": [outcome.error * 100 for outcome in group.outcomes], "name": group.name,
             "marker": {"color": LINES[i % 8], "line": _outlines(group, selected)},
-            "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f} %<extra></extra>",
+            "customdata": _names(group), "hovertemplate": "%{customdata}: %{y:+.1f}%<extra></extra>",
         })  # fmt: skip
         ticks.append((places[0] + places[-1]) / 2)
         notes.append({
@@ -94,7 +94,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         shapes=[_zone()],
         margin={**_MARGIN, "t": 26, "b": 70},
         xaxis={"tickvals": ticks, "ticktext": [group.name for group in groups], "gridcolor": "rgba(0,0,0,0)"},
-        yaxis={"ticksuffix": " %", "title": {"text": "predicted / actual − 1"}, "zeroline": True, "zerolinecolor": INK},
+        yaxis={"ticksuffix": "%", "title": {"text": "predicted / actual − 1"}, "zeroline": True, "zerolinecolor": INK},
     )
 
 
@@ -121,7 +121,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
     for i, group in enumerate(groups):
         known = Group(name=group.name, outcomes=tuple(o for o in group.outcomes if position(o) is not None))
         x, y = ([read(o) for o in known.outcomes] for read in (position, error))
-        data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f} %"))
+        data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f}%"))
     if not any(trace["x"] for trace in data):
         return message("nothing was counted in these runs")
     sizes = log_axis(x for trace in data for x in trace["x"])
@@ -131,7 +131,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
         shapes=[_zone()],
         margin=_MARGIN,
         xaxis={"title": {"text": title}, **scale},
-        yaxis={"ticksuffix": f" {unit}", "zeroline": True, "zerolinecolor": GRID},
+        yaxis={"ticksuffix": unit, "zeroline": True, "zerolinecolor": GRID},
     )
 
 

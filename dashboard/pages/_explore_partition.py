@@ -35,8 +35,7 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
         )
     now = outcome.configuration
     shown = known.get(now.strategy) or store.glance(now)
-    columns = columns_of(outcome.profile, outcome.run.plan)
-    sentence = head_sentence(columns, shown, known.get("data"), outcome.cluster.workers)
+    sentence = _sentence(outcome, shown, known.get("data"))
     nets = heaviest_nets(outcome.profile, outcome.flows)
     return PartitionWords(
         words={
@@ -46,6 +45,17 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
         },
         figures={"candidates-graph": candidates(outcome.candidates, known, now.strategy)},
     )
+
+
+def whole_answer(outcome: Outcome, known: Mapping[str, Glance]) -> Any:
+    """The answer in a sentence with its bytes, from the strategies that are known, the shown one among them."""
+    shown, data = known.get(outcome.configuration.strategy), known.get("data")
+    return why(outcome, shown, data, _sentence(outcome, shown, data) if shown else "")
+
+
+def _sentence(outcome: Outcome, shown: Glance, data: Glance | None) -> str:
+    assert outcome.run is not None and outcome.cluster is not None
+    return head_sentence(columns_of(outcome.profile, outcome.run.plan), shown, data, outcome.cluster.workers)
 
 
 def partition_card() -> Any:

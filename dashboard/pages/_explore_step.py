@@ -11,7 +11,9 @@ from dashboard.frame.clientside import effect
 from dashboard.frame.controls import BY_STRATEGY, CONTROLS, SLIDERS, Remark, cluster_options, plan_options, remarks
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.upload_field import on_upload
-from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict, why
+from dashboard.pages._explore_partition import whole_answer
+from dashboard.pages._explore_strategies import best_key, glances_at_hand, ran, strategies_table
+from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
 from dashboard.state import uploads
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration, from_values
@@ -38,12 +40,13 @@ def add(app: Dash, store: Store) -> None:
 def _add_step(app: Dash, store: Store) -> None:
     """The browser asks for the step of its controls by itself (assets/explore.js): one request and no callback.
 
-    While a search goes on the answer is of its best plan so far; `best` tells one of these from the next.
+    While a search goes on the answer is of its best plan so far; `best` tells one of these from the next. Numbers,
+    sentence and the strip's first row come in one answer, so that they are of one plan at any moment.
     """
 
     def step(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: values of CONTROLS in order, base (a query or nothing), tab, the tab's number of this request, again,
-        best (what it shows of a search), profile (whose layers it has)."""
+        showing (what it shows of a search and whether beside the baseline), profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
         now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         query = now.query()
@@ -70,14 +73,17 @@ def _add_step(app: Dash, store: Store) -> None:
         pinned = store.desk.ask(base, tab, patience_s, beside=now, number=number) if base else None
         before = None if isinstance(pinned, Simulation) else pinned
         waits = pinned is not before
-        best = f"{outcome.took_s:.3f}{' alone' if waits else ''}" if busy else ""
-        if best and best == sent.get("best"):
-            return {**answer, "pending": True, "again": True, "ran": True, "best": best, "html": going_on}
+        best = best_key(outcome) if busy else ""
+        showing = f"{best}{' alone' if waits else ''}"
+        if best and showing == sent.get("showing"):
+            return {**answer, "pending": True, "again": True, "ran": True, "showing": showing, "html": going_on}
+        glances = glances_at_hand(store, outcome) if outcome.run else {}
         parts = {
             "kpis": kpi_row(outcome, before),
             "badge": badge(outcome),
             "verdict": verdict(outcome),
-            "why": why(outcome),
+            "why": whole_answer(outcome, ran(glances)),
+            **({"strategies": strategies_table(list(glances.items()))} if glances else {}),
             "chips": chips(outcome, _validation(store)),
             "baseline-name": "simulating the baseline …" if waits else baseline_name(before, outcome),
         }
@@ -88,6 +94,7 @@ def _add_step(app: Dash, store: Store) -> None:
             "again": waits or busy is not None,
             "ran": outcome.run is not None,
             "best": best,
+            "showing": showing,
             "html": {name: as_html(part) for name, part in parts.items()} | going_on,
             "controls": _controls(outcome),
             "profile": now.profile,

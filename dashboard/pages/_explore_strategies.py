@@ -9,13 +9,13 @@ from dash import Dash, html
 
 from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
-from dashboard.pages._explore_words import advice_line, loads, searching, trying
+from dashboard.pages._explore_words import advice_words, loads, searching
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Glance, glance_of
+from dashboard.state.simulating import Glance, Outcome, glance_of
 from dashboard.state.store import Store
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import ByteUnit, shown_unit
@@ -26,35 +26,62 @@ def add(app: Dash, store: Store) -> None:
     """What the page asks for again and again, once a step is drawn, until everything has been tried."""
 
     def strategies(sent: Mapping[str, Any]) -> dict[str, Any]:
-        """sent: query, tab and number as of the step, and `ready`, what the page has."""
+        """sent: query, tab, number and best as of the step, and `ready`, what the page has."""
         now = store.resolved(store.read(sent["query"])[0])
         outcome = store.at_hand(now)
         if outcome.run is None and outcome.cluster is None and not outcome.took_s:
             return {"html": {"strategies": "", "advice": ""}, "waiting": False, "ready": []}  # it was cancelled
-        options = alternatives(now, outcome.profile)
         known_now = store.desk.glance(now)
+        if sent.get("best") and (known_now is not None or best_key(outcome) != sent["best"]):
+            return {"waiting": True, "ready": sent.get("ready")}  # the step's next answer brings what belongs together
+        options = alternatives(now, outcome.profile)
         tried = [] if too_large(outcome) or known_now is None else [move.configuration for move in moves(outcome)]
-        quick = [option for option in options if not searches(option.strategy)]
-        wanted = [*quick, *tried, *options[known_now is None :]]  # what searches comes last, what is shown is made
+        # What searches comes last, and of it the strategies before the changes; what is shown is made already.
+        wanted = sorted([*options[known_now is None :], *tried], key=lambda option: searches(option.strategy))
         waiting = store.desk.want(wanted, str(sent["tab"])[:64], sent.get("number"))
-        glances = {option: store.desk.glance(option) for option in options}
-        if known_now is None and outcome.run is not None:
-            glances[now] = glance_of(outcome)  # of the best plan so far
+        glances = glances_at_hand(store, outcome)
         left = len(set(waiting) & set(tried))
         ready = [f"{left} left", *(option.strategy for option, glance in glances.items() if glance is not None)]
         if waiting and ready == sent.get("ready"):
             return {"waiting": True, "ready": ready}
-        known = {option.strategy: glance for option, glance in glances.items() if glance is not None and glance.ran}
+        known = ran(glances)
         if known_now is None:
             advice = searching()
         else:
-            advice = trying(len(tried) - left, len(tried)) if left else advice_line(advise(store, outcome), outcome)
+            quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
+            advised = (
+                None if quick else advise(store, outcome, waits=False)
+            )  # once, so that no button moves under a hand
+            advice = advice_words(advised, outcome, len(tried) - left, len(tried))
         words = {"strategies": strategies_table(list(glances.items())), "advice": advice}
         drawn = partition_words(store, outcome, known)
         html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
         return {"html": html_of, "figures": drawn.figures, "waiting": bool(waiting), "ready": ready}
 
     add_panel(app.server, "strategies", strategies)
+
+
+def best_key(outcome: Outcome) -> str:
+    """What tells one best plan of a search from the next."""
+    return f"{outcome.took_s:.3f}"
+
+
+def glances_at_hand(store: Store, outcome: Outcome) -> dict[Configuration, Glance | None]:
+    """The strategies in figures as far as they are known, the shown one first: of a search, its best plan so far."""
+    now = outcome.configuration
+    glances = {option: store.desk.glance(option) for option in alternatives(now, outcome.profile)}
+    if glances[now] is None and outcome.run is not None:
+        glances[now] = glance_of(outcome)
+    return glances
+
+
+def ran(glances: Mapping[Configuration, Glance | None]) -> dict[str, Glance]:
+    """Those with a run, by the names of their strategies; an uploaded plan before what its strategy makes."""
+    known: dict[str, Glance] = {}
+    for option, glance in glances.items():
+        if glance is not None and glance.ran:
+            known.setdefault(option.strategy, glance)
+    return known
 
 
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:

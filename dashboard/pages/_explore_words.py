@@ -149,9 +149,16 @@ def offered(advice: Advice) -> list[SimulatedMove]:
     return settings + ([advice.hardware] if advice.hardware else [])
 
 
-def trying(done: int, count: int) -> Any:
-    """What stands there until every single change has been tried."""
-    return html.Div(f"Trying single changes: {done} of {count} simulated …", className="advice figure-note")
+def advice_words(advice: Advice | None, outcome: Outcome, done: int, count: int) -> Any:
+    """What stands there while single changes are tried: how many are, and below what helps among them.
+
+    advice: of those that are known, None where it is too early for it. done, count: changes tried, and of all.
+    """
+    left = f"Trying single changes: {done} of {count} simulated …" if done < count else ""
+    if left and (advice is None or not offered(advice)):
+        return html.Div(left, className="advice figure-note")
+    assert advice is not None
+    return [advice_line(advice, outcome), *([html.Div(left, className="figure-note")] if left else [])]
 
 
 def searching() -> Any:

@@ -139,12 +139,12 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
     split = graph("both-split-graph", 230, "Device time by use")
     return dmc.Stack([
         dcc.Store(id="pair", data=shown),
-        card("pair-card", "Timelines on one axis", [_timeline(i, side) for i, side in enumerate(both)],
-             controls=[legend()], formats=()),
         dmc.SimpleGrid([
             left,
             card("results", "Results", [_table(rows, names)], formats=()),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
+        card("pair-card", "Timelines on one axis", [_timeline(i, side) for i, side in enumerate(both)],
+             controls=[legend()], formats=()),
         card("both-split", "Where the step goes", [_with(split, _split(both))]),
         *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
         *accuracy,

@@ -24,7 +24,7 @@ from dashboard.words.kpis import Kpi, difference
 from simulator.elastic.job_account import Account, incident_rows
 from simulator.elastic.scenario import POLICIES
 from simulator.errors import ShardscopeError
-from simulator.units import format_bytes, format_duration
+from simulator.units import format_bytes, format_duration, format_time
 
 EXPECTED = (
     "a scenario as examples/spot-cluster.yaml; here it names a profile of the dashboard, a preset cluster, and "
@@ -182,7 +182,8 @@ def _words(row: Mapping[str, Any]) -> str:
     """One event in a sentence or two."""
     parts = f": {row['parts']}" if row["parts"] else ""
     return (
-        f"{row['number']}. After {row['at']}, {row['event']} ({row['policy']}). {row['lost_s']:.3g} s lost{parts}. "
+        f"{row['number']}. After {row['at']}, {row['event']} ({row['policy']}). {format_time(row['lost_s'])} lost"
+        f"{parts}. "
         f"From then on {row['devices']} devices and {row['rate']:,.1f} samples/s."
     )
 

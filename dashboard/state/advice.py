@@ -10,10 +10,9 @@ import partitioners
 from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, TIERS, Configuration
 from dashboard.state.measures import Share, shares
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from simulator import collectives
-from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
 
 MOST_TASKS = 60_000
@@ -103,18 +102,21 @@ def _other_strategies(now: Configuration) -> Iterator[Move]:
                 yield Move(words=f"{words}, its own micro-batches", configuration=free)
 
 
-def advise(store: Store, outcome: Outcome) -> Advice:
-    """Simulate every move of a feasible or infeasible outcome and keep those that help."""
+def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
+    """Simulate every move of a feasible or infeasible outcome and keep those that help.
+
+    waits: for moves that are not simulated yet; else these are left out.
+    """
     loss = largest_loss(outcome)
     if too_large(outcome):
         note = f"Steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
         return Advice(loss=loss, helpful=(), settings=0, note=note)
     helpful, settings = [], 0
     for move in moves(outcome):
-        simulated = _simulate(store, move)
-        settings += not move.hardware
-        if simulated is not None and _helps(simulated, outcome):
-            helpful.append(simulated)
+        seen = (store.glance if waits else store.desk.glance)(move.configuration)
+        settings += not move.hardware and seen is not None
+        if seen is not None and seen.ran and _helps(seen, outcome):
+            helpful.append(SimulatedMove(move=move, step_s=seen.step_s, interval_s=seen.interval_s, fits=seen.fits))
     helpful.sort(key=lambda simulated: (not simulated.fits, simulated.step_s))
     return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
@@ -132,17 +134,7 @@ def largest_loss(outcome: Outcome) -> Share | None:
     return max(lost, key=lambda share: share.ratio, default=None)
 
 
-def _simulate(store: Store, move: Move) -> SimulatedMove | None:
-    try:
-        seen = store.glance(move.configuration)
-    except InputError:
-        return None
-    if not seen.ran:
-        return None
-    return SimulatedMove(move=move, step_s=seen.step_s, interval_s=seen.interval_s, fits=seen.fits)
-
-
-def _helps(simulated: SimulatedMove, outcome: Outcome) -> bool:
+def _helps(simulated: Glance, outcome: Outcome) -> bool:
     """Shorter by at least 0.5 % and no worse in memory, or fitting where the present one does not."""
     if outcome.run is None:
         return True

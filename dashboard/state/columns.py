@@ -56,10 +56,10 @@ class Column:
 
     @property
     def words(self) -> str:
-        """How its heaviest lane is split."""
+        """How its heaviest lane begins, and how many other splits the column holds: "4 c +2"."""
         splits = {split.words for lane in self.lanes for glyph in lane for split in glyph.splits}
         first = self.lanes[0][0].splits[0].words
-        return first if len(splits) == 1 else f"{first} …"
+        return first if len(splits) == 1 else f"{first} +{len(splits) - 1}"
 
     def place_of(self) -> dict[int, int]:
         """The lane of each layer, JOIN for those where lanes meet."""

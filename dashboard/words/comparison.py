@@ -18,7 +18,7 @@ from simulator.units import format_bytes, format_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedQuantity:
-    """One quantity of both; change as "▼ 12.0 %"."""
+    """One quantity of both; change as "▼ 12.0%"."""
 
     name: str
     before: str

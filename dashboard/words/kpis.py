@@ -18,7 +18,7 @@ Quantity = tuple[str, str, str, Callable[[Report], float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpi:
-    """A key figure in words; change is "▼ 12.0 %" or empty, tone tells an improvement; hint explains it.
+    """A key figure in words; change is "▼ 12.0%" or empty, tone tells an improvement; hint explains it.
 
     note: what must not be missed about the value.
     """
@@ -98,13 +98,13 @@ def rate_words(per_s: float) -> str:
 
 
 def difference(now: float, before: float, *, more: bool = False, points: bool = False) -> tuple[str, str]:
-    """("▼ 12.0 %", tone) of a change. more: larger is better. points: the values are ratios, told in points."""
+    """("▼ 12.0%", tone) of a change. more: larger is better. points: the values are ratios, told in points."""
     if before == 0 and not points and now != 0:
         return "▲ from 0", GOOD if more else BAD
     change = now - before if points else now / before - 1 if before else 0.0
     if abs(change) < 0.0005:
-        return "= 0 %", SAME
-    text = f"{abs(change) * 100:,.1f} {'pt' if points else '%'}"
+        return "= 0%", SAME
+    text = f"{abs(change) * 100:,.1f}{' pt' if points else '%'}"
     return f"{'▲' if change > 0 else '▼'} {text}", GOOD if (change > 0) == more else BAD
 
 

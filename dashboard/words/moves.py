@@ -16,7 +16,7 @@ from simulator.units import format_bytes, format_time
 MOST_ROWS = 40
 """Stretches of layers that are listed; the sentence counts all of them."""
 Change = tuple[str, str, str, str]
-"""Before, after, difference as "▼ 12.0 %", and its tone."""
+"""Before, after, difference as "▼ 12.0%", and its tone."""
 
 
 def moved_layers(before: Outcome, after: Outcome) -> tuple[str, list[tuple[str, str, str]]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from simulator.device_names import unlike
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,16 +57,9 @@ def _links_note(cluster: Cluster) -> str:
 
 def _device_note(profile: Profile, cluster: Cluster) -> str:
     """A sentence when the cluster's devices are not the profiled one, otherwise nothing."""
-    kinds = dict.fromkeys(device.kind for device in cluster.devices[: cluster.workers] if device.kind)
-    other = [kind for kind in kinds if profile.device and not _models(kind) & _models(profile.device)]
+    other = unlike(cluster, profile.device)
     if not other:
         return ""
     scaled = set(cluster.speeds[: cluster.workers]) != {1.0}
     advice = "they are scaled by the cluster's speed" if scaled else "scale them with --speed"
     return f"compute times were captured on {profile.device}, not {', '.join(other)}; {advice}"
-
-
-def _models(device: str) -> set[str]:
-    """The words of a device's name that tell its model, e.g. {"v100"}; {..., "thread"} for one core of a CPU."""
-    words = set(re.findall(r"[a-z0-9]+", device.lower()))
-    return {word for word in words if not re.fullmatch(r"nvidia|tesla|gpu|rtx|pcie|sxm\d?|\d+gb|\d+", word)}

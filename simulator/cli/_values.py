@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
-from math import inf, nan
 from typing import TypeVar
 
 from simulator import units
 from simulator.errors import InputError
+from simulator.one_line_parser import SHOWN, parsed
+from simulator.one_line_parser import count as count
+from simulator.one_line_parser import positive as positive
+from simulator.one_line_parser import shape as shape
+from simulator.one_line_parser import whole as whole
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")
-SHOWN = 40
-"""Characters of a wrong value that a complaint repeats."""
-
-
-def count(text: str) -> int:
-    """A whole number of at least 1."""
-    return _whole_number(text, 1)
-
-
-def whole(text: str) -> int:
-    """A whole number of at least 0."""
-    return _whole_number(text, 0)
-
-
-def _whole_number(text: str, least: int) -> int:
-    # isdecimal() alone takes other scripts' digits, as int() does
-    if not text.isdecimal() or len(text) > 18 or int(text) < least:
-        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a whole number of at least {least}")
-    return int(text)
 
 
 def counts(text: str) -> tuple[int, ...]:
@@ -38,45 +23,22 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(map(count, text.split(",")))
 
 
-def positive(text: str) -> float:
-    """A finite number above 0."""
-    value = _number(text)
-    if not 0 < value < inf:
-        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a number above 0")
-    return value
-
-
 def number(text: str) -> float:
     """A number of whatever size, which its user checks."""
-    value = _number(text)
+    value = parsed(text)
     if value != value and text.strip().lower() not in ("nan", "-nan", "+nan"):
         raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a number")
     return value
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return nan
-
-
 def line_rate_share(text: str) -> float:
     """A share of a link's line rate, above 0 and up to 1."""
-    value = _number(text)
+    value = parsed(text)
     if not 0 < value <= 1:
         raise ArgumentTypeError(
             f"efficiency {text[:SHOWN]!r}: write a share of the line rate above 0 and up to 1, e.g. 0.3"
         )
     return value
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """The shape of one sample, AxBxC."""
-    sides = text.split("x")
-    if not all(side.isdecimal() and len(side) <= 18 and int(side) > 0 for side in sides):
-        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
-    return tuple(map(int, sides))
 
 
 def size(text: str) -> int:

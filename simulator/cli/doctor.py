@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _values
-from simulator.errors import MissingExtraError
+from simulator.errors import InputError, MissingExtraError
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -48,12 +48,24 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("doctor needs torch; install it with: pip install 'shardscope[capture]'") from None
     import partitioners
     from simulator import files
+    from simulator.device_names import alike, unlike
     from simulator.network.catalogue import read_cluster, read_runtime
     from simulator.plan import StepSettings
     from traces.results.diagnosis import diagnose
 
     profile = files.read_profile(args.profile)
     cluster, runtime = read_cluster(args.cluster), read_runtime(args.cluster)
+    here = doctor.device_here()
+    if not alike(profile.device, here):
+        raise InputError(
+            f"PROFILE is {args.profile}: it was measured on {profile.device}, and steps are taken on {here}; "
+            "capture one here"
+        )
+    if other := unlike(cluster, f"CPU {here}"):
+        raise InputError(
+            f"CLUSTER is {args.cluster}: its devices are {', '.join(other)}, and steps are taken on {here}; "
+            "take one that `shardscope calibrate` wrote here"
+        )
     hosts = "TORCHELASTIC_RUN_ID" in os.environ
     reason = None if hosts or args.network == "loopback" else namespaces.available()
     if reason or args.network == "loopback":

@@ -55,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
 
     _check_field(args)
     folder = Path(args.output)
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise InputError(f"--output is {folder}: {there} is a file; name a folder")
     cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(

@@ -153,6 +153,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tier", metavar="NAME", default="inter", help="the links to fit (default inter)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the cluster with the efficiency found")
     args = parser.parse_args(argv)
+    if args.output is not None:
+        files.check_writable(args.output, files.YAML)
     measured = read_measured(args.csv)
     fitted = fit(measured, args.cluster, args.tier)
     for step, alone, step_s in zip(measured, fitted.alone, fitted.steps_s, strict=True):

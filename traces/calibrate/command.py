@@ -18,15 +18,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from simulator import files, units
 from simulator.cluster import Cluster
+from simulator.device_names import unlike
+from simulator.errors import InputError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster, write_cluster
-from simulator.one_line_parser import OneLineParser
+from simulator.one_line_parser import OneLineParser, count, positive
 from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
@@ -34,6 +37,7 @@ from traces.calibrate import links
 from traces.calibrate.link_probe import measure
 from traces.calibrate.measured_points import sizes_to
 from traces.calibrate.runtime_overheads import pass_overhead_s, wrapped_overhead_s
+from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.lab import namespaces
 from traces.lab.launch import launch
@@ -52,16 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
-    parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
+    parser.add_argument("--devices", metavar="N", type=count, help="how many, filling nodes in order")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--plan", metavar="PLAN", help="measure up to the largest message and collective of this plan")
     sizes.add_argument("--up-to", metavar="BYTES", help="measure up to this size, e.g. 64MB (default 16.8 MB)")
     parser.add_argument("--profile", metavar="PROFILE", help="the plan's profile (default: by the plan's model)")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=600.0, help="give up after (default 600)")
+    parser.add_argument("--timeout", metavar="SECONDS", type=positive, default=600.0, help="at most (default 600)")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
     args = parser.parse_args(argv)
-    files.check_writable(args.output)
+    if args.profile is not None and args.plan is None:
+        raise InputError("--profile: counts only beside --plan; add it, or leave it out")
+    files.check_writable(args.output, files.YAML)
     cluster = read_cluster(args.cluster, devices=args.devices)
+    _check_place(cluster)
     task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster), links.SIZES_BYTES))
     by_rank, where = _on_ranks(cluster, task, args.timeout)
     if os.environ.get("RANK", "0") == "0":
@@ -100,11 +107,24 @@ def largest_sent_bytes(profile: Profile, plan: Plan, cluster: Cluster) -> int:
 
 def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
     if args.up_to is not None:
-        return round(units.parse_bytes(args.up_to))
+        up_to = units.parse_bytes(args.up_to)
+        shortest = min(links.SIZES_BYTES)
+        require(up_to >= shortest, "--up-to", args.up_to, f"it is at least {shortest} bytes, the shortest message")
+        return up_to
     if args.plan is None:
         return max(links.SIZES_BYTES)
     plan = files.read_plan(args.plan)
     return max(largest_sent_bytes(files.read_profile(args.profile or plan.model), plan, cluster), links.SIZES_BYTES[1])
+
+
+def _check_place(cluster: Cluster) -> None:
+    """Raise InputError where this machine is to stand for devices that it does not have."""
+    here = machine_settings.device_name(torch.device("cpu"), 1)
+    if "TORCHELASTIC_RUN_ID" not in os.environ and (other := unlike(cluster, f"CPU {here}")):
+        raise InputError(
+            f"cluster is {cluster.name}: its devices are {', '.join(other)}, and what is measured here is {here}; "
+            "start it with torchrun on the cluster's hosts, or take a cluster of CPUs"
+        )
 
 
 def _on_ranks(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -39,9 +40,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TextIO
 
-from simulator.errors import ShardscopeError, require
+from simulator.errors import require, require_count
 from simulator.files import check_writable, write_profile
-from simulator.one_line_parser import OneLineParser
+from simulator.one_line_parser import OneLineParser, count, shape, whole
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -54,18 +55,14 @@ FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0, or 2 after one line about what is wrong."""
+    """The command line; returns the exit code 0. Raises ShardscopeError or OSError, and SystemExit for its options."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(parser().parse_args(argv))
     output = options.pop("output")
-    try:
-        check_writable(output)
-        command = "python -m traces.capture " + shlex.join(argv)
-        profile = capture(**options, command=command, progress=sys.stderr)
-        write_profile(profile, output)
-    except (ShardscopeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    check_writable(output)
+    command = "python -m traces.capture " + shlex.join(argv)
+    profile = capture(**options, command=command, progress=sys.stderr)
+    write_profile(profile, output)
     print(summary(profile))
     return 0
 
@@ -97,7 +94,9 @@ def capture(
     network that does not run.
     """
     for name, value in (("batch_size", batch_size), ("repeats", repeats), ("threads", threads)):
-        require(value >= 1, name, value, "it is at least 1")
+        require_count(name, value)
+    processors = os.cpu_count() or 1
+    require(threads <= processors, "threads", threads, f"it is at most {processors}, the processors of this machine")
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
     network = load(model, input_shape, classes, vocabulary, inputs) if isinstance(model, str) else model
     torch_device = machine_settings.torch_device_of(device)
@@ -142,36 +141,29 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of the command line."""
     parser = OneLineParser(prog="shardscope capture", description="Measure a network layer by layer.")
     parser.add_argument("model", help=f"package.module:callable, or one of {', '.join(ZOO)}")
-    parser.add_argument("--batch-size", type=int, required=True, help="samples per step")
+    parser.add_argument("--batch-size", type=count, required=True, help="samples per step")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
     parser.add_argument("--dtype", choices=machine_settings.DTYPES, default="float32", help="of data and parameters")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
-    parser.add_argument("--repeats", type=int, default=30, help="rounds of measurement (default 30)")
-    parser.add_argument("--warmup", type=int, default=2, help="rounds before them that do not count (default 2)")
-    parser.add_argument("--input-shape", type=_shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
+    parser.add_argument("--threads", type=count, default=1, help="CPU threads (default 1)")
+    parser.add_argument("--repeats", type=count, default=30, help="rounds of measurement (default 30)")
+    parser.add_argument("--warmup", type=whole, default=2, help="rounds before them that do not count (default 2)")
+    parser.add_argument("--input-shape", type=shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
     parser.add_argument(
         "--input", dest="inputs", metavar="[NAME=]SHAPE[:VOCABULARY]", type=_input, action="append", default=[],
         help="one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME",
     )  # fmt: skip
-    parser.add_argument("--classes", type=int, help="num_classes for the callable (not for zoo names)")
-    parser.add_argument("--vocabulary", type=int, help="the input is integers below this (not for zoo names)")
-    parser.add_argument("--seed", type=int, default=0, help="of inputs and parameters (default 0)")
+    parser.add_argument("--classes", type=count, help="num_classes for the callable (not for zoo names)")
+    parser.add_argument("--vocabulary", type=count, help="the input is integers below this (not for zoo names)")
+    parser.add_argument("--seed", type=whole, default=0, help="of inputs and parameters (default 0)")
     return parser
 
 
 def _input(text: str) -> NetworkInput:
     name, _, rest = text.rpartition("=")
-    shape, _, vocabulary = rest.partition(":")
-    if (name and not name.isidentifier()) or (vocabulary and not (vocabulary.isdecimal() and int(vocabulary) > 0)):
+    sides, _, vocabulary = rest.partition(":")
+    if name and not name.isidentifier():
         raise argparse.ArgumentTypeError(
             f"{text!r} is not [NAME=]SHAPE[:VOCABULARY]; write e.g. pixels=3x224x224, or input_ids=128:50257"
         )
-    return NetworkInput(name=name, shape=_shape(shape), vocabulary=int(vocabulary) if vocabulary else None)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    sides = text.split("x")
-    if not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
-    return tuple(map(int, sides))
+    return NetworkInput(name=name, shape=shape(sides), vocabulary=count(vocabulary) if vocabulary else None)

@@ -24,8 +24,9 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, STOP, Overheads
+from simulator.errors import require
 from simulator.network.catalogue import read_cluster
-from simulator.one_line_parser import OneLineParser
+from simulator.one_line_parser import OneLineParser, count
 from simulator.owned_files import temporary_folder
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
@@ -139,11 +140,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command `shardscope calibrate --reconfiguration`: measure and write an overheads file."""
     parser = OneLineParser(prog="shardscope calibrate --reconfiguration", description=__doc__)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
-    parser.add_argument("--devices", metavar="N", type=int, help="how many, filling nodes in order")
+    parser.add_argument("--devices", metavar="N", type=count, help="how many, filling nodes in order")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the overheads")
     args = parser.parse_args(argv)
-    files.check_writable(args.output)
+    files.check_writable(args.output, files.YAML)
     cluster = read_cluster(args.cluster, devices=args.devices)
+    devices = len(cluster.devices)
+    require(devices >= 2, "devices", devices, "one of two ranks is killed to see when it is noticed: at least 2")
     reason = namespaces.available()
     if reason:
         print(f"{reason}; measuring over loopback instead", file=sys.stderr)

@@ -51,6 +51,8 @@ FRAME_OVER_PAYLOAD = 1514 / 1448
 
 _SMALLEST_SEGMENT_BYTES = 6000
 _SMALLEST_WINDOW_BYTES = 256 * 1024
+_MOST_BYTES_PER_S = (2**31 - 1) / (4 * WINDOW_S)
+"""Send buffers of four windows are 32-bit numbers to the kernel."""
 _CONNECTIONS = 16
 _numbers = count()
 
@@ -187,6 +189,9 @@ def _check(cluster: Cluster) -> None:
     joined = {(link.source, link.target) for link in cluster.links}
     graph = nx.Graph(joined)
     require(len(devices) <= 254, "devices", len(devices), "a lab has at most 254")
+    fastest = max(map(line_rate, cluster.links), default=0.0)
+    rule = f"it is at most {_MOST_BYTES_PER_S:.4g}, whose windows are the longest that the kernel sets"
+    require(fastest <= _MOST_BYTES_PER_S, "links: bandwidth_bytes_per_s", f"{fastest:.4g}", rule)
     for source, target in joined:
         if (target, source) not in joined:
             raise InputError(f"links: {source}->{target} has no way back; a lab's links come in pairs")

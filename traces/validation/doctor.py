@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from simulator.cluster import Cluster
 from simulator.plan import Plan
 from simulator.run import run as simulate
 from simulator.runtime import Runtime
 from simulator.workload import Profile
+from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
 from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
@@ -29,6 +32,11 @@ from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.zoo.networks import load
 
 WARMUP, STEPS = 3, 12
+
+
+def device_here() -> str:
+    """The device that each rank's steps are taken on, as captures name it."""
+    return machine_settings.device_name(torch.device("cpu"), 1)
 
 
 def step_alone(profile: Profile, cluster: Cluster, lab: Lab | None, timeout_s: float) -> Checkup:
