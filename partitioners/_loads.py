@@ -13,20 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioners._fabric import hops
-from simulator import collectives
+from partitioners._link_seconds import LinkSeconds, Sum
 from simulator.cluster import Cluster
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.exchange_bytes import moved_bytes
 from simulator.lowering.exchange_pieces import EdgeEnd
-from simulator.lowering.shard_regions import Interval, reads, shards
+from simulator.lowering.shard_regions import reads, shards
 from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats
 from simulator.workload import Geometry, Layer, Profile
-
-Sum = tuple[tuple[int, ...], float]
-"""Devices that sum the gradient of the same parameters, and its bytes."""
 
 
 class PassLoads(NamedTuple):
@@ -72,7 +68,7 @@ class LoadTables:
     """Loads of plans of one profile on one cluster, kept by layer and edge; all plans synchronise alike.
 
     shardings: by their number. inputs: of each layer, by position. with_parameters: positions of layers.
-    lookups: what had to be found out, so far.
+    links: what keeps those of the cluster busy. lookups: what had to be found out, so far.
     """
 
     def __init__(self, profile: Profile, cluster: Cluster, runtime: Runtime) -> None:
@@ -82,22 +78,15 @@ class LoadTables:
         self.lookups = 0
         self._price_s = runtime.task_overhead_s
         self.devices = len(cluster.devices)
-        self._profile, self._cluster = profile, cluster
+        self.links = LinkSeconds(cluster, profile.dtype)
+        self._profile, self._cluster, self._speeds = profile, cluster, np.array(cluster.speeds)
         self._numbers: dict[Sharding, int] = {}
-        self._intervals: dict[tuple[int, int], list[list[Interval]]] = {}
+        self._ends: dict[tuple[int, int, int], EdgeEnd] = {}
         self._seconds: dict[tuple[Hashable, ...], Floats] = {}
         self._passes: dict[tuple[int, int, int], PassLoads] = {}
         self._read_alike = replace(profile, layers=tuple(map(_without_costs, profile.layers))).read_alike
         self._messages: dict[tuple[int, ...], MessageLoads] = {}
-        self._rings: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
-        self._sums: dict[Sum, tuple[Floats, float]] = {}
         self.with_parameters = [k for k, layer in enumerate(profile.layers) if layer.parameter_bytes]
-        _, self._pair, self._crossed = hops(cluster, self.devices)
-        self._bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-        latencies = np.array([link.latency_s for link in cluster.links])
-        self._latency_s = np.bincount(
-            self._pair, weights=latencies[self._crossed], minlength=self.devices**2
-        )  # (pairs of devices,)
 
     def number(self, sharding: Sharding) -> int:
         """The number of a sharding."""
@@ -106,9 +95,13 @@ class LoadTables:
             self.shardings.append(sharding)
         return number
 
+    def numbers(self, plan: Plan) -> list[int]:
+        """The number of each layer's sharding."""
+        return [self.number(plan.placements[layer.name]) for layer in self._profile.layers]
+
     def of(self, plan: Plan) -> PlanLoads:
         """The loads of a plan."""
-        numbers = [self.number(plan.placements[layer.name]) for layer in self._profile.layers]
+        numbers = self.numbers(plan)
         passes = [self.passes(plan, position, number) for position, number in enumerate(numbers)]
         messages = [self.messages(plan, position, numbers) for position in range(len(numbers))]
         return PlanLoads(
@@ -138,43 +131,16 @@ class LoadTables:
             base=loads.base, numbers=numbers, passes=passes, messages=messages, passes_s=passes_s, links_s=links_s
         )
 
+    def sent_s(self, loads: PlanLoads) -> list[float]:
+        """Seconds of links for each layer's messages and sums, all links together."""
+        pairs = zip(loads.messages, loads.passes, strict=True)
+        return [float(sent.links_s.sum() + own.total_s[2 * self.devices :].sum()) for sent, own in pairs]
+
     def plan_of(self, loads: PlanLoads, microbatches: int) -> Plan:
         """The plan that has these loads, with so many micro-batches."""
         layers = zip(self._profile.layers, loads.numbers, strict=True)
         placements = {layer.name: self.shardings[number] for layer, number in layers}
         return replace(loads.base, placements=placements, microbatches=microbatches, strategy="")
-
-    def sum_s(self, base: Plan, bucket: Sum) -> tuple[Floats, float]:
-        """Seconds of a collective by link, shape (links,), and of its latencies."""
-        if bucket not in self._sums:
-            self._sums[bucket] = self._new_sum_s(base, bucket)
-        return self._sums[bucket]
-
-    def _new_sum_s(self, base: Plan, bucket: Sum) -> tuple[Floats, float]:
-        devices, size = bucket
-        setting = base.synchronisation
-        collective, sent_bytes = collectives.load(setting.collective), setting.sent_bytes(size, self._profile.dtype)
-        tasks = collective.tasks(self._cluster, devices, sent_bytes, 0.0, setting.serving_workers)
-        if devices not in self._rings:
-            self._rings[devices] = [self._crossings(task.route.pairs if task.route else ()) for task in tasks]
-        seconds, latency_s = np.zeros(len(self._bandwidths)), 0.0
-        for task, (crossed, wait_s) in zip(tasks, self._rings[devices], strict=True):
-            if task.seconds:
-                seconds += task.seconds * crossed
-            elif task.route:
-                seconds += task.bytes * crossed / self._bandwidths
-                latency_s = max(latency_s, task.route.rounds * wait_s)
-        return seconds, latency_s
-
-    def _crossings(self, pairs: Sequence[tuple[int, int]]) -> tuple[Floats, float]:
-        """How often pairs of devices cross each link, shape (links,), and the longest of their latencies."""
-        moved = np.zeros(self.devices**2)
-        for source, target in pairs:
-            moved[source * self.devices + target] += 1.0
-        crossed: Floats = np.bincount(self._crossed, weights=moved[self._pair], minlength=len(self._bandwidths)).astype(
-            np.float64
-        )
-        return crossed, float(self._latency_s[moved > 0].max(initial=0.0))
 
     def passes(self, base: Plan, position: int, number: int) -> PassLoads:
         """What the passes and parameters of a layer ask for that is placed as the sharding of this number."""
@@ -186,13 +152,15 @@ class LoadTables:
 
     def _new_passes(self, base: Plan, position: int, sharding: Sharding) -> PassLoads:
         devices = list(sharding.devices)
-        by_shard = self._shard_seconds(base, position, sharding) / np.array(self._cluster.speeds)[devices]
+        by_shard = self._shard_seconds(base, position, sharding) / self._speeds[devices]
         by_device = np.zeros((self.devices, len(by_shard)))
         np.add.at(by_device, devices, by_shard.T)
         forward_s, backward_s, fixed_s = by_device.T
         fixed_s = fixed_s + 2.0 * self._price_s * np.bincount(devices, minlength=self.devices)
         sums = self._own_sums(position, sharding)
-        summing_s = sum((self.sum_s(base, each)[0] for each in sums), np.zeros(len(self._bandwidths)))
+        summing_s = np.zeros(self.links.count)
+        for each in sums:
+            summing_s += self.links.of_sum(base.synchronisation, each)[0]
         return PassLoads(
             total_s=np.concatenate([forward_s + backward_s, fixed_s, summing_s]),
             forward_s=float(forward_s.max()),
@@ -246,32 +214,30 @@ class LoadTables:
     def _new_messages(self, base: Plan, position: int, numbers: Sequence[int]) -> MessageLoads:
         readers = self._profile.consumers[position]
         if self._is_aligned(position, numbers):
-            return MessageLoads(np.zeros(len(self._bandwidths)))
-        layers, layer = self._profile.layers, self._profile.layers[position]
-        own, *others = (self.shardings[number] for number in numbers)
-        ends = []
-        for reader, sharding, number in zip(readers, others, numbers[1:], strict=True):
-            intervals = self._interval(base, reader, number)
-            needed = reads(self._profile, layers[reader], layer, intervals, sharding.reduce)
-            ends.append(EdgeEnd.of(needed, sharding, layers[reader].routing))
-        made = EdgeEnd.of(self._interval(base, position, numbers[0]), own, layer.routing)
+            return MessageLoads(np.zeros(self.links.count))
+        made, *ends = (
+            self._end(base, position, end, number) for end, number in zip((position, *readers), numbers, strict=True)
+        )
         each = self._profile.element_bytes(position)
         ways, latency_s = list[Floats](), 0.0
         for moved in moved_bytes(made, ends, base.exchange, self._cluster, each):
-            carried = np.bincount(self._crossed, weights=moved.ravel()[self._pair], minlength=len(self._bandwidths))
-            ways.append(carried / self._bandwidths)
-            latency_s += float(self._latency_s[moved.ravel() > 0].max(initial=0.0))
+            seconds, wait_s = self.links.of_messages(moved)
+            ways.append(seconds)
+            latency_s += wait_s
         there_s, back_s = (float(seconds.max(initial=0.0)) for seconds in ways)
         return MessageLoads(ways[0] + ways[1], there_s, back_s, latency_s)
 
-    def _interval(self, base: Plan, position: int, number: int) -> list[list[Interval]]:
-        """The parts of a layer's output, of a whole batch."""
-        if (position, number) not in self._intervals:
-            sharding = self.shardings[number]
+    def _end(self, base: Plan, position: int, end: int, number: int) -> EdgeEnd:
+        """What of a layer's output, of a whole batch, it makes itself or a reader of it reads, placed so."""
+        key = position, end, number
+        if key not in self._ends:
+            layers, sharding = self._profile.layers, self.shardings[number]
             samples = tuple(count * base.microbatches for count in sharding.samples)
-            axes = shards(self._profile.layers[position], base.batch_size, sharding.degrees, samples)
-            self._intervals[position, number] = axes
-        return self._intervals[position, number]
+            intervals = shards(layers[end], base.batch_size, sharding.degrees, samples)
+            if end != position:
+                intervals = reads(self._profile, layers[end], layers[position], intervals, sharding.reduce)
+            self._ends[key] = EdgeEnd.of(intervals, sharding, layers[end].routing)
+        return self._ends[key]
 
     def _is_aligned(self, position: int, numbers: Sequence[int]) -> bool:
         """Whether all readers read their own shards' parts alone, so that nothing moves."""

@@ -15,7 +15,7 @@ from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_grou
 from partitioners._loads import LoadTables, PlanLoads
 from partitioners._promises import promises_s
 from partitioners._strongest import plan_allows
-from partitioners._window_bounds import NONE, Library, Window, window_of
+from partitioners._window_bounds import NONE, Library, Window, window_of, windows
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
@@ -36,8 +36,7 @@ _PROMISES, _KEPT = 12, 6
 
 
 class LocalChange(NamedTuple):
-    """Shardings of other numbers for some layers, by position, with so many micro-batches; what the plan then promises,
-    in seconds."""
+    """Numbers of other shardings for some layers, by position, and of micro-batches; what the plan then promises."""
 
     promise_s: float
     numbers: dict[int, int]
@@ -72,7 +71,7 @@ class LocalSearch:
         index = judge.profile.index
         self._order = [index[name] for group in self._groups for name in group]
         starts = list(accumulate((len(group) for group in self._groups), initial=0))
-        self._windows = [self._window(starts[a], starts[b]) for a, b in _windows(len(self._groups))]
+        self._windows = [self._window(starts[a], starts[b]) for a, b in windows(len(self._groups))]
         self._ways: dict[GroupCut, tuple[int, ...]] = {}
         self._libraries: dict[int, Library] = {}
         self._seen: set[tuple[float, float]] = set()
@@ -94,9 +93,8 @@ class LocalSearch:
     def take_over(self, plans: Sequence[Plan]) -> None:
         """From now on changes may place layers as one of these plans does."""
         for plan in plans:
-            placed = tuple(self._tables.number(plan.placements[layer.name]) for layer in self._profile.layers)
             for library in self._libraries.values():
-                library.add(placed)
+                library.add(tuple(self._tables.numbers(plan)))
 
     def refine(self, start: Judged, patience: int, least_budget: float) -> None:
         """Simulate changes that promise more than the plan by now, the most promising first, and keep each that gains.
@@ -110,8 +108,8 @@ class LocalSearch:
         while gained:
             gained, waiting = False, self._promising_changes(here, least_budget)
             while waiting:
-                waiting.sort(key=lambda each: each.promise_s * self._excess_of(each.microbatches))
-                change = waiting.pop(0)
+                change = self._most_promising(waiting)
+                waiting.remove(change)
                 after, count = self._tables.after(here.loads, change.numbers), change.microbatches
                 after_s = self._promises_s(after, [count])[0]
                 likely_s = after_s * self._excess_of(count)
@@ -159,8 +157,7 @@ class LocalSearch:
         while before <= at <= after and self._judge.budget > least_budget:
             loads, change = way[at]
             verdict = self._simulated(loads, change.microbatches) if self._is_new(loads, change.promise_s) else None
-            if verdict is not None:
-                judged.append(Judged(verdict=verdict, loads=loads, excess=start.excess))
+            judged += [Judged(verdict=verdict, loads=loads, excess=start.excess)] if verdict else []
             if verdict is not None and verdict.beats(best):
                 best, before = verdict, at + 1
             else:
@@ -171,6 +168,10 @@ class LocalSearch:
     def _learn(self, count: int, verdict: Verdict | None, promise_s: float) -> None:
         if verdict is not None:
             self._excess[count] = verdict.step_s / promise_s
+
+    def _most_promising(self, changes: Sequence[LocalChange]) -> LocalChange:
+        excess = {count: self._excess_of(count) for count in {change.microbatches for change in changes}}
+        return min(changes, key=lambda change: change.promise_s * excess[change.microbatches])
 
     def _excess_of(self, count: int) -> float:
         """What a step takes over its promise with so many micro-batches, or the nearest number that is known."""
@@ -184,10 +185,7 @@ class LocalSearch:
         promising, limit_s = list[LocalChange](), here.verdict.step_s * _SLACK
         library = self._library(here.loads)
         least = least_budget + (1 - _FOR_PROMISES) * (self._judge.budget - least_budget)
-        sent_s = [
-            float(sent.links_s.sum() + own.total_s[2 * self._tables.devices :].sum())
-            for sent, own in zip(here.loads.messages, here.loads.passes, strict=True)
-        ]
+        sent_s = self._tables.sent_s(here.loads)
         short = sorted(self._windows, key=lambda each: (len(each.layers), -sum(sent_s[i] for i in each.layers)))
         for window in [*self._runs(here.loads), *short]:
             if self._judge.budget <= least:
@@ -279,17 +277,6 @@ class LocalSearch:
 
     def _window(self, first: int, last: int) -> Window:
         return window_of(self._tables.inputs, self._order, first, last)
-
-
-def _windows(count: int) -> list[tuple[int, int]]:
-    """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
-    on, each from several places, and all up to one or from one on; the longest first."""
-    windows = {(0, at) for at in range(1, count)} | {(at, count) for at in range(1, count)}
-    length = 1 << max(count - 1, 1).bit_length() >> 1
-    while length:
-        windows |= {(first, min(first + length, count)) for first in range(0, count, max(length // 2, 1))}
-        length //= 2
-    return sorted(windows, key=lambda ends: (ends[0] - ends[1], ends))
 
 
 def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatches: bool) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partitioners._loads import LoadTables, PlanLoads, Sum
+from partitioners._link_seconds import Sum
+from partitioners._loads import LoadTables, PlanLoads
 from simulator.plan import Plan
 from simulator.taskgraph import Floats
 
@@ -21,7 +22,7 @@ def promises_s(tables: LoadTables, loads: PlanLoads, counts: Sequence[int]) -> F
     scale = loads.base.microbatches / np.array(counts, dtype=np.float64)  # of a micro-batch, (counts,)
     exposed_s = np.zeros(len(counts))
     if buckets := _buckets(loads, tables.with_parameters):
-        seconds = [tables.sum_s(loads.base, bucket) for _, bucket in buckets]
+        seconds = [tables.links.of_sum(loads.base.synchronisation, bucket) for _, bucket in buckets]
         # of each bucket and those that are ready later, by link: (buckets, links)
         waiting_s = np.cumsum([links_s for links_s, _ in seconds], axis=0)
         late_s = waiting_s.max(axis=1) + [latency_s for _, latency_s in seconds]
@@ -57,16 +58,19 @@ def _chains(inputs_of: Sequence[Sequence[int]], loads: PlanLoads) -> tuple[float
     reached, fixed, behind, arriving = list[float](), list[float](), list[float](), list[float]()
     earlier_s, share = 0.0, 1 / loads.base.microbatches
     for own, sent, inputs in zip(loads.passes, loads.messages, inputs_of, strict=True):
+        _, forward_s, backward_s, price_s, _ = own
+        _, there_s, return_s, latency_s = sent
         alone_s, fixed_s, back_s = 0.0, 0.0, earlier_s
         for i in inputs:
             if reached[i] > alone_s:
                 alone_s, fixed_s = reached[i], fixed[i]
-            back_s = max(back_s, arriving[i])
-        reached.append(alone_s + own.forward_s + own.backward_s + (sent.forward_s + sent.backward_s) * share)
-        fixed.append(fixed_s + own.fixed_s + sent.latency_s)
+            if arriving[i] > back_s:
+                back_s = arriving[i]
+        reached.append(alone_s + forward_s + backward_s + (there_s + return_s) * share)
+        fixed.append(fixed_s + price_s + latency_s)
         behind.append(back_s)
-        passing_s = own.backward_s + own.fixed_s / 2
-        arriving.append(back_s + passing_s + sent.backward_s * share)
+        passing_s = backward_s + price_s / 2
+        arriving.append(back_s + passing_s + return_s * share)
         earlier_s += passing_s
     last = max(range(len(reached)), key=reached.__getitem__)
     return reached[last], fixed[last], behind

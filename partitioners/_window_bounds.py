@@ -43,6 +43,17 @@ def window_of(inputs: Sequence[Sequence[int]], order: Sequence[int], first: int,
     return Window(first, last, tuple(sorted(inside)), tuple(sorted(out)), tuple(sorted(into)))
 
 
+def windows(count: int) -> list[tuple[int, int]]:
+    """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
+    on, each from several places, and all up to one or from one on; the longest first."""
+    spans = {(0, at) for at in range(1, count)} | {(at, count) for at in range(1, count)}
+    length = 1 << max(count - 1, 1).bit_length() >> 1
+    while length:
+        spans |= {(first, min(first + length, count)) for first in range(0, count, max(length // 2, 1))}
+        length //= 2
+    return sorted(spans, key=lambda ends: (ends[0] - ends[1], ends))
+
+
 class _Columns(NamedTuple):
     """Of each layer: what its passes and its messages ask for, and seconds of the slowest of either, there and back."""
 

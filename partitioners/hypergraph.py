@@ -32,14 +32,16 @@ from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-_TASKS = 1_000_000
-"""Tasks that may be simulated at effort 1, beside those of the strongest plans."""
-_LOCAL_TASKS = 8_000_000
+_CUT_TASKS = 1_000_000
+"""Tasks of cuts that may be simulated at effort 1, where no plans of other strategies are to be improved."""
+_TASKS = 8_000_000
 """As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
+_LEFT_TASKS = 150_000
+"""Of those that the local search leaves, the most that go to cuts: they seldom beat what it finds."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
-_LOCAL_PATIENCE = 40
+_LOCAL_PATIENCE = 24
 _DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
 _NEAR = 1.2
@@ -86,17 +88,17 @@ def partition(
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     free = others and bound is None
     starts = [strongest(judge, searched, name, effort=effort) for name in STRATEGIES] if free else []
-    judge.budget = _TASKS * effort  # whatever the strongest plans took: the answer is never worse than they are
-    if others and not free:
-        _consider_others(judge, searched, bound)
-    free_microbatches = step.microbatches is None
+    # whatever the strongest plans took: the answer is never worse than they are
+    judge.budget = (_TASKS if free else _CUT_TASKS) * effort
     if free:
         near = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
-        judge.budget = _LOCAL_TASKS * effort
-        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=free_microbatches)
-        judge.budget = _TASKS * effort
+        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
+        judge.budget = min(judge.budget, _LEFT_TASKS * effort)
+    elif others:
+        _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
-    best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
+    spent = free and judge.budget <= 0
+    best_cut = None if spent else _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
