@@ -1,8 +1,9 @@
-"""Hypergraph-partitioned model parallelism: KaHyPar cuts, judged by the simulated step, then refined.
+"""Hypergraph-partitioned model parallelism: KaHyPar cuts and the plans of other strategies, refined by simulation.
 
-The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards
-wait for each other. So several cuts (grids, imbalances, seeds) are simulated, beside the plans of the other
-strategies, which the same notation holds; the best is kept and its border shards migrate while it gains.
+The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards wait for
+each other. So plans are judged by the simulated step. The strongest of the other strategies, which the same notation
+holds, are changed while that gains; with what is left of the budget several cuts (grids, imbalances, seeds) are
+simulated, and border shards of the best migrate while that gains.
 """
 
 from __future__ import annotations
