@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,35 +28,35 @@ def layer_groups(profile: Profile) -> list[LayerGroup]:
 class GroupCut:
     """A shard for each device: so many parts by sample, each cut further by channel or into terms of sums.
 
-    terms: which groups in a row are cut into terms, where their first layers are sums that somebody reads: "none",
-    "all" or "alternate", every second. to_samples: the sums go to parts by sample of the layers that follow.
+    as_terms: the first layer of a group is cut into terms, where it is a sum that somebody reads. to_samples: the sums
+    go to parts by sample of the layers that follow.
     """
 
     devices: tuple[int, ...]
     parts: int
-    terms: str = "none"
+    as_terms: bool = False
     to_samples: bool = False
 
-    def placements(self, profile: Profile, groups: Sequence[LayerGroup], samples: int) -> dict[str, Sharding] | None:
-        """Where the layers of `groups` are, None where one cannot be cut so; samples: of a micro-batch."""
+    def placements(self, profile: Profile, group: LayerGroup, samples: int) -> dict[str, Sharding] | None:
+        """Where the layers of a group are; None where one cannot be cut so.
+
+        samples: of a micro-batch.
+        """
         rest, made = len(self.devices) // self.parts, dict[str, Sharding]()
         if self.parts > samples:
             return None
-        by_channel = _sharding(self.devices, self.parts, rest)
-        for number, group in enumerate(groups):
-            head, *followers = (profile.layers[profile.index[name]] for name in group)
-            as_terms = self.terms == "all" or (self.terms == "alternate" and number % 2 == 1)
+        following = by_channel = _sharding(self.devices, self.parts, rest)
+        head, *followers = (profile.layers[profile.index[name]] for name in group)
+        if self.as_terms and _most_terms(profile, head) >= rest:
+            made[head.name] = _sharding(self.devices, self.parts, 1, rest)
+            if self.to_samples and followers and len(self.devices) <= samples:
+                following = _sharding(self.devices, len(self.devices), 1)
+        else:
+            followers.append(head)
             following = by_channel
-            if as_terms and _most_terms(profile, head) >= rest:
-                made[head.name] = _sharding(self.devices, self.parts, 1, rest)
-                if self.to_samples and followers and len(self.devices) <= samples:
-                    following = _sharding(self.devices, len(self.devices), 1)
-            else:
-                followers.append(head)
-            if any(layer.channels < following.degrees[1] for layer in followers):
-                return None
-            made |= dict.fromkeys((layer.name for layer in followers), following)
-        return made
+        if any(layer.channels < following.degrees[1] for layer in followers):
+            return None
+        return made | dict.fromkeys((layer.name for layer in followers), following)
 
 
 def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
@@ -64,9 +64,25 @@ def cuts(devices: tuple[int, ...]) -> Iterator[GroupCut]:
     for parts in (count for count in range(len(devices), 0, -1) if len(devices) % count == 0):
         yield GroupCut(devices, parts)
         if parts < len(devices):
-            yield from (
-                GroupCut(devices, parts, terms, sampled) for terms in ("all", "alternate") for sampled in (False, True)
-            )
+            yield GroupCut(devices, parts, as_terms=True)
+            yield GroupCut(devices, parts, as_terms=True, to_samples=True)
+
+
+def device_blocks(sets: Collection[tuple[int, ...]], workers: int) -> list[tuple[int, ...]]:
+    """Sets of devices that a search tries beside those in use: all, and of each in use its halves, its other half and
+    the two together; the largest first."""
+    blocks = {tuple(range(workers)), *sets}
+    for devices in sets:
+        first, size = devices[0], len(devices)
+        if devices != tuple(range(first, first + size)):
+            continue
+        half = size // 2
+        around = [(first, first + half), (first + half, first + size)]
+        if first % size == 0:
+            begin = first // (2 * size) * 2 * size
+            around += [(begin, begin + 2 * size), (begin, begin + size), (begin + size, begin + 2 * size)]
+        blocks.update(tuple(range(a, b)) for a, b in around if a < b <= workers)
+    return sorted(blocks, key=lambda each: (-len(each), each))
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,9 @@
-"""Hypergraph-partitioned model parallelism: KaHyPar cuts, judged by the simulated step, then refined.
+"""Hypergraph-partitioned model parallelism: KaHyPar cuts and the plans of other strategies, refined by simulation.
 
-The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards
-wait for each other. So several cuts (grids, imbalances, seeds) are simulated, beside the plans of the other
-strategies, which the same notation holds; the best is kept and its border shards migrate while it gains.
+The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards wait for
+each other. So plans are judged by the simulated step. The strongest of the other strategies, which the same notation
+holds, are changed while that gains; with what is left of the budget several cuts (grids, imbalances, seeds) are
+simulated, and border shards of the best migrate while that gains.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from math import inf
+from math import inf, prod
 from typing import Literal
 
 import numpy as np
@@ -32,14 +33,16 @@ from simulator.plan import Partition, Plan, StepSettings
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-_TASKS = 800_000
-"""Tasks that may be simulated at effort 1, beside those of the strongest plans."""
+_CUT_TASKS = 1_000_000
+"""Tasks of cuts that may be simulated at effort 1, where no plans of other strategies are to be improved."""
+_TASKS = 8_000_000
+"""As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
+_LEFT_TASKS = 150_000
+"""Of those that the local search leaves, the most that go to cuts: they seldom beat what it finds."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
-_LOCAL_PATIENCE = 40
-_FOR_LOCAL_SEARCH = 0.85
-"""Of the budget where cuts are not all there is to search."""
+_LOCAL_PATIENCE = 24
 _DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
 _NEAR = 1.2
@@ -86,17 +89,19 @@ def partition(
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     free = others and bound is None
     starts = [strongest(judge, searched, name, effort=effort) for name in STRATEGIES] if free else []
-    judge.budget = _TASKS * effort  # whatever the strongest plans took: the answer is never worse than they are
-    if others and not free:
+    # whatever the strongest plans took: the answer is never worse than they are
+    judge.budget = (_TASKS if free else _CUT_TASKS) * effort
+    if free:
+        near = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
+        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
+        judge.budget = min(judge.budget, _LEFT_TASKS * effort)
+    elif others:
         _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
-    best_cut = _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
+    spent = free and judge.budget <= 0
+    best_cut = None if spent else _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
     if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
-    if free:
-        candidates = [verdict for verdict in (*starts, best_cut.verdict if best_cut else None) if verdict is not None]
-        near = [verdict for verdict in candidates if _is_near(judge, verdict)]
-        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
     return _answer(judge)
 
 
@@ -106,7 +111,7 @@ def _is_near(judge: Judge, verdict: Verdict) -> bool:
 
 def _promises_more(judge: Judge, best_cut: Verdict, trial: int, shapes: int) -> bool:
     """Whether cuts are worth going on with after so many of them, `shapes` to a round."""
-    if trial == 2 and not _is_near(judge, best_cut):
+    if trial == 1 and not _is_near(judge, best_cut):
         return False
     return trial % shapes != 0 or (best_cut is judge.best and trial < _ROUNDS * shapes)
 
@@ -152,15 +157,15 @@ def _consider_cuts(
 ) -> Cut | None:
     """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them.
 
-    only_near: stop when the first two are not near the judge's best, or a round of all grids has not beaten it; rounds
-    take turns in how much parameters weigh, whose synchronisation may hide behind compute.
+    only_near: the fewest shards first; stop when the first cut is not near the judge's best, or a round of all grids
+    has not beaten it; rounds take turns in how much parameters weigh, whose synchronisation may hide behind compute.
     """
-    reserve, share = judge.budget * (_FOR_LOCAL_SEARCH if only_near else 0.3), shares(judge.cluster)
+    reserve, share = judge.budget * 0.3, shares(judge.cluster)
     microbatches = step.microbatches or 1
     grids: dict[tuple[int, int], tuple[Grid, Hypergraph]] = {}
     best: Cut | None = None
     nearest = inf
-    rounds = list(_variety(judge.cluster.workers, step.microbatch_size, grid, bound))
+    rounds = list(_variety(judge.cluster.workers, step.microbatch_size, grid, bound, fewest_first=only_near))
     shapes = len({shape for shape, _, _ in rounds})
     for trial, (shape, allowed, number) in enumerate(rounds):
         if judge.budget < reserve and best is not None:
@@ -209,10 +214,11 @@ def discounted(hypergraph: Hypergraph, profile: Profile, grid: Grid, factor: flo
 
 
 def _variety(
-    workers: int, samples: int, grid: tuple[int, int] | None, bound: float | None
+    workers: int, samples: int, grid: tuple[int, int] | None, bound: float | None, *, fewest_first: bool
 ) -> Iterator[tuple[tuple[int, int], float, int]]:
     """(grid, imbalance, seed offset) in the order of trial."""
     shapes = [grid] if grid is not None else _shapes(workers, samples)
+    shapes = sorted(shapes, key=prod) if fewest_first else shapes
     for number in range(4):
         for allowed in [0.03, 0.1, 0.3] if bound is None else [bound]:
             for shape in shapes:

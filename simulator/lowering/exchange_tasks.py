@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.lowering.exchanges import Exchange, Transfer
+from simulator.lowering.exchanges import Exchange, Messages, Transfer
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
 from simulator.lowering.plain_edges import plain_edges
@@ -183,6 +183,9 @@ class ExchangeTasks:
         self, builder: GraphBuilder, cluster: Cluster, devices: Ints, element_bytes: float, exchange: Exchange
     ) -> None:
         self._builder, self._exchange, self.devices = builder, exchange, devices
+        if exchange.messages is not None:
+            self._be_messages(exchange.messages, element_bytes)
+            return
         routed, members = [], []
         for transfer in exchange.transfers:
             ends = tuple(devices[list(transfer.devices)].tolist())
@@ -198,6 +201,14 @@ class ExchangeTasks:
         self._kept = np.array([received_bytes(transfer, element_bytes) for transfer in exchange.transfers], dtype=float)
         self._transfer = np.repeat(np.arange(len(members)), [len(ends) for ends in members] or 0)
         self._receiver = np.array([number for ends in members for number in ends], dtype=np.int64)
+
+    def _be_messages(self, messages: Messages, element_bytes: float) -> None:
+        """The same of messages alone, of which a search lowers millions, without a look at each."""
+        sources, targets = self.devices[messages.ends].T
+        sizes, route = messages.elements * element_bytes, self._builder.message_routes(sources, targets)
+        columns = targets, route, sizes, np.zeros(len(sizes)), messages.boxes
+        self.columns = dict(zip(self.COLUMNS, columns, strict=True))
+        self._kept, self._transfer, self._receiver = sizes, np.arange(len(sizes)), messages.ends[:, 1]
 
     def __len__(self) -> int:
         return len(self._exchange.transfers)

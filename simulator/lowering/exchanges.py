@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from simulator.lowering.exchange_pieces import EdgeEnd, Piece, pieces_of
 from simulator.lowering.reshard import SumGroup, groups_of, scattered_groups, slices
-from simulator.taskgraph import Ints
+from simulator.taskgraph import Floats, Ints
 
 Pattern = Literal["message", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"]
 
@@ -36,16 +36,26 @@ class Transfer:
     after: dict[int, None] = field(default_factory=dict)
 
 
+class Messages(NamedTuple):
+    """Messages as columns: ends, (source, target), shape (messages, 2); their elements and boxes, (messages,)."""
+
+    ends: Ints
+    elements: Floats
+    boxes: Ints
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """All that moves of one tensor in one direction. The arrays are lists of pairs, shape (pairs, 2).
 
-    needs: (transfer, task whose result it carries). after: (transfer, transfer that it forwards or adds up). arrivals:
-    (task, transfer that it waits for). local: (task, task on its own device that it waits for). received: (transfer,
-    device, first task there that waits for it), shape (deliveries, 3).
+    messages: the transfers, None where one is a collective. needs: (transfer, task whose result it carries). after:
+    (transfer, transfer that it forwards or adds up). arrivals: (task, transfer that it waits for). local: (task, task
+    on its own device that it waits for). received: (transfer, device, first task there that waits for it), shape
+    (deliveries, 3).
     """
 
     transfers: tuple[Transfer, ...]
+    messages: Messages | None
     needs: Ints
     after: Ints
     arrivals: Ints
@@ -170,6 +180,7 @@ class _ExchangeInMaking:
         received = [(*key, task) for key, task in self._received.items()]
         return Exchange(
             transfers=tuple(self._made),
+            messages=_columns(self._made) if all(each.pattern == "message" for each in self._made) else None,
             needs=_rows(needs, 2),
             after=_rows(after, 2),
             arrivals=_rows(list(self._arrivals), 2),
@@ -241,6 +252,14 @@ class _ExchangeInMaking:
             self._received[number, device] = min(*tasks, self._received.get((number, device), tasks[0]))
         self._arrivals.update(((task, number), None) for task in tasks for number in transfers)
         self._local.update(((task, other), None) for task in tasks for other in local)
+
+
+def _columns(messages: Sequence[Transfer]) -> Messages:
+    return Messages(
+        ends=_rows([each.devices for each in messages], 2),
+        elements=np.array([each.elements for each in messages], dtype=np.float64),
+        boxes=np.array([each.box for each in messages], dtype=np.int64),
+    )
 
 
 def _rows(rows: Sequence[tuple[int, ...]], columns: int) -> Ints:

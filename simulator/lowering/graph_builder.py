@@ -36,6 +36,7 @@ class GraphBuilder:
         self._edges: list[tuple[Ints, Ints]] = []
         self._elsewhere: list[tuple[Ints, Ints, Floats]] = []
         self._routes: dict[Route, int] = {}
+        self._of_pair: dict[tuple[int, int], int] = {}  # routes of messages
         self._count = 0
 
     def __len__(self) -> int:
@@ -79,7 +80,10 @@ class GraphBuilder:
         pairs, first, which = np.unique(sources * devices + targets, return_index=True, return_inverse=True)
         numbers: Ints = np.zeros(len(pairs), dtype=np.int64)
         for distinct in np.argsort(first).tolist():  # routes are numbered as they appear
-            numbers[distinct] = self.route(Route((divmod(int(pairs[distinct]), devices),)))
+            pair = divmod(int(pairs[distinct]), devices)
+            if pair not in self._of_pair:
+                self._of_pair[pair] = self.route(Route((pair,)))
+            numbers[distinct] = self._of_pair[pair]
         of_message: Ints = numbers[which.reshape(-1)]
         return of_message
 
@@ -123,6 +127,7 @@ class GraphBuilder:
         for name in _DEFAULTS:
             self._columns[name] = self.column(name)[tasks]
         self._routes.clear()
+        self._of_pair.clear()
         route = self.column("route")
         route[route >= 0] = [self.route(each) for each in routes]
         self._edges = [(number[edges[0]], number[edges[1]])]
