@@ -110,6 +110,12 @@ def test_cancelling_is_an_answer_until_something_else_is_asked(store: Store) -> 
     store.desk.leave("a")
 
 
+def test_whoever_waits_for_a_search_gets_its_first_plan_as_soon_as_there_is_one(store: Store) -> None:
+    job = store.desk.ask(slow(store, 9), "a", 60.0)
+    assert isinstance(job, Simulation) and job.best is not None and job.state == RUNNING
+    store.desk.leave("a")
+
+
 def test_a_search_shows_what_its_best_plan_so_far_comes_to(store: Store) -> None:
     job = store.desk.ask(slow(store, 8), "a", 0.0)
     assert isinstance(job, Simulation) and soon(lambda: job.best is not None)

@@ -89,7 +89,7 @@ class Desk:
         beside: Configuration | None = None,
         number: int | None = None,
     ) -> Outcome | Simulation:
-        """The outcome for a tab, or after `patience_s` the job that makes it.
+        """The outcome for a tab, or its job: after `patience_s`, or as soon as a first plan of its can be shown.
 
         What the tab asked before is dropped, but for `beside`. What it has cancelled stays so until it asks for else.
         number: of the request, where the tab numbers them.
@@ -110,7 +110,9 @@ class Desk:
             if known is not None:
                 return known
             job = self._job(configuration, tab, light=False)
-        if job is None or job.over.wait(patience_s):
+        if job is not None:
+            (job.over if job.best else job.shows).wait(patience_s)
+        if job is None or job.over.is_set():
             return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))
         return job
 

@@ -41,7 +41,8 @@ WAITING, RUNNING, OVER = "waiting", "running", "over"
 class Simulation:
     """A request on its way to an outcome.
 
-    tabs: who waits for it. progress: what its search last said. best: what its best plan so far comes to.
+    tabs: who waits for it. progress: what its search last said. best: what its best plan so far comes to. shows: set
+    once there is something to show, the best plan so far or the outcome; over: once it has ended.
     """
 
     request: Request
@@ -55,7 +56,14 @@ class Simulation:
     outcome: Outcome | None = None
     glance: Glance | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
+    shows: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
+
+    def end(self) -> None:
+        """What it came to is known; whoever waits goes on."""
+        self.state = OVER
+        self.over.set()
+        self.shows.set()
 
     @property
     def words(self) -> str:
@@ -147,13 +155,13 @@ class Workers:
                     continue
                 if kind == "best":
                     job.best = replace(content, profile=job.request.profile)
+                    job.shows.set()
                     continue
                 if kind == "failed":
                     raise EOFError(content)
                 outcome, job.glance = content
                 job.outcome = None if outcome is None else replace(outcome, profile=job.request.profile)
-                job.state = OVER
-                job.over.set()
+                job.end()
                 return True
         except (EOFError, OSError) as error:
             why = f"ended by the machine{f' ({error})' if str(error) else ''}"
@@ -246,8 +254,7 @@ def _end(job: Simulation, why: str, *, final: bool) -> None:
         job.cancelled.clear()
     else:
         job.cancelled.set()
-    job.state = OVER
-    job.over.set()
+    job.end()
 
 
 @cache
