@@ -7,8 +7,10 @@ from itertools import chain as joined
 
 import numpy as np
 import pytest
+import small_networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import planned
 from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
@@ -20,6 +22,7 @@ from partitioners._promises import promises_s
 from partitioners._window_bounds import Library, window_of
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.topologies import Wire, flat_switch
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding
 from simulator.run import lowered, step_seconds
@@ -276,3 +279,11 @@ def test_the_way_of_a_descent_is_halved_where_the_step_turns() -> None:
     assert counts_simulated([2, 3, 4, 6, 8, 12, 16, 24, 48], 1e6) == ([48, 8, 16, 12], 8)
     assert counts_simulated([2, 3, 4, 6], 1e6) == ([6], 6)  # the end is the best so far: nothing lies behind it
     assert counts_simulated([2, 3, 4, 6, 8, 12, 16, 24, 48], 1.0) == ([48], 1)  # the budget is spent
+
+
+@pytest.mark.parametrize("microbatches", [None, 2])
+def test_layers_that_take_no_time_promise_nothing_to_divide_by(microbatches: int | None) -> None:
+    pytest.importorskip("kahypar")
+    profile, cluster = small_networks.chain([0.0, 0.0, 0.0]), flat_switch(2, Wire(bandwidth_bytes_per_s=1e9))
+    plan = planned("hypergraph", profile, cluster, batch_size=8, microbatches=microbatches)
+    assert step_seconds(profile, cluster, plan) == 0.0
