@@ -81,7 +81,7 @@ class LocalSearch:
         """A plan from elsewhere with as many micro-batches, twice or half, as takes least: all are simulated, also to
         compare with promises."""
         loads, own = self._tables.of(verdict.plan), verdict.plan.microbatches
-        self._excess = {own: _over(verdict.step_s, self._promises_s(loads, [own])[0])}
+        self._excess = {own: _times_promised(verdict.step_s, self._promises_s(loads, [own])[0])}
         for count in sorted({2 * own, own // 2} & set(self._counts(loads))):
             other = self._simulated(loads, count)
             self._learn(count, other, self._promises_s(loads, [count])[0])
@@ -104,7 +104,7 @@ class LocalSearch:
         """
         here, failures, gained = start, 0, True
         own_s = self._promises_s(start.loads, [start.microbatches])[0]
-        self._excess = start.excess | {start.microbatches: _over(start.verdict.step_s, own_s)}
+        self._excess = start.excess | {start.microbatches: _times_promised(start.verdict.step_s, own_s)}
         while gained:
             gained, waiting = False, self._promising_changes(here, least_budget)
             while waiting:
@@ -124,7 +124,7 @@ class LocalSearch:
                         self._learn(count, verdict, after_s)
                 else:
                     here, failures, gained = Judged(verdict=verdict, loads=after, excess=self._excess), 0, True
-                    self._excess[count] = _over(verdict.step_s, after_s)
+                    self._excess[count] = _times_promised(verdict.step_s, after_s)
 
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
         """Take, window after window, what promises the shortest step, as long as one gains and half the budget for it
@@ -167,7 +167,7 @@ class LocalSearch:
 
     def _learn(self, count: int, verdict: Verdict | None, promise_s: float) -> None:
         if verdict is not None:
-            self._excess[count] = _over(verdict.step_s, promise_s)
+            self._excess[count] = _times_promised(verdict.step_s, promise_s)
 
     def _most_promising(self, changes: Sequence[LocalChange]) -> LocalChange:
         excess = {count: self._excess_of(count) for count in {change.microbatches for change in changes}}
@@ -279,7 +279,7 @@ class LocalSearch:
         return window_of(self._tables.inputs, self._order, first, last)
 
 
-def _over(step_s: float, promise_s: float) -> float:
+def _times_promised(step_s: float, promise_s: float) -> float:
     """How many times its promise a step takes; once where nothing is promised to take any time."""
     return step_s / promise_s if promise_s > 0 else 1.0
 

@@ -18,6 +18,7 @@
     files       every file format; file_gate: bounded plain data out of any text; file_content: data as a dataclass
     owned_files temporary files and folders that carry their owner's name, for what killed processes left
     one_line_parser  arguments of programs, complaints in one line, types of options
+    terminal         lines of text, folded where a terminal shows them
     device_names     which devices' names are of one model
     distinct    the different ones among whole numbers
     ordered_sum one order of addition, for equal reports on every Python

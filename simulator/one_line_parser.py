@@ -6,9 +6,12 @@ Below it types of options, each of which reads one value, or says in words what 
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import ArgumentTypeError
 from math import inf, nan
 from typing import Any, NoReturn
+
+from simulator.terminal import folded
 
 SHOWN = 40
 """Characters of a wrong value that a complaint repeats."""
@@ -22,7 +25,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         line = " ".join(message.split())
-        self.exit(2, f"{self.prog}: {line}; {self.prog} --help shows how\n")
+        self.exit(2, folded(f"{self.prog}: {line}; {self.prog} --help shows how", sys.stderr) + "\n")
 
 
 def count(text: str) -> int:

@@ -142,20 +142,27 @@ def test_a_terminal_of_80_columns_folds_sentences_between_words_and_leaves_comma
     words = " ".join((lines[note], lines[note + 1].strip()))
     assert words.startswith("note: links give the share of their line rate measured on such links: inter 92%")
 
+    for wrong in (
+        ("simulate", "vgg16", "--cluster", "cpu-1g"),
+        ("simulate", "vgg99", "--cluster", "cpu-1g", "--plan", plan),
+    ):
+        message = printed_on_a_terminal(*wrong, code=2)
+        assert len(message) > 1 and all(len(line) <= 80 or " " not in line.strip() for line in message)
 
-def printed_on_a_terminal(*arguments: str, columns: int = 80) -> list[str]:
-    """The lines that a command prints where stdout is a terminal of so many columns."""
+
+def printed_on_a_terminal(*arguments: str, columns: int = 80, code: int = 0) -> list[str]:
+    """The lines that a command prints where stdout and stderr are a terminal of so many columns."""
     master, slave = os.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
     command = [sys.executable, "-c", "import sys; from simulator import cli; sys.exit(cli.main())", *arguments]
-    with subprocess.Popen(command, stdout=slave, cwd=ROOT, env=environment) as process:
+    with subprocess.Popen(command, stdout=slave, stderr=slave, cwd=ROOT, env=environment) as process:
         os.close(slave)
         text = b""
         with suppress(OSError):  # as Linux says that the other side was closed
             while read := os.read(master, 1 << 16):
                 text += read
     os.close(master)
-    assert process.returncode == 0
+    assert process.returncode == code
     return text.decode().splitlines()
 
 

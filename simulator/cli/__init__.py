@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import NoReturn
 
-from simulator.cli import _effects, _tables, _values
+from simulator.cli import _effects, _values
 from simulator.errors import InputError, ShardscopeError, nearest
 from simulator.file_gate import visible
 from simulator.one_line_parser import OneLineParser
+from simulator.terminal import folded
 
 LONGEST_LINE, LONGEST_WORD = 1500, 300
 OUTPUTS = ("output", "plan_out", "trace_out", "plot", "usage", "hgr", "cluster_output", "stack_output")
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ShardscopeError, OSError) as error:
         if _interrupts:
             return 130
-        print(_tables.folded(f"shardscope: {one_line(error)}", sys.stderr), file=sys.stderr)
+        print(folded(f"shardscope: {one_line(error)}", sys.stderr), file=sys.stderr)
         return 2
     except Exception:
         if _interrupts:  # an import that was broken off fails in a way of its own

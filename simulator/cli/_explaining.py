@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simulator.cli import _tables
+from simulator.terminal import folded
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]
     """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
     stream = sys.stderr if path == "-" else sys.stdout
     for note in notes:
-        print(_tables.folded(f"note: {note}", stream), file=stream)
-    print(_tables.folded(_summary(profile, done), stream), file=stream)
+        print(folded(f"note: {note}", stream), file=stream)
+    print(folded(_summary(profile, done), stream), file=stream)
     if path != "-":
-        print(_tables.folded(f"plan: {path}; shardscope explain {path} says more"))
+        print(folded(f"plan: {path}; shardscope explain {path} says more"))
 
 
 def explanation_json(explanation: Explanation, profile: Profile, done: Run) -> dict[str, object]:

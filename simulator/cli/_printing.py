@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from simulator.cli._tables import folded, new_console, new_table, print_table, say
+from simulator.cli._tables import new_console, new_table, print_table, say
+from simulator.terminal import folded
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:

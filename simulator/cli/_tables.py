@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from textwrap import TextWrapper
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,18 +32,6 @@ def new_table(first: str, *columns: str, last: str | None = None, header: bool =
     if last is not None:
         table.add_column(last)
     return table
-
-
-def folded(text: str, stream: TextIO | None = None) -> str:
-    """`text` with its lines folded between words where `stream` (default stdout) is a terminal.
-
-    Elsewhere lines stay as they are: whoever reads the output on finds them whole, however long.
-    """
-    if not (stream or sys.stdout).isatty():
-        return text
-    columns = shutil.get_terminal_size().columns
-    within = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join(map(within.fill, text.split("\n")))
 
 
 def say(console: Console, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _values
 from simulator.errors import InputError, MissingExtraError
+from simulator.terminal import folded
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        print(_tables.folded(note, stream), file=stream)
+        print(folded(note, stream), file=stream)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing, _tables, _values
 from simulator.errors import InputError, MissingExtraError
+from simulator.terminal import folded
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        print(_tables.folded(note, stream), file=stream)
+        print(folded(note, stream), file=stream)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":

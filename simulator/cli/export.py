@@ -18,9 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _tables, _values
+from simulator.cli import _options, _values
 from simulator.errors import InputError
 from simulator.exports import RUNTIMES
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from simulator.exports.script import TrainedModel
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(written)
         return 0
     for line in lines:
-        print(_tables.folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
+        print(folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
     return 0
 
 

@@ -7,7 +7,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from simulator.cli import _tables, _values
+from simulator.cli import _values
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from traces.imports._imported import Imported
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json({"written": written, "remarks": imported.remarks})
     else:
-        print(_tables.folded("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks])))
+        print(folded("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks])))
     return 0
 
 

@@ -19,8 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _tables, _values
+from simulator.cli import _values
 from simulator.errors import InputError
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from simulator.transformers.model_card import ModelCard
@@ -58,14 +59,14 @@ def run(args: argparse.Namespace) -> int:
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
         stack = _calibrated(stack, args.calibrate)
-        print(_tables.folded("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}"))
+        print(folded("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}"))
     if args.stack_output:
         write_stack(stack, args.stack_output)
     if args.device:
         stack = on_accelerator(stack, args.device)
     if args.card is None:
         if not args.calibrate:
-            print(_tables.folded("\n".join(read_card(name).described() for name in cards())))
+            print(folded("\n".join(read_card(name).described() for name in cards())))
         return 0
     card = read_card(args.card)
     if args.sequence:
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         _write_profile(card, stack, args)
     else:
-        print(_tables.folded(f"{card.described()}\n{card.source}"))
+        print(folded(f"{card.described()}\n{card.source}"))
     return 0
 
 
@@ -95,4 +96,4 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
     profile = modelled_profile(card, stack, batch_size=args.batch_size or 1, command=command)
     files.write_profile(profile, args.output)
     made_with = f"modelled with {stack.name}, not measured"
-    print(_tables.folded(f"{args.output}: {len(profile.layers)} layers of {card.name}, {made_with}"))
+    print(folded(f"{args.output}: {len(profile.layers)} layers of {card.name}, {made_with}"))

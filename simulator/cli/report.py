@@ -10,8 +10,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _strategy, _tables, _values
+from simulator.cli import _effects, _options, _strategy, _values
 from simulator.errors import InputError, MissingExtraError
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from dashboard.figures.standalone import Section
@@ -52,7 +53,7 @@ def _say_failures(sections: list[Section]) -> None:
     """On stderr, as the file itself may be standard output."""
     for section in sections:
         if section.run is None:
-            print(_tables.folded(f"{section.title} cannot be built: {section.reason}", sys.stderr), file=sys.stderr)
+            print(folded(f"{section.title} cannot be built: {section.reason}", sys.stderr), file=sys.stderr)
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:

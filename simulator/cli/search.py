@@ -12,8 +12,9 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _effects, _options, _tables, _values
+from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from simulator.sweep.search import PlanSearch, Tally
@@ -134,11 +135,11 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
         f"{_plans(tally)} simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
         f"into memory, {tally.infeasible} cannot be built; {end}"
     )
-    print(_tables.folded(counts))
+    print(folded(counts))
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
     gap_words = "" if gap is None else f"; no plan has less than {value_text(column, bound)}: gap {gap:.1%}"
-    print(_tables.folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
+    print(folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
     if plan_out:
         print(f"plan: {plan_out}")
 

@@ -12,8 +12,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _tables, _values
+from simulator.cli import _effects, _values
 from simulator.errors import InputError, MissingExtraError, RunError
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _print(outcomes)
     for line in _summary_lines(summary, outcomes, args.rounds):
-        print(_tables.folded(line))
+        print(folded(line))
     return 0
 
 
