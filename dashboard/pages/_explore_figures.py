@@ -77,19 +77,13 @@ def _add_figures(app: Dash, store: Store) -> None:
 def _add_selection(app: Dash, store: Store) -> None:
     @app.callback(
         Output("selection", "data"),
-        Input("balance-graph", "clickData"),
         Input("tasks", "cellClicked"),
         Input("find-layer", "value"),
-        State("balance-by", "value"),
         State("configuration", "data"),
         prevent_initial_call=True,
     )
-    def select(balance: Any, cell: Any, layer: str | None, by: str, query: str) -> Any:
+    def select(cell: Any, layer: str | None, query: str) -> Any:
         source = ctx.triggered_id
-        if source == "balance-graph" and balance:
-            hit = balance["points"][0]["customdata"]
-            opens = by == "device" and hit[2]
-            return {"group": hit[3], "query": query} if opens else {by: hit[0], "query": query}
         if source == "tasks" and cell:
             return {"task": int(cell["rowId"]), "query": query}
         if source == "find-layer":

@@ -10,10 +10,10 @@ import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu, scrolled
+from dashboard.frame.cards import LIVE, aria, card, legend, menu, plot, scrolled
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import _explore_figures, _explore_language, _explore_step, _explore_strategies
+from dashboard.pages import _explore_figures, _explore_step, _explore_strategies
 from dashboard.pages._explore_language import grid_card
 from dashboard.pages._explore_partition import partition_card
 from dashboard.state.configuration import Configuration
@@ -30,7 +30,6 @@ def add(app: Dash, store: Store) -> Page:
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
     _explore_strategies.add(app, store)
-    _explore_language.add(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return html.Div(
@@ -122,11 +121,11 @@ def _three() -> Any:
     by = dmc.SegmentedControl(
         id="split-by", data=["step", "device"], value="step", size="xs", **aria("Where the step goes by")
     )
-    sent = graph("traffic-graph", 260, "Bytes from each device to each other")
+    sent = plot("traffic-graph", 260, "Bytes from each device to each other")
     cards = [
-        card("balance", "Load balance", [graph("balance-graph", 260, "Compute over the mean")], controls=[balance]),
+        card("balance", "Load balance", [plot("balance-graph", 260, "Compute over the mean")], controls=[balance]),
         card("traffic", "Traffic", [sent], controls=[phase, scale]),
-        card("split", "Where the step goes", [graph("split-graph", 260, "Device time by use")], controls=[by]),
+        card("split", "Where the step goes", [plot("split-graph", 260, "Device time by use")], controls=[by]),
     ]
     return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm", className="figures-three")
 
@@ -139,10 +138,10 @@ def _strategies() -> Any:
 
 
 def _below() -> Any:
-    use = graph("links-graph", 260, "Utilisation of each link over time")
-    tree = graph("topology-graph", 280, "Topology with link utilisation")
+    use = plot("links-graph", 260, "Utilisation of each link over time")
+    tree = plot("topology-graph", 280, "Topology with link utilisation")
     cards = [
-        card("memory", "Peak memory per device", [graph("memory-graph", 280, "Peak memory of each device")]),
+        card("memory", "Peak memory per device", [plot("memory-graph", 280, "Peak memory of each device")]),
         card("topology", "Network: how busy each link was", [tree]),
     ]
     two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")

@@ -200,8 +200,8 @@ class Desk:
                 lane = BACKGROUND if light else SEARCHES if searches(configuration.strategy) else CLICKS
                 plan = request.plan or (glance.plan if glance else None)
                 job = Simulation(replace(request, light=light, plan=plan), CLICKS if plan is not None else lane)
+                threading.Thread(target=self._follow, args=(job,), daemon=True).start()  # or nobody waits for it
                 self._jobs[configuration, light] = job
-                threading.Thread(target=self._follow, args=(job,), daemon=True).start()
                 self.workers.submit(job)
             job.tabs.add(tab)
             return job
