@@ -25,8 +25,7 @@ from dashboard.frame.controls import CONTROLS, remarks
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
-from dashboard.state import simulating
-from dashboard.state import worker_process
+from dashboard.state import simulating, worker_process
 from dashboard.state import workers as workers_module
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
@@ -271,10 +270,10 @@ class _Refusing:
     def __init__(self) -> None:
         self.usual, self.room, self.refused = multiprocessing.get_context("spawn"), False, 0
 
-    def Pipe(self) -> tuple[Connection, Connection]:  # noqa: N802, as multiprocessing has it
+    def Pipe(self) -> tuple[Connection, Connection]:
         return self.usual.Pipe()
 
-    def Process(self, **given: object) -> object:  # noqa: N802
+    def Process(self, **given: object) -> object:
         if self.room:
             return self.usual.Process(**given)  # type: ignore[arg-type]
         self.refused += 1

@@ -13,6 +13,9 @@
   // A click comes before what follows, but no frame is waited for: figures that are drawn together are painted once.
   const yielded = () => window.scheduler?.yield?.() ?? rest(0);
 
+  // No frame comes to a page that is not seen.
+  const painted = () => Promise.race([rest(100), new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))]);
+
   let sends = 0; // numbered, as the server may handle them in another order
 
   async function post(name, sent, signal) {
@@ -142,6 +145,7 @@
       if (id === "balance" || inView(id)) before = part.catch(() => {});
       return part;
     });
+    if (ns.profile == null) await painted();
     setControls(answer);
     await ns.showSpans("timeline", spans, ns.message);
     for (const part of parts) {
@@ -151,7 +155,8 @@
     }
     if (signal.aborted) return;
     tell(answer);
-    window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
+    if (!document.getElementById("tasks")) set("drawn", { data: true }); // its table comes
+    else window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
       await rest(wait);
