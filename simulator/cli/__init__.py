@@ -127,7 +127,7 @@ class _Version(argparse.Action):
 def _dispatch(argv: list[str]) -> int:
     words = _from_command(argv)
     module = _load(words[0]) if words and words[0] in _files() else None
-    if hasattr(module, "main"):
+    if module is not None and hasattr(module, "main"):
         _check_words(words)
         limit = OneLineParser(prog="shardscope", add_help=False)
         limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
