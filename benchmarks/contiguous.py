@@ -14,10 +14,13 @@ from partitioners._stage_costs import Costs, crossing_bytes
 from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
+DEVICES = 4
+"""V100 of PipeDream's split."""
+
 
 def section() -> str:
     layers = profile("vgg16").layers
-    stages = best_stages(pipedream_costs(profile("vgg16"), 1e9), layers=len(layers), devices=4, most_replicas=4)
+    stages = best_stages(pipedream_costs(profile("vgg16"), 1e9), layers=len(layers), devices=DEVICES, most_replicas=4)
     last = layers[(*stages.starts[1:], len(layers))[0] - 1]
     shape = "-".join(map(str, stages.replicas))
     return "\n\n".join(
@@ -48,7 +51,7 @@ def pipedream_costs(profile: Profile, bandwidth_bytes_per_s: float) -> Costs:
             seconds[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
         return seconds
 
-    return Costs(stage_s, lambda device, ways: 2 * crossing / bandwidth_bytes_per_s)
+    return Costs(stage_s, lambda ways: np.tile(2 * crossing / bandwidth_bytes_per_s, (DEVICES, 1)))
 
 
 def _optima() -> str:

@@ -85,18 +85,20 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   It is for one collective that has its links for itself; in a step a collective is one task, each of whose rounds
   waits for its slowest pair.
 - **A sweep** keeps plans lowered, routes and layer-wise tables from point to point where only bandwidths and latencies
-  differ, and gives such points to one worker together; plans of equal replicas stay lowered as long as the same links
-  are as fast as each other. Points that differ in the devices' speed are lowered anew, since seconds divided by another
-  speed round differently. A point of a judged pipeline still finds the stages of the best pace over its links, bounds
-  all cuts and simulates a few of them, each on its own. How these cuts lie on the devices, what they compute, send and
-  sum, and what a run of layers takes, is kept with the profile; a point puts its latencies and bandwidths into it. One
-  device alone, which sends nothing, is simulated for the first point; the plan that is chosen is not simulated again
-  for its report. What neither depends on times nor on how fast links are is kept
-  with the lowered tasks: classes, dependencies, who touches what, what is sent, and how the engine's memory is laid out
-  and what stands in it at first. A point makes latencies and bandwidths and starts from a copy of that memory; memory
-  peaks are looked at only where not all allocations together fit. Several points are not put side by side into one run
-  of the engine: what ends within 1e-12 of the clock ends together there, which would make one point's times depend on
-  another's. A layer-wise point finds its least sums in blocks of configurations.
+  differ, and gives such points to one worker together; the plans that one point judges, up to 32, are there for the
+  next; plans of equal replicas stay lowered as long as the same links are as fast as each other. Points that differ in
+  the devices' speed are lowered anew, since seconds divided by another speed round differently. A point of a judged
+  pipeline still finds the stages of the best pace over its links, bounds all cuts and simulates a few of them, each on
+  its own. The best stages are found in C, a millisecond or two for VGG-16 on 16 devices with replicas (numpy takes 11,
+  to the same bits). How these cuts lie on the devices, what they compute, send and sum, and what a run of layers takes,
+  is kept with the profile; a point puts its latencies and bandwidths into it. One device alone, which sends nothing, is
+  simulated for the first point; the plan that is chosen is not simulated again for its report. What neither depends on
+  times nor on how fast links are is kept with the lowered tasks: classes, dependencies, who touches what, what is sent,
+  and how the engine's memory is laid out and what stands in it at first. A point makes latencies and bandwidths and
+  starts from a copy of that memory; memory peaks are looked at only where not all allocations together fit. Several
+  points are not put side by side into one run of the engine: what ends within 1e-12 of the clock ends together there,
+  which would make one point's times depend on another's. A layer-wise point finds its least sums in blocks of
+  configurations.
 - **The hypergraph search** simulates the strongest configurations of the other strategies and changes the best two:
   layers in a row, from all of them down to one group, are placed as another plan has them, whose layers are all cut
   alike (by sample, by channel, into terms of sums) on some of the devices, or which is another strategy's. What a

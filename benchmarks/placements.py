@@ -68,11 +68,11 @@ def optimum_ms(instance: Instance) -> float:
     ideals = _ideals(instance)
     accelerator, cpu = _loads(instance, ideals)
     devices = instance.accelerators + 1
-    free = np.zeros(len(ideals))
+    free = np.zeros((devices, len(ideals)))
     paces = []
     for slow in range(devices):
         loads = [cpu if device == slow else accelerator for device in range(devices)]
-        costs = Costs(partial(_load, loads), lambda *_: free)
+        costs = Costs(partial(_load, loads), lambda ways: free)
         paces.append(best_stages(costs, layers=len(ideals) - 1, devices=devices).pace_s)
     return min(paces)
 

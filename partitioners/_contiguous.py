@@ -48,7 +48,7 @@ def contiguous_stages(
         )
     costs = measured_costs(profile, cluster, microbatch_size, microbatches)
     if chunks > 1:
-        return best_stages(costs.round(devices), layers=layers, devices=devices * chunks)
+        return best_stages(costs.round(devices, chunks), layers=layers, devices=devices * chunks)
     return best_stages(
         costs,
         layers=layers,
@@ -133,9 +133,8 @@ def stage_values(costs: Costs, join: np.ufunc, layers: int, devices: int, most_r
         replicas = [range(1, 1 + min(most_replicas, devices - device)) for device in range(devices)]
         stage_s = [[costs.stage_s(device, r) for r in replicas[device]] for device in range(devices)]
         cut_s = np.zeros((devices, *values.shape[2:]))
-        for device in range(1, devices):
-            for ways in replicas[device]:
-                cut_s[device, ways] = costs.transfer_s(device, ways)
+        for ways in range(1, min(most_replicas, devices // 2) + 1):  # there are no more on both sides
+            cut_s[:, ways] = costs.transfer_s(ways)[:devices]
         fill_stage_values(values, stage_s, cut_s, join is np.add)
     else:
         _fill(values, costs, join)
@@ -163,7 +162,7 @@ def _entries(costs: Costs, join: np.ufunc, values: Floats, device: int, r: int) 
     """
     if device == 0:
         return values  # nothing is sent to the first stage
-    cuts = [costs.transfer_s(device, min(max(q, 1), r)) for q in range(values.shape[-2])]
+    cuts = [costs.transfer_s(min(max(q, 1), r))[device] for q in range(values.shape[-2])]
     entries: Floats = join(values, np.stack(cuts))
     return entries
 

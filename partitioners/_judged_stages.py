@@ -136,7 +136,7 @@ def _stages(costs: Costs, positions: Ints, counts: Sequence[int], replicas: int,
     if chunks == 1:
         made = stages_of_counts(costs, layers=places, counts=counts, group=replicas)
     else:
-        made = [best_stages(costs.round(count), layers=places, devices=count * chunks) for count in counts]
+        made = [best_stages(costs.round(count, chunks), layers=places, devices=count * chunks) for count in counts]
     return [replace(stages, starts=tuple(positions[[*stages.starts]].tolist())) for stages in made]
 
 

@@ -31,40 +31,36 @@ class Costs:
     """Seconds per micro-batch of every possible stage and cut, for L layers.
 
     stage_s(device, r): shape (L+1, L+1), entry [i, j] a stage of layers i to j-1 on devices device to
-    device+r-1; infinite unless i < j. transfer_s(device, ways): shape (L+1,), entry [i] the cut before layer i,
-    from devices that end before `device` to those that begin there, shared as many ways as the fewer of both are.
+    device+r-1; infinite unless i < j. transfer_s(ways): shape (devices, L+1), entry [device, i] the cut before
+    layer i, from devices that end before `device` to those that begin there, shared as many ways as the fewer of
+    both are.
     """
 
     stage_s: Callable[[int, int], Floats]
-    transfer_s: Callable[[int, int], Floats]
+    transfer_s: Callable[[int], Floats]
 
-    def round(self, devices: int) -> Costs:
-        """The same for stages that go round and round the devices; from the last to the first as the costliest cut."""
+    def round(self, devices: int, rounds: int) -> Costs:
+        """The same for stages that go round the devices so often; from the last to the first as the costliest cut."""
 
-        def transfer_s(device: int, ways: int) -> Floats:
-            if device % devices or not device:
-                return self.transfer_s(device % devices, ways)
-            around = [self.transfer_s(d, ways) for d in range(1, devices)]
-            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, ways)
+        @cache
+        def transfer_s(ways: int) -> Floats:
+            once = self.transfer_s(ways)[:devices].copy()
+            once[0] = once[1:].max(axis=0, initial=0.0)
+            return np.tile(once, (rounds, 1))
 
         return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
     def at(self, positions: Ints) -> Costs:
         """The same for stages that begin and end at some of the positions alone."""
         inside = np.ix_(positions, positions)
-        parts = _changed_once(lambda seconds: seconds[inside])
-        return Costs(
-            lambda device, r: parts(self.stage_s(device, r)),
-            lambda device, ways: self.transfer_s(device, ways)[positions],
-        )
+        parts, cuts = _changed_once(lambda seconds: seconds[inside]), _changed_once(lambda cut: cut[:, positions])
+        return Costs(lambda device, r: parts(self.stage_s(device, r)), lambda ways: cuts(self.transfer_s(ways)))
 
     def within(self, limit: float) -> Costs:
         """The same transfers and free stages, both infinite above `limit` seconds."""
         free = _changed_once(lambda seconds: np.where(seconds <= limit, 0.0, np.inf))
-        return Costs(
-            lambda device, r: free(self.stage_s(device, r)),
-            lambda device, ways: _above_is_infinite(self.transfer_s(device, ways), limit),
-        )
+        low = _changed_once(lambda seconds: np.where(seconds <= limit, seconds, np.inf))
+        return Costs(lambda device, r: free(self.stage_s(device, r)), lambda ways: low(self.transfer_s(ways)))
 
 
 def _changed_once(change: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
@@ -112,7 +108,7 @@ def measured_costs(
             seconds[way] = [cluster.transfer_s(*routes[way].pairs[0], size) for size in sizes.tolist()]
         return np.asarray(seconds[::2] + seconds[1::2])  # there and back, (groups, L+1)
 
-    return Costs(stage_s, lambda device, ways: shared_s(ways * group)[device])
+    return Costs(stage_s, lambda ways: shared_s(ways * group))
 
 
 @lru_cache(maxsize=256)
@@ -177,7 +173,3 @@ def _differences(values: Floats) -> Floats:
     """Entry [i, j] is the sum of values i to j-1; shape (L+1, L+1) of values (L,)."""
     sums = np.concatenate(([0.0], np.cumsum(values)))  # (L+1,)
     return sums[None, :] - sums[:, None]  # (L+1, L+1)
-
-
-def _above_is_infinite(values: Floats, limit: float) -> Floats:
-    return np.where(values <= limit, values, np.inf)

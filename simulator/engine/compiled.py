@@ -36,7 +36,7 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
         room = columns.kept[Room] = Room.of(columns)
     start_s, end_s = np.empty(len(columns)), np.empty(len(columns))
     entered = room.enter(columns, start_s, end_s)
-    address = ctypes.c_void_p(entered[0].ctypes.data)  # the others are what it points to
+    address = _address(entered[0])  # the others are what it points to
     loaded.begin(address)
     while loaded.advance(address, _SLICE):
         pass
@@ -52,7 +52,7 @@ def compiled_chain_s(graph: TaskGraph, seconds: Floats) -> float:
     dependencies, seconds = np.ascontiguousarray(graph.dependencies), np.ascontiguousarray(seconds)
     end, following, stack = np.full(len(graph), -1.0), start.copy(), np.empty(len(graph), dtype=np.int64)
     arrays = (start, dependencies, seconds, end, following, stack)
-    return float(loaded.longest_chain(len(graph), *(array.ctypes.data for array in arrays)))
+    return float(loaded.longest_chain(len(graph), *map(_address, arrays)))
 
 
 def compiled_binding_chain(graph: TaskGraph, start_s: Floats, end_s: Floats, before: Ints) -> Ints:
@@ -63,7 +63,7 @@ def compiled_binding_chain(graph: TaskGraph, start_s: Floats, end_s: Floats, bef
     columns = (graph.dependency_start, graph.dependencies, start_s, end_s, before)
     arrays: list[Array] = [*map(np.ascontiguousarray, columns)]
     chain = np.empty(len(graph) + 1, dtype=np.int64)
-    count = loaded.binding_chain(len(graph), *(array.ctypes.data for array in (*arrays, chain)))
+    count = loaded.binding_chain(len(graph), *map(_address, (*arrays, chain)))
     return chain[:count]
 
 
@@ -101,15 +101,13 @@ def fill_stage_values(values: Floats, stage_s: Sequence[Sequence[Floats]], cut_s
         raise RuntimeError("is_available() is False")
     devices, stages, replicas, bounds = (size - 1 for size in values.shape)
     arrays = {id(array): np.ascontiguousarray(array) for row in stage_s for array in row}
-    addresses = {number: array.ctypes.data for number, array in arrays.items()}
+    addresses = {number: _address(array) for number, array in arrays.items()}
     table = np.zeros((devices, replicas + 1), dtype=np.int64)
     for device, row in enumerate(stage_s):
         table[device, 1 : 1 + len(row)] = [addresses[id(array)] for array in row]
     columns: list[Array] = [table, np.ascontiguousarray(cut_s), np.empty(bounds + 1), values]
     sizes = (bounds + 1, devices, replicas, stages, int(added))
-    loaded.stage_values(
-        *(ctypes.c_int64(size) for size in sizes), *(ctypes.c_void_p(array.ctypes.data) for array in columns)
-    )
+    loaded.stage_values(*sizes, *map(_address, columns))
 
 
 def _call_by_row(
@@ -121,9 +119,15 @@ def _call_by_row(
         raise RuntimeError("is_available() is False")
     count = len(owner)
     inputs: list[Array] = [*map(np.ascontiguousarray, (owner, *columns))]
-    rows: list[Array] = [np.empty(size, dtype=np.int64) for size in (owners + 2, count, count)]
-    addresses = [ctypes.c_void_p(array.ctypes.data) for array in (*inputs, *rows, *results)]
-    getattr(loaded, name)(ctypes.c_int64(count), *addresses[:3], ctypes.c_int64(owners), *addresses[3:])
+    rows = np.empty(owners + 2 + 2 * count, dtype=np.int64)  # first, order and room
+    first = _address(rows)
+    places = (first, first + rows.itemsize * (owners + 2), first + rows.itemsize * (owners + 2 + count))
+    getattr(loaded, name)(count, *map(_address, inputs), owners, *places, *map(_address, results))
+
+
+def _address(array: Array) -> int:
+    """Where an array's values begin."""
+    return array.ctypes.data
 
 
 @cache
@@ -141,5 +145,8 @@ def _load() -> ctypes.CDLL | None:
     loaded.longest_chain.restype = ctypes.c_double
     loaded.binding_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
     loaded.binding_chain.restype = ctypes.c_int64
-    loaded.covered.restype = loaded.peaks.restype = loaded.previous.restype = loaded.stage_values.restype = None
+    for function, further in ((loaded.covered, 5), (loaded.peaks, 4), (loaded.previous, 4)):
+        function.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 3, ctypes.c_int64, *(ctypes.c_void_p,) * further)
+        function.restype = None
+    loaded.stage_values.argtypes, loaded.stage_values.restype = (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 4), None
     return loaded
