@@ -16,8 +16,8 @@ _HEIGHT = 320
 
 def tasks_card() -> Any:
     """The card, and what the page sets once its other parts are drawn: making the table costs it half a second."""
-    place = [html.Div(id="tasks-place", style={"minHeight": _HEIGHT}), dcc.Store(id="drawn")]
-    return card("tasks-card", "Tasks: everything the timeline shows, as a table", place, formats=())
+    body = [html.Div(id="tasks-place", style={"minHeight": _HEIGHT}), dcc.Store(id="drawn")]
+    return card("tasks-card", "Tasks: everything the timeline shows, as a table", body, formats=())
 
 
 def add(app: Dash, store: Store) -> None:
