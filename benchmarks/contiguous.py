@@ -48,7 +48,7 @@ def pipedream_costs(profile: Profile, bandwidth_bytes_per_s: float) -> Costs:
             seconds[i, j] = max(compute, 2 * (replicas - 1) * parameters / bandwidth_bytes_per_s) / replicas
         return seconds
 
-    return Costs(stage_s, lambda device, q, r: 2 * crossing / bandwidth_bytes_per_s)
+    return Costs(stage_s, lambda device, ways: 2 * crossing / bandwidth_bytes_per_s)
 
 
 def _optima() -> str:

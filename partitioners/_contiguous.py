@@ -14,6 +14,8 @@ import numpy as np
 
 from partitioners._stage_costs import Costs, measured_costs
 from simulator.cluster import Cluster
+from simulator.engine import engine_name
+from simulator.engine.compiled import fill_stage_values
 from simulator.errors import InputError
 from simulator.plan import Sharding
 from simulator.taskgraph import Floats
@@ -62,10 +64,11 @@ def best_stages(costs: Costs, *, layers: int, devices: int, most_replicas: int =
     Two passes, because the smallest maximum and the smallest sum do not share their optimal prefixes: the first
     finds the pace, the second the least transfer time among the stages that keep it.
     """
-    paces = _sweep(costs, np.maximum, layers, devices, most_replicas, devices)[devices][:, :, -1].min(axis=1).tolist()
+    largest = stage_values(costs, np.maximum, layers, devices, most_replicas, devices)
+    paces = largest[devices, :, :, -1].min(axis=1).tolist()
     stages = min(range(1, devices + 1), key=lambda p: (1 + fill * (p - 1)) * paces[p])
     kept = costs.within(paces[stages] * (1 + ROUNDING))
-    transfers = _sweep(kept, np.add, layers, devices, most_replicas, stages)
+    transfers = stage_values(kept, np.add, layers, devices, most_replicas, stages)
     return Stages(*_walk_back(kept, np.add, transfers, stages, devices), pace_s=paces[stages])
 
 
@@ -74,12 +77,12 @@ def stages_of_counts(costs: Costs, *, layers: int, counts: Sequence[int], group:
 
     The first pass, over the most stages, has the paces of fewer as well.
     """
-    paces = _sweep(costs, np.maximum, layers, max(counts), 1, max(counts))
+    paces = stage_values(costs, np.maximum, layers, max(counts), 1, max(counts))
     made = []
     for count in counts:
-        pace = float(paces[count][count, 1, -1])
+        pace = float(paces[count, count, 1, -1])
         kept = costs.within(pace * (1 + ROUNDING))
-        transfers = _sweep(kept, np.add, layers, count, 1, count)
+        transfers = stage_values(kept, np.add, layers, count, 1, count)
         starts, _ = _walk_back(kept, np.add, transfers, count, count)
         made.append(Stages(starts, (group,) * count, pace_s=pace))
     return made
@@ -118,24 +121,39 @@ class Stages:
         return {layer.name: shardings[stage] for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True)}
 
 
-def _sweep(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> list[Floats]:
+def stage_values(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> Floats:
     """The least value of every state, where `join` adds a cost to a value; infinite where there is none.
 
-    By the devices so far, shape (stages+1, replicas+1, L+1): stages so far, replicas of the last stage (0 before the
-    first), layers so far. All numbers of stages are filled at once.
+    By the devices so far, the stages so far, the replicas of the last stage (0 before the first) and the layers so far,
+    shape (devices+1, stages+1, replicas+1, L+1).
     """
-    values = [np.full((stages + 1, min(most_replicas, used) + 1, layers + 1), np.inf) for used in range(devices + 1)]
-    values[0][0, 0, 0] = 0.0
+    values = np.full((devices + 1, stages + 1, most_replicas + 1, layers + 1), np.inf)
+    values[0, 0, 0, 0] = 0.0
+    if engine_name() == "compiled":
+        replicas = [range(1, 1 + min(most_replicas, devices - device)) for device in range(devices)]
+        stage_s = [[costs.stage_s(device, r) for r in replicas[device]] for device in range(devices)]
+        cut_s = np.zeros((devices, *values.shape[2:]))
+        for device in range(1, devices):
+            for ways in replicas[device]:
+                cut_s[device, ways] = costs.transfer_s(device, ways)
+        fill_stage_values(values, stage_s, cut_s, join is np.add)
+    else:
+        _fill(values, costs, join)
+    return values
+
+
+def _fill(values: Floats, costs: Costs, join: np.ufunc) -> None:
+    """Fill the values, those of all numbers of stages at once; as `fill_stage_values`, to the same bits."""
+    devices, stages, most_replicas = (size - 1 for size in values.shape[:3])
     for used in range(1, devices + 1):
         for r in range(1, min(most_replicas, used) + 1):
             # stages before that can have used the other devices
             before = slice(-(-(used - r) // most_replicas), min(used - r, stages - 1) + 1)
             after = slice(before.start + 1, before.stop + 1)
             if before.start < before.stop:
-                begun = _entries(costs, join, values[used - r][before], used - r, r).min(axis=1)  # (stages, L+1)
+                begun = _entries(costs, join, values[used - r, before], used - r, r).min(axis=1)  # (stages, L+1)
                 ended = join(begun[:, :, None], costs.stage_s(used - r, r))  # (stages, first layer, layer behind last)
-                values[used][after, r] = ended.min(axis=1)
-    return values
+                values[used, after, r] = ended.min(axis=1)
 
 
 def _entries(costs: Costs, join: np.ufunc, values: Floats, device: int, r: int) -> Floats:
@@ -145,20 +163,20 @@ def _entries(costs: Costs, join: np.ufunc, values: Floats, device: int, r: int) 
     """
     if device == 0:
         return values  # nothing is sent to the first stage
-    cuts = [costs.transfer_s(device, max(q, 1), r) for q in range(values.shape[-2])]
+    cuts = [costs.transfer_s(device, min(max(q, 1), r)) for q in range(values.shape[-2])]
     entries: Floats = join(values, np.stack(cuts))
     return entries
 
 
 def _walk_back(
-    costs: Costs, join: np.ufunc, values: list[Floats], stages: int, devices: int
+    costs: Costs, join: np.ufunc, values: Floats, stages: int, devices: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first layer and the replicas of every stage of the least value of all layers on all devices."""
-    used, end, r = devices, -1, int(values[devices][stages, :, -1].argmin())
+    used, end, r = devices, -1, int(values[devices, stages, :, -1].argmin())
     starts, replicas = [], []
     for p in range(stages, 0, -1):
         replicas.append(r)
-        entries = _entries(costs, join, values[used - r][p - 1], used - r, r)  # (replicas before, L+1)
+        entries = _entries(costs, join, values[used - r, p - 1], used - r, r)  # (replicas before, L+1)
         end = int(join(entries.min(axis=0), costs.stage_s(used - r, r)[:, end]).argmin())
         starts.append(end)
         used, r = used - r, int(entries[:, end].argmin())

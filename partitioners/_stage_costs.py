@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.collectives.ring import ring
+from simulator.collectives.ring import around
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.kept_answers import kept
 from simulator.network.transfers import paths
@@ -31,46 +31,52 @@ class Costs:
     """Seconds per micro-batch of every possible stage and cut, for L layers.
 
     stage_s(device, r): shape (L+1, L+1), entry [i, j] a stage of layers i to j-1 on devices device to
-    device+r-1; infinite unless i < j. transfer_s(device, q, r): shape (L+1,), entry [i] the cut before layer i,
-    from q devices that end before `device` to r that begin there.
+    device+r-1; infinite unless i < j. transfer_s(device, ways): shape (L+1,), entry [i] the cut before layer i,
+    from devices that end before `device` to those that begin there, shared as many ways as the fewer of both are.
     """
 
     stage_s: Callable[[int, int], Floats]
-    transfer_s: Callable[[int, int, int], Floats]
+    transfer_s: Callable[[int, int], Floats]
 
     def round(self, devices: int) -> Costs:
         """The same for stages that go round and round the devices; from the last to the first as the costliest cut."""
 
-        def transfer_s(device: int, q: int, r: int) -> Floats:
+        def transfer_s(device: int, ways: int) -> Floats:
             if device % devices or not device:
-                return self.transfer_s(device % devices, q, r)
-            around = [self.transfer_s(d, q, r) for d in range(1, devices)]
-            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, q, r)
+                return self.transfer_s(device % devices, ways)
+            around = [self.transfer_s(d, ways) for d in range(1, devices)]
+            return np.max(around, axis=0) if around else 0.0 * self.transfer_s(0, ways)
 
         return Costs(lambda device, r: self.stage_s(device % devices, r), transfer_s)
 
     def at(self, positions: Ints) -> Costs:
         """The same for stages that begin and end at some of the positions alone."""
         inside = np.ix_(positions, positions)
+        parts = _changed_once(lambda seconds: seconds[inside])
         return Costs(
-            lambda device, r: self.stage_s(device, r)[inside],
-            lambda device, q, r: self.transfer_s(device, q, r)[positions],
+            lambda device, r: parts(self.stage_s(device, r)),
+            lambda device, ways: self.transfer_s(device, ways)[positions],
         )
 
     def within(self, limit: float) -> Costs:
         """The same transfers and free stages, both infinite above `limit` seconds."""
-        free: dict[int, tuple[Floats, Floats]] = {}  # by the array: equal devices share it
-
-        def stage_s(device: int, r: int) -> Floats:
-            seconds = self.stage_s(device, r)
-            if id(seconds) not in free:
-                free[id(seconds)] = seconds, np.where(seconds <= limit, 0.0, np.inf)
-            return free[id(seconds)][1]
-
+        free = _changed_once(lambda seconds: np.where(seconds <= limit, 0.0, np.inf))
         return Costs(
-            stage_s,
-            lambda device, q, r: _above_is_infinite(self.transfer_s(device, q, r), limit),
+            lambda device, r: free(self.stage_s(device, r)),
+            lambda device, ways: _above_is_infinite(self.transfer_s(device, ways), limit),
         )
+
+
+def _changed_once(change: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """`change`, asked once for each array: equal devices share it."""
+    known: dict[int, tuple[Floats, Floats]] = {}
+
+    def changed(seconds: Floats) -> Floats:
+        if id(seconds) not in known:
+            known[id(seconds)] = seconds, change(seconds)
+        return known[id(seconds)][1]
+
+    return changed
 
 
 def measured_costs(
@@ -80,15 +86,23 @@ def measured_costs(
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     routes = _neighbours(cluster.workers, group)
     over = paths(routes, cluster)
+    bandwidth_bytes_per_s, latency_s = cache(cluster.bandwidth_bytes_per_s), cache(cluster.latency_s)
 
     @cache
     def stage_s(device: int, replicas: int) -> Floats:
-        members = range(device * group, (device + replicas) * group)
+        members = tuple(range(device * group, (device + replicas) * group))
         samples = -(-microbatch_size // len(members))  # the replica with the most has this many
-        seconds = _stage_seconds(profile, samples, min(cluster.speeds[d] for d in members))
+        speed = min(cluster.speeds[d] for d in members)
         if len(members) == 1:
-            return seconds
-        return np.maximum(seconds, ring_s(cluster, members, _stage_bytes(profile)) / microbatches)
+            return _stage_seconds(profile, samples, speed)
+        pairs = around(members)
+        slowest = min(bandwidth_bytes_per_s(*pair) for pair in pairs)
+        return replicated_s(len(members), samples, speed, slowest, max(latency_s(*pair) for pair in pairs))
+
+    @cache
+    def replicated_s(members: int, samples: int, speed: float, bandwidth: float, latency: float) -> Floats:
+        sums_s = ring_s(members, bandwidth, latency, _stage_bytes(profile))
+        return np.maximum(_stage_seconds(profile, samples, speed), sums_s / microbatches)
 
     @cache
     def shared_s(ways: int) -> Floats:
@@ -98,7 +112,7 @@ def measured_costs(
             seconds[way] = [cluster.transfer_s(*routes[way].pairs[0], size) for size in sizes.tolist()]
         return np.asarray(seconds[::2] + seconds[1::2])  # there and back, (groups, L+1)
 
-    return Costs(stage_s, lambda device, q, r: shared_s(min(q, r) * group)[device])
+    return Costs(stage_s, lambda device, ways: shared_s(ways * group)[device])
 
 
 @lru_cache(maxsize=256)
@@ -150,13 +164,13 @@ def _crossing_bytes(profile: Profile) -> Floats:
     return np.cumsum(change)
 
 
-def ring_s(cluster: Cluster, group: range, size_bytes: Floats) -> Floats:
-    """Seconds of an uncontended ring all-reduce of each of `size_bytes` over `group`, by the closed form."""
-    (task,) = ring(cluster, group, 1.0)
-    pairs = task.route.pairs if task.route else ()
-    bandwidth = min(cluster.bandwidth_bytes_per_s(a, b) for a, b in pairs)
-    latency = max(cluster.latency_s(a, b) for a, b in pairs)
-    return size_bytes * (task.bytes / bandwidth) + 2 * (len(group) - 1) * latency * (size_bytes > 0)
+def ring_s(members: int, bandwidth_bytes_per_s: float, latency_s: float, size_bytes: Floats) -> Floats:
+    """Seconds of an uncontended ring all-reduce of each of `size_bytes`, by the closed form; see `collectives.ring`.
+
+    bandwidth_bytes_per_s and latency_s: of its slowest pair.
+    """
+    sent = 2 * (members - 1) / members
+    return size_bytes * (sent / bandwidth_bytes_per_s) + 2 * (members - 1) * latency_s * (size_bytes > 0)
 
 
 def _differences(values: Floats) -> Floats:

@@ -10,7 +10,6 @@ ShardscopeError                 catch this to catch them all; the command line p
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -48,6 +47,8 @@ class RunError(ShardscopeError, RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest in spelling to `name`, or None when nothing is close."""
+    import difflib
+
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return matches[0] if matches else None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from simulator.cluster import Cluster
@@ -110,29 +111,32 @@ class LoweredPlan:
 
 
 _MOST_TASKS_KEPT = 1_000_000
-_lowered: deque[LoweredPlan] = deque(maxlen=16)
+_lowered: OrderedDict[Hashable, LoweredPlan] = OrderedDict()
+"""Those used last, the oldest first: a point of a sweep judges some dozen plans, and the next point the same ones."""
 
 
 def lowered(
     profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL, once: bool = False
 ) -> LoweredPlan:
-    """A plan lowered, made once for as long as it is among the last few: for searches and sweeps over links.
+    """A plan lowered, made once for as long as it is among those used last: for searches and sweeps over links.
 
     once: see LoweredPlan. Raises InputError when the plan fits neither profile nor cluster.
     """
-    for known in _lowered:
-        if known.serves(profile, cluster, plan, runtime, once):
-            return known
+    key = id(profile), once, plan.microbatches, plan.schedule, tuple(map(id, plan.placements.values()))
+    known = _lowered.get(key)
+    if known is not None and known.serves(profile, cluster, plan, runtime, once):
+        _lowered.move_to_end(key)
+        return known
     if once:
         model, graph = lower_once(profile, plan, cluster, runtime)
     else:
         model = ShardedModel(profile, plan)
         graph = lower(model, cluster, runtime)
-    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
-    _lowered.appendleft(made)
-    while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered) > _MOST_TASKS_KEPT:
-        _lowered.pop()
-    return made
+    kept = _lowered[key] = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
+    _lowered.move_to_end(key)
+    while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered.values()) > _MOST_TASKS_KEPT:
+        _lowered.popitem(last=False)
+    return kept
 
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:

@@ -273,9 +273,9 @@ class _Refusing:
     def Pipe(self) -> tuple[Connection, Connection]:
         return self.usual.Pipe()
 
-    def Process(self, **settings: object) -> object:
+    def Process(self, **arguments: object) -> object:
         if self.room:
-            return self.usual.Process(**settings)  # type: ignore[arg-type]
+            return self.usual.Process(**arguments)  # type: ignore[arg-type]
         self.refused += 1
         raise BlockingIOError(errno.EAGAIN, "no room for another process")
 

@@ -17,9 +17,10 @@ from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from benchmarks.contiguous import pipedream_costs
-from partitioners._contiguous import best_stages, contiguous_stages
-from partitioners._stage_costs import crossing_bytes
+from partitioners._contiguous import best_stages, contiguous_stages, stage_values
+from partitioners._stage_costs import crossing_bytes, measured_costs
 from simulator.cluster import Cluster
+from simulator.engine import engine_name
 from simulator.errors import InputError
 from simulator.lowering.costs import shard_seconds
 from simulator.plan import Plan
@@ -147,6 +148,25 @@ def test_stages_are_as_good_as_by_brute_force(
     assert step[division] == pytest.approx(min(step.values()), rel=1e-8)
     equals = [c for c in divisions if len(c[0]) == len(stages.starts) and costs[c][0] <= stages.pace_s * (1 + 1e-12)]
     assert costs[division][1] <= min(costs[c][1] for c in equals) * (1 + EXACT)
+
+
+@settings(max_examples=150)
+@given(data=st.data(), profile=profiles(), cluster=clusters(max_workers=6))
+def test_stage_values_are_the_same_compiled_and_not(data: st.DataObject, profile: Profile, cluster: Cluster) -> None:
+    """Of the least largest cost and, with a limit on each cost, of the least sum; to the same bits."""
+    if engine_name() != "compiled":
+        pytest.skip("no compiled engine here")
+    layers, devices, samples = len(profile.layers), cluster.workers, data.draw(st.integers(1, 6))
+    costs = measured_costs(profile, cluster, samples, data.draw(st.integers(1, 4)))
+    limit = float(np.median(costs.stage_s(0, 1)[0, 1:])) * data.draw(st.sampled_from([1.0, 2.0, 1e9]))
+    most_replicas, stages = data.draw(st.integers(1, min(samples, devices))), data.draw(st.integers(1, devices))
+    for kept, join in ((costs, np.maximum), (costs.within(limit), np.add)):
+        compiled = stage_values(kept, join, layers, devices, most_replicas, stages)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHARDSCOPE_ENGINE", "reference")
+            plain = stage_values(kept, join, layers, devices, most_replicas, stages)
+        assert compiled.shape == (devices + 1, stages + 1, most_replicas + 1, layers + 1)
+        assert compiled.tobytes() == plain.tobytes()
 
 
 def test_pipedreams_vgg16_is_3_1(shared_data: Path) -> None:

@@ -120,6 +120,27 @@ def test_sharing_between_points_changes_no_row(tmp_path: Path) -> None:
         assert dict(alone.metrics) == {name: row[name] for name in alone.metrics}
 
 
+def test_points_of_one_speed_share_what_follows_from_their_links() -> None:
+    parameters = {
+        "inter_bandwidth_bytes_per_s": ["1Gbps", "8Gbps"],
+        "intra_latency_s": ["5us", "1ms"],
+        "profile": "vgg_small",
+        "cluster": "gcp-v100",
+        "strategy": "data",
+        "speed": 30,
+        "devices": 4,
+    }
+    points = expand(Specification(parameters=parameters), {"data": ()})
+    machine = next(iter(points.inputs.machines.values()))
+    for point in points.points:
+        cluster = points.inputs.cluster(point.values)
+        assert cluster.known_ways is points.inputs.cluster(points.points[0].values).known_ways
+        assert cluster.speeds == tuple(30 * speed for speed in machine.speeds)
+        by_tier = {link.tier: link for link in cluster.links}
+        assert by_tier["inter"].bandwidth_bytes_per_s == point.values["inter_bandwidth_bytes_per_s"]
+        assert by_tier["intra"].latency_s == point.values["intra_latency_s"]
+
+
 def test_one_bad_point_never_ends_a_sweep(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, strategy=["turns", "raises", "refuses", "turns"], seed=[0, 1])
     sweep(points, tmp_path / "out")

@@ -240,6 +240,22 @@ def test_one_lowered_plan_serves_links_that_are_alike_in_the_same_way() -> None:
     assert lowered(profile, replace(cluster, links=tuple(ring_of(cluster))), plan, once=True) is not known
 
 
+def test_as_many_plans_stay_lowered_as_a_point_of_a_sweep_judges() -> None:
+    """A hundred plans asked for again on slower links are the ones of before."""
+    profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
+    ends = [Sharding(degrees=(1, 1, 1, 1), devices=(device,)) for device in range(4)]
+    plans = [
+        Plan(model="small", batch_size=64, placements={"a": first, "b": last}, microbatches=microbatches)
+        for microbatches in (1, 2, 4, 8, 16, 32, 64)
+        for first in ends
+        for last in ends
+    ]
+    known = [lowered(profile, cluster, plan, once=True) for plan in plans]
+    slower = cluster.with_tier("b", bandwidth_bytes_per_s=1e5)
+    assert all(lowered(profile, slower, plan, once=True) is of for plan, of in zip(plans, known, strict=True))
+    assert all(of.model.whole == plan for plan, of in zip(plans, known, strict=True))
+
+
 def ring_of(cluster: Cluster) -> list[Link]:
     """Links of one speed round all devices, both ways."""
     names = [device.name for device in cluster.devices]

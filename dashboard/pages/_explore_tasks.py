@@ -16,14 +16,14 @@ _HEIGHT = 320
 
 def tasks_card() -> Any:
     """The card, and what the page sets once its other parts are drawn: making the table costs it half a second."""
-    body = [html.Div(id="tasks-place", style={"minHeight": _HEIGHT}), dcc.Store(id="drawn")]
+    body = [html.Div(id="tasks-body", style={"minHeight": _HEIGHT}), dcc.Store(id="drawn")]
     return card("tasks-card", "Tasks: everything the timeline shows, as a table", body, formats=())
 
 
 def add(app: Dash, store: Store) -> None:
     """Register the callbacks of the table: that it is there, its rows, a click on one."""
 
-    @app.callback(Output("tasks-place", "children"), Input("drawn", "data"), prevent_initial_call=True)
+    @app.callback(Output("tasks-body", "children"), Input("drawn", "data"), prevent_initial_call=True)
     def table(_: bool) -> Any:
         return _table()
 

@@ -2,7 +2,8 @@
 
 A file that does not start with "_" is a command; its name, without a trailing underscore, is what the user types,
 and the first line of its docstring is its help. It exposes `add_arguments(parser)` and `run(args) -> int`, or, if
-it parses for itself, `main(argv) -> int`. Commands import what they need inside functions, so that help is quick.
+it parses for itself, `main(argv) -> int`. Only the command that was typed is imported, and commands import what they
+need inside functions, so that help is quick.
 
 Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one line on stderr), 130 Ctrl-C.
 """
@@ -12,17 +13,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import pkgutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import NoReturn
 
 from simulator.cli import _effects, _values
 from simulator.errors import InputError, ShardscopeError, nearest
-from simulator.file_gate import visible
 from simulator.one_line_parser import OneLineParser
 from simulator.terminal import folded
 
@@ -85,8 +85,25 @@ def _interrupted(number: int, _: object) -> NoReturn:
 
 def commands() -> dict[str, ModuleType]:
     """The command modules by the name that the user types, sorted."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return {name.rstrip("_"): importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: _load(name) for name in _files()}
+
+
+@cache
+def _files() -> dict[str, str]:
+    """The files of the commands, without their endings, by the name that the user types, sorted."""
+    files = sorted(name.removesuffix(".py") for name in os.listdir(__path__[0]) if name.endswith(".py"))
+    return {file.rstrip("_"): file for file in files if not file.startswith("_")}
+
+
+def _load(name: str) -> ModuleType:
+    """The module of a command. Each start needs but one of them, so the others are not imported."""
+    return importlib.import_module(f"{__name__}.{_files()[name]}")
+
+
+def _help_line(file: str) -> str:
+    """The first line of the docstring of a command's file, without its full stop."""
+    with open(os.path.join(__path__[0], f"{file}.py"), encoding="utf-8") as lines:
+        return lines.readline().strip('"\n').rstrip(".")
 
 
 def version() -> str:
@@ -99,15 +116,23 @@ def version() -> str:
         return "unknown"
 
 
+class _Version(argparse.Action):
+    """Print the version, which is looked up only then, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"shardscope {version()}")
+        parser.exit()
+
+
 def _dispatch(argv: list[str]) -> int:
-    known = commands()
     words = _from_command(argv)
-    if words and hasattr(known.get(words[0]), "main"):
+    module = _load(words[0]) if words and words[0] in _files() else None
+    if module is not None and hasattr(module, "main"):
         _check_words(words)
         limit = OneLineParser(prog="shardscope", add_help=False)
         limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
         with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
-            return int(known[words[0]].main(list(words[1:])))
+            return int(module.main(list(words[1:])))
     args = parse(argv)
     _check_outputs(args)
     with _time_limit(args.timeout_s):
@@ -156,7 +181,7 @@ def _time_limit(seconds: float | None) -> Iterator[None]:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed arguments of a command line; `argv` in them keeps it as it was."""
     words = _from_command(argv)
-    args, unknown = _parser(commands(), words[0] if words else "").parse_known_args(argv)
+    args, unknown = _parser(words[0] if words else "").parse_known_args(argv)
     if unknown:
         raise InputError(_not_taken(words[0], unknown))
     args.argv = list(argv)
@@ -171,11 +196,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _not_taken(name: str, unknown: Sequence[str]) -> str:
     """What to do about arguments that command `name` does not take: the nearest option, or who takes it."""
-    if name not in commands():
+    if name not in _files():
         return f"unrecognized arguments: {name}; shardscope --help shows how"
     option = unknown[0].partition("=")[0]
     near = nearest(option, options_of(name)) if option.startswith("--") else None
-    elsewhere = getattr(commands()[name], "ELSEWHERE", {}).get(option)
+    elsewhere = getattr(_load(name), "ELSEWHERE", {}).get(option)
     hint = f" ({elsewhere})" if elsewhere else f", did you mean {near}?" if near else ""
     return f"{name}: unrecognized arguments: {' '.join(unknown)}{hint}; shardscope {name} --help shows how"
 
@@ -189,7 +214,7 @@ def _from_command(argv: Sequence[str]) -> Sequence[str]:
 
 def options_of(name: str) -> list[str]:
     """The long options of a command; none for one that parses for itself."""
-    module = commands()[name]
+    module = _load(name)
     if not hasattr(module, "add_arguments"):
         return ["--help"]
     parser = OneLineParser()
@@ -197,29 +222,29 @@ def options_of(name: str) -> list[str]:
     return [word for action in parser._actions for word in action.option_strings if word.startswith("--")]
 
 
-def _parser(known: dict[str, ModuleType], name_typed: str) -> argparse.ArgumentParser:
+def _parser(name_typed: str) -> argparse.ArgumentParser:
     """The parser of all commands; only the one that was typed is asked for its arguments, whose help may load much."""
     parser = OneLineParser(prog="shardscope", description="Simulate how a network trains on many devices.")
-    parser.add_argument("--version", action="version", version=f"shardscope {version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     text = "end after so long, e.g. 10min, with code 2 and nothing half-written; before the command"
     parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_values.duration, help=text)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, module in known.items():
-        text = (module.__doc__ or "").strip()
-        command = subparsers.add_parser(
-            name,
-            help=text.splitlines()[0].rstrip("."),
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if name == name_typed and hasattr(module, "add_arguments"):
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
+    for name, file in _files().items():
+        command = subparsers.add_parser(name, help=_help_line(file))
+        if name == name_typed:
+            module = _load(name)
+            command.description = (module.__doc__ or "").strip()
+            command.formatter_class = argparse.RawDescriptionHelpFormatter
+            if hasattr(module, "add_arguments"):
+                module.add_arguments(command)
+                command.set_defaults(run=module.run)
     return parser
 
 
 def one_line(error: Exception) -> str:
     """An error in one line of at most LONGEST_LINE characters, in words of LONGEST_WORD, control characters escaped."""
+    from simulator.file_gate import visible
+
     named = isinstance(error, OSError) and error.filename is not None
     text = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[attr-defined]
     words = [

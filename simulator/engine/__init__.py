@@ -12,6 +12,7 @@ compiled           the same in C, used where a compiler or a wheel has made it
   compiled_state.h, compiled_queues.h, compiled_sharing.h, compiled_tasks.h      in that order
   compiled_shares.h, compiled_filling.h      parts of sharing: from resource to resource, and by progressive filling
   compiled_chain.h, compiled_rows.h     chains of dependencies, and what devices do and hold, for reports
+  compiled_stages.h                     the dynamic programme over contiguous stages, for partitioners
 library            finds or compiles it
 noise              stragglers and jitter: seeded changes of how long compute tasks take
 """

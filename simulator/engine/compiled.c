@@ -16,6 +16,8 @@
 
 #include "compiled_rows.h"
 
+#include "compiled_stages.h"
+
 static void handle(Run *r, i64 event)
 {
     i64 number = event / STAGES;

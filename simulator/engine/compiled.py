@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -87,6 +88,30 @@ def compiled_previous(start_s: Floats, end_s: Floats, owner: Ints, owners: int) 
     return before
 
 
+def fill_stage_values(values: Floats, stage_s: Sequence[Sequence[Floats]], cut_s: Floats, added: bool) -> None:
+    """Fill the values of contiguous stages of L layers, see compiled_stages.h.
+
+    values: by devices so far, stages so far, replicas of the last stage and layers so far, shape (devices+1, stages+1,
+    replicas+1, L+1), infinite but for no stages on no device. stage_s: by first device and replicas, from 1 on, arrays
+    of shape (L+1, L+1). cut_s: before a device, shared so many ways, shape (devices, replicas+1, L+1). added: costs are
+    added to values, otherwise the larger counts.
+    """
+    loaded = _load()
+    if loaded is None:
+        raise RuntimeError("is_available() is False")
+    devices, stages, replicas, bounds = (size - 1 for size in values.shape)
+    arrays = {id(array): np.ascontiguousarray(array) for row in stage_s for array in row}
+    addresses = {number: array.ctypes.data for number, array in arrays.items()}
+    table = np.zeros((devices, replicas + 1), dtype=np.int64)
+    for device, row in enumerate(stage_s):
+        table[device, 1 : 1 + len(row)] = [addresses[id(array)] for array in row]
+    columns: list[Array] = [table, np.ascontiguousarray(cut_s), np.empty(bounds + 1), values]
+    sizes = (bounds + 1, devices, replicas, stages, int(added))
+    loaded.stage_values(
+        *(ctypes.c_int64(size) for size in sizes), *(ctypes.c_void_p(array.ctypes.data) for array in columns)
+    )
+
+
 def _call_by_row(
     name: str, owner: Ints, columns: tuple[Floats, Floats], owners: int, results: tuple[Array, ...]
 ) -> None:
@@ -116,5 +141,5 @@ def _load() -> ctypes.CDLL | None:
     loaded.longest_chain.restype = ctypes.c_double
     loaded.binding_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)
     loaded.binding_chain.restype = ctypes.c_int64
-    loaded.covered.restype = loaded.peaks.restype = loaded.previous.restype = None
+    loaded.covered.restype = loaded.peaks.restype = loaded.previous.restype = loaded.stage_values.restype = None
     return loaded

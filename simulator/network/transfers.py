@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -64,8 +63,8 @@ def link_speeds(cluster: Cluster) -> LinkSpeeds:
     return known
 
 
-_MOST_KEPT = 256
-"""Sets of routes whose ways are kept with a cluster."""
+_MOST_KEPT = 1024
+"""Sets of routes whose ways are kept, with a cluster and by themselves."""
 _latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
 
 
@@ -104,21 +103,24 @@ class _Ways:
     rounds: Ints
 
 
-_latest_ways: deque[tuple[Sequence[Route], dict[Any, Any], _Ways]] = deque(maxlen=32)
+_latest_ways: dict[int, tuple[Sequence[Route], dict[Any, Any], _Ways]] = {}
+"""By the id of a set of routes, which stays its own while the set is in here."""
 
 
 def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     """The ways of routes, kept with the cluster; those of the latest sets are known by the sets themselves."""
-    for of_routes, of_ways, known in _latest_ways:
-        if of_routes is routes and of_ways is cluster.known_ways:
-            return known
+    latest = _latest_ways.get(id(routes))
+    if latest is not None and latest[1] is cluster.known_ways:
+        return latest[2]
     key = _ways, tuple(routes)
     if key not in cluster.known_ways:
         if len(cluster.known_ways) >= _MOST_KEPT:
             cluster.known_ways.clear()
         cluster.known_ways[key] = _laid_over(routes, cluster)
     ways: _Ways = cluster.known_ways[key]
-    _latest_ways.appendleft((routes, cluster.known_ways, ways))
+    if len(_latest_ways) >= _MOST_KEPT:
+        del _latest_ways[next(iter(_latest_ways))]
+    _latest_ways[id(routes)] = routes, cluster.known_ways, ways
     return ways
 
 

@@ -53,11 +53,21 @@ class Inputs:
         return {}
 
     def cluster(self, point: Mapping[str, Value]) -> Cluster:
-        """The cluster of a point with its links' bandwidths and latencies and its devices' speed."""
-        changes = tuple((k, v) for k, v in point.items() if v is not None and (k == "speed" or tier_of(k)))
-        key = machine_of(point), changes
+        """The cluster of a point with its links' bandwidths and latencies and its devices' speed.
+
+        Speed comes first, so that clusters that differ in links alone come of one, and share what follows from it.
+        """
+        speed = [("speed", point["speed"])] if point.get("speed") is not None else []
+        links = [(name, value) for name, value in point.items() if value is not None and tier_of(name)]
+        return self._changed(machine_of(point), (*speed, *links))
+
+    def _changed(self, machine: Machine, changes: tuple[tuple[str, Value], ...]) -> Cluster:
+        """A machine with one change after the other."""
+        if not changes:
+            return self.machines[machine]
+        key = machine, changes
         if key not in self._built:
-            self._built[key] = _changed(self.machines[key[0]], changes)
+            self._built[key] = _changed(self._changed(machine, changes[:-1]), *changes[-1])
         return self._built[key]
 
     def profile(self, point: Mapping[str, Value]) -> Profile:
@@ -124,12 +134,9 @@ def _read_machine(machine: Machine) -> Cluster:
     return read_cluster(name, devices=devices, servers=servers, needs_server=needs_server)
 
 
-def _changed(cluster: Cluster, changes: Iterable[tuple[str, Value]]) -> Cluster:
-    for parameter, value in changes:
-        if parameter == "speed":
-            cluster = cluster.with_speed(float(value or 1))
-        elif parameter.endswith(BANDWIDTH):
-            cluster = cluster.with_tier(tier_of(parameter), bandwidth_bytes_per_s=float(value or 0))
-        else:
-            cluster = cluster.with_tier(tier_of(parameter), latency_s=float(value or 0))
-    return cluster
+def _changed(cluster: Cluster, parameter: str, value: Value) -> Cluster:
+    if parameter == "speed":
+        return cluster.with_speed(float(value or 1))
+    if parameter.endswith(BANDWIDTH):
+        return cluster.with_tier(tier_of(parameter), bandwidth_bytes_per_s=float(value or 0))
+    return cluster.with_tier(tier_of(parameter), latency_s=float(value or 0))
