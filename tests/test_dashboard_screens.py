@@ -139,6 +139,8 @@ def test_a_tab_that_closes_before_its_request_is_handled_searches_nothing(
     ask, leave = store.desk.ask, store.desk.leave
 
     def late(*request: Any, **more: Any) -> Any:
+        if "number" not in more:  # the server asks by itself as it makes the page
+            return ask(*request, **more)
         sent.set()
         assert left.wait(30)
         answer = ask(*request, **more)
@@ -232,6 +234,7 @@ def test_undo_and_back_step_through_configurations(page: Any, site: str) -> None
     page.click("#undo")
     until(page, "() => document.querySelector('#c-devices').value === '4'")
     ready(page)
+    page.wait_for_timeout(1000)  # the field sends what it was set to 0.3 s later
     page.go_forward()
     until(page, "() => document.querySelector('#c-devices').value === '2'")
     page.click("text=Recent runs")
