@@ -33,7 +33,7 @@ def accuracy_over_time(curves: Sequence[AccuracyCurve], target: float | None) ->
 def _line(number: int, curve: AccuracyCurve) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": curve.strategy, "x": list(curve.median_s),
-        "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
+        "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:,.4~r}} s<extra></extra>",
         "line": {"color": LINES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
     }  # fmt: skip
 

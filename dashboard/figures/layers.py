@@ -24,7 +24,7 @@ def layer_times(profile: Profile) -> Figure:
             "y": [getattr(layer, f"{what}_s") * 1e3 for layer in profile.layers],
             "customdata": [[layer.name, getattr(layer, spread) * 1e3] for layer in profile.layers],
             "marker": {"color": colour},
-            "hovertemplate": f"%{{customdata[0]}}: {what} %{{y:.4g}} ms (spread %{{customdata[1]:.3g}})<extra></extra>",
+            "hovertemplate": f"%{{customdata[0]}}: {what} %{{y:,.4~r}} ms (spread %{{customdata[1]:,.3~r}})<extra></extra>",
         })  # fmt: skip
     return figure(
         data,
@@ -56,7 +56,7 @@ def scaling(profile: Profile, layer: int) -> Figure:
         data.append({
             "type": "scatter", "mode": "markers", "name": f"{what}, measured", "x": [m[0] for m in measured],
             "y": [m[1 + at] * 1e3 for m in measured], "marker": {"color": colour, "size": 8},
-            "hovertemplate": f"batch %{{x}}: {what} %{{y:.4g}} ms<extra></extra>",
+            "hovertemplate": f"batch %{{x}}: {what} %{{y:,.4~r}} ms<extra></extra>",
         })  # fmt: skip
     return figure(
         data,
@@ -95,7 +95,7 @@ def network(profile: Profile) -> Figure:
             [block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds * 1e3]
             for block in blocks
         ],
-        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:.4g} ms"
+        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:,.4~r} ms"
         "<extra></extra>",
     }
     return figure(

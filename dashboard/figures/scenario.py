@@ -41,7 +41,7 @@ def _rates(name: str, account: Account, unit_s: float, colour: str, *, filled: b
         "y": [*rates.tolist(), float(rates[-1])],
         "line": {"color": colour, "width": 2 if filled else 1.3, "shape": "hv", "dash": "solid" if filled else "dot"},
         "fill": "tozeroy" if filled else "none", "fillcolor": f"{colour}22",
-        "hovertemplate": f"{name}: %{{y:,.4g}} samples/s<extra></extra>",
+        "hovertemplate": f"{name}: %{{y:,.4~r}} samples/s<extra></extra>",
     }  # fmt: skip
 
 

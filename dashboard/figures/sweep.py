@@ -174,7 +174,7 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
             "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
             "line": {"color": LINES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
             "text": [expected(row) if quantity == "step_s" else "" for row in line],
-            "hovertemplate": f"{name}: {axis_title(x)} %{{x}}, {title} %{{y:.4g}}%{{text}}<extra></extra>",
+            "hovertemplate": f"{name}: {axis_title(x)} %{{x}}, {title} %{{y:,.4~r}}%{{text}}<extra></extra>",
         })  # fmt: skip
     return figure(
         data,
@@ -217,7 +217,7 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
         "ygap": 1,
         "hoverongaps": False,
         "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:.4g}}%{{text}}<extra></extra>",
+        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}<extra></extra>",
     }
     titles = ({"title": {"text": axis_title(name)}, "type": "category", "showgrid": False} for name in (x, y))
     return figure([heat], xaxis=next(titles), yaxis=next(titles))
@@ -233,8 +233,8 @@ def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[s
             "line": {"width": [0 if row.get("fits") else 2 for row in rows], "color": OUTLINE},
         },
         "text": [expected(row) for row in rows],
-        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:.4g}}%{{text}}, "
-                         f"{QUANTITIES[y][0]} %{{y:.4g}}<extra></extra>",
+        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:,.4~r}}%{{text}}, "
+                         f"{QUANTITIES[y][0]} %{{y:,.4~r}}<extra></extra>",
     }  # fmt: skip
 
 

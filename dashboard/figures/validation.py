@@ -25,7 +25,7 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
     groups = [_calm_first(group) for group in groups]
     data = [
         _dots(group, i, [o.actual_s * 1e3 for o in group.outcomes], [o.predicted_s * 1e3 for o in group.outcomes],
-              selected, "actual %{x:.4g} ms, predicted %{y:.4g} ms")
+              selected, "actual %{x:,.4~r} ms, predicted %{y:,.4~r} ms")
         for i, group in enumerate(groups)
     ]  # fmt: skip
     return _around_diagonal(data, {"showlegend": True, "legend": _BESIDE})
@@ -40,7 +40,7 @@ def published_steps(sets: Sequence[PublishedSet]) -> Figure:
             "type": "scatter", "mode": "markers", "name": each.title, "customdata": words,
             "x": [step.measured_s * 1e3 for step in each.rows], "y": [step.predicted_s * 1e3 for step in each.rows],
             "marker": {"color": LINES[i % 8], "size": 8, "opacity": 0.85},
-            "hovertemplate": "%{customdata}: measured %{x:.4g} ms, predicted %{y:.4g} ms<extra></extra>",
+            "hovertemplate": "%{customdata}: measured %{x:,.4~r} ms, predicted %{y:,.4~r} ms<extra></extra>",
         })  # fmt: skip
     return _around_diagonal(data, {"showlegend": False})
 
@@ -124,7 +124,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
     for i, group in enumerate(groups):
         known = replace(_calm_first(group), outcomes=tuple(o for o in group.outcomes if position(o) is not None))
         x, y = ([read(o) for o in known.outcomes] for read in (position, error))
-        data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f}%"))
+        data.append(_dots(known, i, x, y, selected, "%{x:,.4~r}, error %{y:+.1f}%"))
     if not any(trace["x"] for trace in data):
         return message("nothing was counted in these runs")
     sizes = log_axis(x for trace in data for x in trace["x"])
