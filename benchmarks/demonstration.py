@@ -103,8 +103,8 @@ def planned(name: str, profile: Profile, cluster: Cluster) -> Plan:
     served = "server" in name
     synchronisation = Synchronisation(collective="ps" if served else "ring", bucket_bytes=1 << 18)
     strategy = name.split(",")[0]
-    asked = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
-    step, own = split_settings(asked)
+    settings = {"batch_size": BATCH_SIZE, "synchronisation": synchronisation, **OPTIONS.get(strategy, {})}
+    step, own = split_settings(settings)
     return replace(partitioners.make_plan(strategy, profile, cluster, step, **own), strategy=name)
 
 

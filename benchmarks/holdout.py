@@ -40,15 +40,15 @@ def rows(synchronisation: Synchronisation = LATER) -> Iterator[Row]:
     for devices, published in OVERHEAD.items():
         efficiency = fit_one(measured("vgg16", devices, synchronisation), CLUSTER, TIER)
         for model in ("alexnet", "resnet50"):
-            wanted = measured(model, devices, synchronisation)
-            step_s = wanted.step_s_at(CLUSTER, TIER, efficiency)
+            row = measured(model, devices, synchronisation)
+            step_s = row.step_s_at(CLUSTER, TIER, efficiency)
             yield Row(
                 model=model,
                 devices=devices,
                 efficiency=efficiency,
                 published_overhead=published[model],
                 overhead=1 - compute_s(model) / step_s,
-                step_error=step_s / wanted.step_s - 1,
+                step_error=step_s / row.step_s - 1,
             )
 
 

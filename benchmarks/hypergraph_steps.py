@@ -115,11 +115,11 @@ def form(plan: Plan) -> str:
     return "groups" if any(devices[0] for devices in numbers) else "degrees"
 
 
-def judged_by_workers(wanted: Sequence[SearchCase]) -> list[JudgedCase]:
+def judged_by_workers(search_cases: Sequence[SearchCase]) -> list[JudgedCase]:
     """The cases judged within `LIMIT_S`, in their order."""
     until_s, done = time.monotonic() + LIMIT_S, dict[SearchCase, JudgedCase]()
     by_place: dict[tuple[str, str, int], list[SearchCase]] = {}
-    for case in wanted:
+    for case in search_cases:
         by_place.setdefault((case.network, case.wires, case.devices), []).append(case)
     largest_first = sorted(by_place.values(), key=lambda same: -same[0].devices * len(profile(same[0].network).layers))
     with get_context("spawn").Pool(os.cpu_count()) as pool:  # leaving it ends its processes
@@ -129,29 +129,29 @@ def judged_by_workers(wanted: Sequence[SearchCase]) -> list[JudgedCase]:
                 done |= results.next(timeout=max(until_s - time.monotonic(), 0.0))
             except TimeoutError:
                 break
-    return [done[case] for case in wanted if case in done]
+    return [done[case] for case in search_cases if case in done]
 
 
-def _all_judged(wanted: Sequence[SearchCase]) -> dict[SearchCase, JudgedCase]:
+def _all_judged(search_cases: Sequence[SearchCase]) -> dict[SearchCase, JudgedCase]:
     """Cases of one network and cluster, which share tables, in one process."""
-    return {case: judged(case) for case in wanted}
+    return {case: judged(case) for case in search_cases}
 
 
 def rows() -> Iterator[tuple[str, ...]]:
     """The rows of `benchmarks.speed` on how good the search is."""
-    wanted = cases()
+    search_cases = cases()
     try:
-        results = judged_by_workers(wanted)
+        results = judged_by_workers(search_cases)
     except FileNotFoundError as error:
         yield "`hypergraph` against the strongest other strategy", "", "", str(error), "", ""
         return
-    left_out = f", {len(wanted) - len(results)} not judged in time" if len(results) < len(wanted) else ""
+    left_out = f", {len(search_cases) - len(results)} not judged in time" if len(results) < len(search_cases) else ""
     of_price = {price: [r for r in results if r.case.price_us == price] for price in PRICES_US}
     worse = {price: sum(r.gain < -1e-9 for r in judged_) for price, judged_ in of_price.items()}
     better = {price: sum(r.gain > WIN for r in judged_) for price, judged_ in of_price.items()}
     prices = " / ".join(map(str, PRICES_US))
     goals = " / ".join(str(GOALS.get(price, "-")) for price in PRICES_US)
-    count = len(wanted) // len(PRICES_US)
+    count = len(search_cases) // len(PRICES_US)
     yield (
         f"`hypergraph` worse than the strongest other strategy, of {count} cases at {prices} us a task{left_out}",
         "most", "0 / 0 / 0", " / ".join(map(str, worse.values())), str(int(not any(worse.values()))), "",

@@ -179,14 +179,14 @@ def _of(
 
 def _aceso(data: Path) -> list[SoundFiles]:
     """A small part of the tables of each network, with the all-reduces that they need."""
-    wanted = {
+    tables = {
         "gpt_1_3B": [f"gpt_1_3B_mbs{batch}_tp1_algo0.csv" for batch in (2, 4)] + ["gpt_1_3B_mbs4_tp2_algo0.csv"],
         "resnet_500M": ["resnet_500M_mbs16_tp1_algo0.csv", "resnet_500M_mbs32_tp1_algo0.csv"],
     }
     with tarfile.open(data / "aceso" / "visible.tar.gz") as archive:
         contents = {member.name: archive.extractfile(member) for member in archive.getmembers()}
         sounds = []
-        for network, read in wanted.items():
+        for network, read in tables.items():
             beside = [f"prim_{network}_all_reduce_2gpus.csv"] if network.startswith("gpt") else []
             of_network = {name: contents[name].read() for name in [*read, *beside]}  # type: ignore[union-attr]
             sounds.append(SoundFiles("aceso", of_network, read, ImportOptions(), ","))

@@ -35,8 +35,8 @@ TOLERANCE = 0.005
 def cluster_of(shape: str, devices: int, gigabits: float, speed: float) -> Cluster:
     """Devices on one switch, or four to a node."""
     wire = Wire(bandwidth_bytes_per_s=gigabits / 8 * 1e9, latency_s=2e-5, tier="inter")
-    made = two_tier(devices, 4, NVLINK, wire) if shape == "nodes" else flat_switch(devices, wire)
-    return made.with_speed(speed)
+    cluster = two_tier(devices, 4, NVLINK, wire) if shape == "nodes" else flat_switch(devices, wire)
+    return cluster.with_speed(speed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,10 +73,10 @@ def _search() -> str:
     for name, published in SEARCH_S.items():
         began = time.perf_counter()
         tables = cost_tables(profile(name), _cluster(4), _step(4))
-        made = time.perf_counter()
+        tables_end = time.perf_counter()
         least_sum(_nodes(tables), tables.transfer_s)
         ended = time.perf_counter()
-        rows.append([TITLES[name], f"{published} s", f"{ended - made:.3f} s", f"{made - began:.2f} s"])
+        rows.append([TITLES[name], f"{published} s", f"{ended - tables_end:.3f} s", f"{tables_end - began:.2f} s"])
     return table(["network", "published", "ours", "our tables"], rows)
 
 

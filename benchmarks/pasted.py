@@ -193,9 +193,9 @@ def made_anew(page: Path, *, slow: bool, write: bool) -> Iterator[tuple[PastedBl
             yield block, rerun(block, ROOT / "docs" if write else None)
 
 
-def rewritten(text: str, made: Sequence[tuple[PastedBlock, list[PastedCommand]]]) -> str:
-    """A page's text with the outputs of `made` put in place of those of its blocks."""
-    for block, commands in reversed(made):
+def rewritten(text: str, remade: Sequence[tuple[PastedBlock, list[PastedCommand]]]) -> str:
+    """A page's text with the outputs of `remade` put in place of those of its blocks."""
+    for block, commands in reversed(remade):
         is_fence = text[block.start :].startswith("$ ")
         lines = [line for each in commands for line in ([f"$ {each.command}"] if is_fence else []) + [*each.lines]]
         text = text[: block.start] + "".join(f"{line}\n" for line in lines) + text[block.end :]
@@ -210,14 +210,14 @@ def main() -> int:
     args = parser.parse_args()
     stale = False
     for page in args.pages:
-        made = list(made_anew(page.resolve(), slow=args.slow, write=args.write))
-        for block, commands in made:
+        remade = list(made_anew(page.resolve(), slow=args.slow, write=args.write))
+        for block, commands in remade:
             pairs = zip(block.commands, commands, strict=True)
             lines = [line for old, new in pairs for line in differences(old.lines, new.lines)]
             stale = stale or bool(lines)
             print("\n".join([f"{block.name}: {'differs' if lines else 'as on the page'}", *lines]), flush=True)
         if args.write:
-            page.write_text(rewritten(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+            page.write_text(rewritten(page.read_text(encoding="utf-8"), remade), encoding="utf-8")
     return int(stale and not args.write)
 
 

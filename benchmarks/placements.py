@@ -108,8 +108,11 @@ def _loads(instance: Instance, ideals: list[frozenset[int]]) -> tuple[Floats, Fl
         stage = member[j] & ~member[inside]
         moved = np.zeros(len(inside))
         for source, readers, cost in reading:
-            made = stage[:, source]
-            enters, leaves = ~made & (stage & readers).any(axis=1), made & (~stage & readers).any(axis=1)
+            holds_source = stage[:, source]
+            enters, leaves = (
+                ~holds_source & (stage & readers).any(axis=1),
+                holds_source & (~stage & readers).any(axis=1),
+            )
             moved += cost * (enters | leaves)
         cpu[inside, j] = stage @ instance.cpu_ms
         fits = stage @ instance.size_bytes <= instance.capacity_bytes

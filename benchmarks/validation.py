@@ -51,10 +51,10 @@ def pack(folder: Path, archive: Path) -> int:
 
 def machine(stored: Validation) -> str:
     """Where and when the runs were made, and what else the machine did."""
-    rounds = [made for outcome in stored.outcomes for made in outcome.rounds]
-    dates = sorted(made.date for made in rounds)
-    loads = [made.load for made in rounds]
-    stolen = [made.stolen_share for made in rounds if made.stolen_share is not None]
+    rounds = [run for outcome in stored.outcomes for run in outcome.rounds]
+    dates = sorted(run.date for run in rounds)
+    loads = [run.load for run in rounds]
+    stolen = [run.stolen_share for run in rounds if run.stolen_share is not None]
     host = (
         f" Of their core time the machine's host took {statistics.median(stolen):.1%} in the median of "
         f"{len(stolen)} runs, at most {max(stolen):.1%}."

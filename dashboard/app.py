@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Sequence
 
 from dash import Dash
 from werkzeug.serving import BaseWSGIServer
 
 from dashboard.frame import shell
-from dashboard.frame.compression import compress
+from dashboard.frame.compression import compress, pack_ahead
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, access, in_address, secure
 from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
@@ -61,8 +62,11 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL, token: str = "") -
     return app
 
 
-def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
-    """A server with threads, without a debugger and without a line for every request. Raises OSError: port taken."""
+def listen(app: Dash, host: str, port: int, token: str = "") -> BaseWSGIServer:
+    """A server with threads, without a debugger and without a line for every request; token: as of `secure`.
+
+    Raises OSError: port taken.
+    """
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -71,6 +75,7 @@ def listen(app: Dash, host: str, port: int) -> BaseWSGIServer:
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             pass
 
+    threading.Thread(target=pack_ahead, args=(app.server, token), daemon=True).start()
     return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
 
 
@@ -97,7 +102,7 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     first = store.default()
     store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
     hosts, token = access(host)
-    server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port)
+    server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port, token)
     if token:
         print(f"other machines can reach {host}: whoever has the token below can use this dashboard", flush=True)
         path += f"{'&' if '?' in path else '?'}token={token}"

@@ -128,11 +128,11 @@ def lowered(
     else:
         model = ShardedModel(profile, plan)
         graph = lower(model, cluster, runtime)
-    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
-    _lowered.appendleft(made)
+    lowered = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
+    _lowered.appendleft(lowered)
     while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered) > _MOST_TASKS_KEPT:
         _lowered.pop()
-    return made
+    return lowered
 
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:

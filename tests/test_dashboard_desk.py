@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
 import random
 import signal
 import socket
@@ -23,13 +25,13 @@ from dashboard.frame.controls import CONTROLS, remarks
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
-from dashboard.state import simulating
+from dashboard.state import simulating, worker_process
 from dashboard.state import workers as workers_module
 from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, compute, stopped
 from dashboard.state.store import Store
-from dashboard.state.workers import BACKGROUND, RUNNING, Simulation, Workers
+from dashboard.state.workers import BACKGROUND, CLICKS, RUNNING, Simulation, Workers
 from simulator.files import library, read_profile
 
 pytestmark = pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
@@ -243,11 +245,10 @@ def _talks_at_length(pipe: Connection, niceness: int) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
 def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "_work", _talks_at_length)
-    process = workers_module._Process(multiprocessing.get_context("spawn"), 0)
+    monkeypatch.setattr(worker_process, "_work", _talks_at_length)
+    process = worker_process.WorkerProcess(multiprocessing.get_context("spawn"), 0)
     job = Simulation(store._request(quick(store)), BACKGROUND, began_s=time.monotonic())
-    assert process.pipe.recv() == ("ready", None)
-    process.ready = True
+    assert process.started(20.0)
     process.send(job.request)
     assert process.pipe.poll(20)  # the answer has begun, and there is no room for the rest
     assert process.rest(True)
@@ -256,3 +257,51 @@ def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkey
     assert job.over.wait(20), "nobody lets it go on"
     assert job.outcome is not None and "ended by the machine" in job.outcome.reason
     process.kill()
+
+
+def _ends_at_once(pipe: Connection, niceness: int) -> None:
+    """A worker's life that ends before its first word."""
+    os._exit(3)
+
+
+class _Refusing:
+    """A context of multiprocessing on a machine that has no room for another process, until `room` says so."""
+
+    def __init__(self) -> None:
+        self.usual, self.room, self.refused = multiprocessing.get_context("spawn"), False, 0
+
+    def Pipe(self) -> tuple[Connection, Connection]:
+        return self.usual.Pipe()
+
+    def Process(self, **arguments: object) -> object:
+        if self.room:
+            return self.usual.Process(**arguments)  # type: ignore[arg-type]
+        self.refused += 1
+        raise BlockingIOError(errno.EAGAIN, "no room for another process")
+
+
+@pytest.mark.parametrize("why", ["no room for another process", "it ended as it began"])
+def test_where_no_process_starts_a_sentence_is_the_answer_and_the_next_request_tries_again(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    context = _Refusing()
+    context.room = why == "it ended as it began"
+    monkeypatch.setattr(workers_module, "process_context", lambda: context)
+    with monkeypatch.context() as while_it_fails:
+        if context.room:
+            while_it_fails.setattr(worker_process, "_work", _ends_at_once)
+        store = Store({"small": branches()})
+        workers = Workers({CLICKS: 1})
+        store.employ(workers)
+        for seed in (1, 1, 2):
+            answer = store.desk.ask(quick(store, seed=seed), "a", 30.0)
+            assert isinstance(answer, Outcome) and answer.run is None
+            assert "no worker process starts here: " in answer.reason and why in answer.reason
+        assert store.desk.jobs() == [] and (context.room or context.refused == 4)  # the lane's start, and each request
+    context.room = True
+    try:
+        answer = store.desk.ask(quick(store, seed=1), "a", 60.0)
+        assert isinstance(answer, Outcome) and answer.run is not None
+    finally:
+        store.employ(None)
+        workers.close()

@@ -62,12 +62,12 @@ def predicted_steps() -> list[PredictedStep]:
 def section() -> str:
     """The section of the page."""
     head = ["bucket", "elements", "recorded", "all-reduce ms", "recorded ms"]
-    made, steps = buckets(), predicted_steps()
+    all_buckets, steps = buckets(), predicted_steps()
     rows = [
         [number, f"{each.elements:,}", f"{each.recorded_elements:,}", _ms(each.seconds), _ms(each.recorded_s)]
-        for number, each in enumerate(made, 1)
+        for number, each in enumerate(all_buckets, 1)
     ]
-    errors = [each.elements / each.recorded_elements - 1 for each in made]
+    errors = [each.elements / each.recorded_elements - 1 for each in all_buckets]
     return f"""## ResNet-50 on two A100, DistributedDataParallel (Holistic Trace Analysis)
 
 One recorded step. torch's first bucket holds {FIRST_BUCKET_BYTES // 2**20} MiB where the size is left at its default
@@ -77,7 +77,7 @@ GPU, whose host launches later.
 
 {table(head, rows)}
 
-Elements of {len(made)} buckets: mean absolute error {statistics.fmean(map(abs, errors)):.1%}; bias \
+Elements of {len(all_buckets)} buckets: mean absolute error {statistics.fmean(map(abs, errors)):.1%}; bias \
 {statistics.fmean(errors):+.1%}; worst {max(errors, key=abs):+.1%}; noise floor: none, they are counted.
 
 The step itself says nothing about a simulator of GPUs: its GPU waited for launches most of the time. Layers and

@@ -236,9 +236,9 @@ class Autoencoder(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         mean, spread = self.encoder(x).chunk(2, -1)
-        made = self.decoder(mean + torch.randn_like(mean) * (spread / 2).exp())
+        decoded = self.decoder(mean + torch.randn_like(mean) * (spread / 2).exp())
         divergence = (mean.square() + spread.exp() - 1 - spread).mean() / 2
-        return {"loss": functional.mse_loss(made, x) + 1e-3 * divergence}
+        return {"loss": functional.mse_loss(decoded, x) + 1e-3 * divergence}
 
 
 class Graph(nn.Module):

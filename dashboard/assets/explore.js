@@ -4,7 +4,6 @@
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
   const PAUSE_MS = 300, AGAIN_MS = 900, MOST_RUNS = 12;
-  const drawn = new WeakMap(); // the figure that a graph shows, as text
   const latest = {}; // the request of each panel that counts
   let asked = null; // what the controls last asked for
   let following = null; // everything that follows from it, as something that can be stopped
@@ -13,6 +12,9 @@
   const rest = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   // A click comes before what follows, but no frame is waited for: figures that are drawn together are painted once.
   const yielded = () => window.scheduler?.yield?.() ?? rest(0);
+
+  // No frame comes to a page that is not seen.
+  const painted = () => Promise.race([rest(100), new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))]);
 
   let sends = 0; // numbered, as the server may handle them in another order
 
@@ -27,19 +29,6 @@
     const root = document.getElementById(id);
     if (root && root.shown !== html) root.innerHTML = root.shown = html;
   };
-
-  /* Draw a figure unless it is what is shown. A graph is there a while after its page is. */
-  async function draw(id, figure, signal) {
-    const text = JSON.stringify(figure);
-    let graph = null;
-    while (!(graph = document.querySelector(`#${id} .js-plotly-plot`))?._fullLayout || !window.Plotly) {
-      if (signal.aborted || !document.getElementById(id)) return;
-      await rest(50);
-    }
-    if (drawn.get(graph) === text) return;
-    drawn.set(graph, text);
-    await window.Plotly.react(graph, figure.data, figure.layout);
-  }
 
   /* What shows a panel's answer, or nothing where a later request has overtaken this one. */
   async function panel(name, more) {
@@ -57,7 +46,7 @@
       if (answer.toasts) set("toasts", { sendNotifications: answer.toasts });
       for (const [id, figure] of Object.entries(answer.figures || {})) {
         if (control.signal.aborted) break;
-        await draw(id, figure, control.signal);
+        await ns.plot(id, figure, control.signal);
         await yielded();
       }
       return answer;
@@ -70,6 +59,12 @@
 
   const views = { by: "device", phase: "all", scale: "lin", split: "step" };
   const redraw = (name) => ns.query && quietly(panel(name, views).then((show) => show()));
+
+  /* What a click on a figure selects, by the data of the point that it hit. */
+  ns.picks = {
+    "balance-graph": ([hit, , more, group]) => ns.select(views.by === "device" && more ? { group } : { [views.by]: hit }),
+    "grid-graph": ([device]) => ns.select({ device }),
+  };
 
   /* The controls' step: what is shown is no longer their answer, from this moment on. */
   async function ask(sent) {
@@ -150,6 +145,7 @@
       if (id === "balance" || inView(id)) before = part.catch(() => {});
       return part;
     });
+    if (ns.profile == null) await painted();
     setControls(answer);
     await ns.showSpans("timeline", spans, ns.message);
     for (const part of parts) {
@@ -159,7 +155,8 @@
     }
     if (signal.aborted) return;
     tell(answer);
-    window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
+    if (!document.getElementById("tasks")) set("drawn", { data: true }); // its table comes
+    else window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
       await rest(wait);

@@ -43,6 +43,7 @@
       return;
     }
     const graph = document.querySelector(`#${id} .js-plotly-plot`);
+    if (!graph) return; // nothing is drawn yet
     if (format === "csv") return ns.download(`${id}.csv`, csvOf(graph), "text/csv");
     await window.Plotly.downloadImage(graph, { format, filename: id, width: 900, height: 500, scale: format === "png" ? 2 : 1 });
   }

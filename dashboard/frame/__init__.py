@@ -15,7 +15,7 @@ shell         what surrounds every page: header, theme, toasts, help, the shared
 upload_field  a field to drop a file on, its callback, and the message about a file that is refused
 """
 
-from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, scrolled, tiles
+from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, plot, scrolled, tiles
 from dashboard.frame.clientside import effect, in_browser, keep_in_address
 from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail, remarks
 from dashboard.frame.panels import add_panel, as_html, toast
@@ -45,6 +45,7 @@ __all__ = [
     "legend",
     "on_upload",
     "plain_table",
+    "plot",
     "profile_options",
     "rail",
     "refused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -56,6 +57,12 @@ def graph(name: str, height: int, label: str) -> Any:
         role="img",
         **aria(label),
     )
+
+
+def plot(name: str, height: int, label: str) -> Any:
+    """The place of a figure that comes with a panel and is drawn by then (assets/plots.js); else as `graph`."""
+    config: dict[str, Any] = {"data-config": json.dumps(CONFIG)}
+    return html.Div(id=name, role="img", style={"height": f"{height}px"}, **config, **aria(label))
 
 
 def facts(values: Mapping[str, str]) -> Any:

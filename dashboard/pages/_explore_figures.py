@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, no_update
+from dash import Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
-from dashboard.figures import span_columns
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
@@ -77,45 +76,14 @@ def _add_figures(app: Dash, store: Store) -> None:
 def _add_selection(app: Dash, store: Store) -> None:
     @app.callback(
         Output("selection", "data"),
-        Input("balance-graph", "clickData"),
-        Input("tasks", "cellClicked"),
         Input("find-layer", "value"),
-        State("balance-by", "value"),
         State("configuration", "data"),
         prevent_initial_call=True,
     )
-    def select(balance: Any, cell: Any, layer: str | None, by: str, query: str) -> Any:
-        source = ctx.triggered_id
-        if source == "balance-graph" and balance:
-            hit = balance["points"][0]["customdata"]
-            opens = by == "device" and hit[2]
-            return {"group": hit[3], "query": query} if opens else {by: hit[0], "query": query}
-        if source == "tasks" and cell:
-            return {"task": int(cell["rowId"]), "query": query}
-        if source == "find-layer":
-            return {"layer": int(layer) if layer else None, "query": query}
-        return no_update
+    def find(layer: str | None, query: str) -> Any:
+        return {"layer": int(layer) if layer else None, "query": query}
 
     effect(app, "highlight", Input("selection", "data"))
-
-    @app.callback(
-        Output("tasks", "getRowsResponse"),
-        Input("tasks", "getRowsRequest"),
-        State("configuration", "data"),
-        prevent_initial_call=True,
-    )
-    def rows(request: dict[str, Any] | None, query: str | None) -> Any:
-        if not request or not query:
-            return no_update
-        outcome, _ = _pair(store, query, None)
-        if outcome.run is None or outcome.cluster is None:
-            return {"rowData": [], "rowCount": 0}
-        sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
-        first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
-        tasks = span_columns.table_rows(
-            outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc"
-        )
-        return {"rowData": [{**row, "id": str(row["task"])} for row in tasks], "rowCount": len(outcome.run.graph)}
 
 
 def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcome, Run | None]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import html
 
 from dashboard.figures.device_grid import block_timeline, device_grid, stage_memory
 from dashboard.figures.style import message
-from dashboard.frame.cards import card, graph
+from dashboard.frame.cards import card, plot
 from dashboard.frame.panels import as_html
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_grid import block_in, grid_of
@@ -19,19 +19,6 @@ from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 
 _HIDDEN = {"display": "none"}
-
-
-def add(app: Dash, store: Store) -> None:
-    """Register the callback of the card."""
-
-    @app.callback(
-        Output("selection", "data", allow_duplicate=True),
-        Input("grid-graph", "clickData"),
-        State("configuration", "data"),
-        prevent_initial_call=True,
-    )
-    def select(click: Any, query: str | None) -> Any:
-        return no_update if not click else {"device": click["points"][0]["customdata"][0], "query": query}
 
 
 def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +55,9 @@ def grid_card(store: Store, now: Configuration) -> Any:
     body = [
         html.Div(id="grid-words", className="figure-note"),
         dmc.SimpleGrid([
-            _part("Grid of devices", graph("grid-graph", 190, "Stages, replicas and tensor ranks")),
-            _part("One block inside a stage", graph("block-graph", 190, "What one device does in one block")),
-            _part("Peak memory by kind", graph("stage-memory-graph", 190, "Peak memory of each stage by kind")),
+            _part("Grid of devices", plot("grid-graph", 190, "Stages, replicas and tensor ranks")),
+            _part("One block inside a stage", plot("block-graph", 190, "What one device does in one block")),
+            _part("Peak memory by kind", plot("stage-memory-graph", 190, "Peak memory of each stage by kind")),
         ], cols={"base": 1, "lg": 3}, spacing="sm"),
     ]  # fmt: skip
     framed = card("grid-card", "Data × tensor × pipeline", body, formats=())

@@ -10,7 +10,7 @@ from dash import html
 
 from dashboard.figures.candidates import candidates
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, graph, scrolled
+from dashboard.frame.cards import aria, card, plot, scrolled
 from dashboard.pages._explore_words import why
 from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
@@ -73,7 +73,7 @@ def partition_card() -> Any:
                 html.Div([html.H3("Ten heaviest nets (click one to light it up)", className="card-title"),
                           html.Div(id="nets", **scrolled("Ten heaviest nets"))]),
                 html.Div([html.H3("Plans tried: bytes against the step", className="card-title"),
-                          graph("candidates-graph", 270, "Bytes of each plan tried against its step")]),
+                          plot("candidates-graph", 270, "Bytes of each plan tried against its step")]),
             ], className="partition-below"),
         ],
         formats=("png", "svg", "csv"),

@@ -37,6 +37,34 @@ def add(app: Dash, store: Store) -> None:
     _add_moves(app, store)
 
 
+def opened(store: Store, tab: str, now: Configuration, baseline: Configuration | None) -> dict[str, Any]:
+    """What a page shows as it opens, components by their ids; nothing where its step is not simulated yet.
+
+    That begins here, and goes on while the browser draws the page, which then asks for the step.
+    """
+    if store.desk.workers is None:
+        return {}
+    shown, base = (each and store.resolved(store.read(each.query())[0]) for each in (now, baseline))
+    assert shown is not None
+    pinned = store.desk.ask(base, tab, 0.0, beside=shown) if base else None
+    asked = store.desk.ask(shown, tab, 0.0, beside=base)
+    return _parts(store, asked, pinned) if isinstance(asked, Outcome) and asked.run else {}
+
+
+def _parts(store: Store, outcome: Outcome, pinned: Outcome | Simulation | None) -> dict[str, Any]:
+    """Numbers, sentence, strip and what else a step's answer says, components by their ids."""
+    before = pinned if isinstance(pinned, Outcome) else None
+    glances = glances_at_hand(store, outcome) if outcome.run else {}
+    return {
+        "kpis": kpi_row(outcome, before),
+        "verdict": verdict(outcome),
+        "why": whole_answer(outcome, ran(glances)),
+        **({"strategies": strategies_table(list(glances.items()))} if glances else {}),
+        "chips": chips(outcome, _validation(store)),
+        "baseline-name": "simulating the baseline …" if pinned is not before else baseline_name(before, outcome),
+    }
+
+
 def _add_step(app: Dash, store: Store) -> None:
     """The browser asks for the step of its controls by itself (assets/explore.js): one request and no callback.
 
@@ -61,7 +89,8 @@ def _add_step(app: Dash, store: Store) -> None:
             store.desk.ask(base, tab, 0.0, beside=now, number=number)  # so that both are simulated at the same time
         first = not sent.get("again") and searches(now.strategy)
         patience_s = PATIENCE_S if first else MORE_PATIENCE_S
-        asked = store.desk.ask(now, tab, patience_s, beside=base, number=number)
+        shows = bool(sent.get("showing"))
+        asked = store.desk.ask(now, tab, patience_s, beside=base, number=number, showing=shows)
         busy = asked if isinstance(asked, Simulation) else None
         if busy and hung_up():  # a browser that kills a tab may not let it say that it leaves
             store.desk.leave(tab, number)
@@ -70,23 +99,13 @@ def _add_step(app: Dash, store: Store) -> None:
         if outcome is None:
             return {**answer, "pending": True, "again": True, "html": going_on}
         patience_s = 0.0 if busy else patience_s
-        pinned = store.desk.ask(base, tab, patience_s, beside=now, number=number) if base else None
-        before = None if isinstance(pinned, Simulation) else pinned
-        waits = pinned is not before
+        pinned = store.desk.ask(base, tab, patience_s, beside=now, number=number, showing=True) if base else None
+        waits = isinstance(pinned, Simulation)
         best = best_key(outcome) if busy else ""
         showing = f"{best}{' alone' if waits else ''}"
         if best and showing == sent.get("showing"):
             return {**answer, "pending": True, "again": True, "ran": True, "showing": showing, "html": going_on}
-        glances = glances_at_hand(store, outcome) if outcome.run else {}
-        parts = {
-            "kpis": kpi_row(outcome, before),
-            "badge": badge(outcome),
-            "verdict": verdict(outcome),
-            "why": whole_answer(outcome, ran(glances)),
-            **({"strategies": strategies_table(list(glances.items()))} if glances else {}),
-            "chips": chips(outcome, _validation(store)),
-            "baseline-name": "simulating the baseline …" if waits else baseline_name(before, outcome),
-        }
+        parts = {"badge": badge(outcome), **_parts(store, outcome, pinned)}
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(outcome.profile.layers)]
         return {
             **answer,

@@ -6,16 +6,16 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, graph, legend, menu, scrolled
+from dashboard.frame.cards import LIVE, aria, card, legend, menu, plot, scrolled
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import _explore_figures, _explore_language, _explore_step, _explore_strategies
+from dashboard.pages import _explore_figures, _explore_step, _explore_strategies, _explore_tasks
 from dashboard.pages._explore_language import grid_card
 from dashboard.pages._explore_partition import partition_card
+from dashboard.pages._explore_tasks import tasks_card
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 
@@ -30,23 +30,25 @@ def add(app: Dash, store: Store) -> Page:
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
     _explore_strategies.add(app, store)
-    _explore_language.add(app, store)
+    _explore_tasks.add(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+        tab = secrets.token_hex(8)
+        parts = _explore_step.opened(store, tab, now, baseline)
         return html.Div(
             [
                 dcc.Store(id="configuration"),
                 dcc.Store(id="baseline", data=baseline.query() if baseline else None),
                 dcc.Store(id="selection", data={}),
-                dcc.Store(id="tab", data=secrets.token_hex(8)),
+                dcc.Store(id="tab", data=tab),
                 dcc.Store(id="load"),
                 html.Div(
-                    [dmc.Stack(rail(store, now), gap=8), _rail_buttons()],
+                    [dmc.Stack(rail(store, now), gap=8), _rail_buttons(parts)],
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
                 ),
                 html.Main(
                     dmc.Stack([
-                        *_top(), _strategies(), grid_card(store, now), _timeline(), _three(), _below(),
+                        *_top(parts), _strategies(parts), grid_card(store, now), _timeline(), _three(), _below(),
                     ], gap="sm"),
                     id="results",
                 ),
@@ -57,7 +59,7 @@ def add(app: Dash, store: Store) -> Page:
     return content
 
 
-def _rail_buttons() -> Any:
+def _rail_buttons(parts: Mapping[str, Any]) -> Any:
     return html.Div([
         dmc.Group([
             dmc.Button("Pin baseline", id="pin", size="compact-xs", variant="light"),
@@ -68,17 +70,17 @@ def _rail_buttons() -> Any:
             dmc.Button("Undo", id="undo", size="compact-xs", variant="default"),
             menu("Recent runs", [html.Div(id="history-runs")], "Recent runs"),
         ], gap=6, mt=4),
-        html.Div(id="baseline-name", className="figure-note"),
+        html.Div(parts.get("baseline-name"), id="baseline-name", className="figure-note"),
     ], className="rail-buttons")  # fmt: skip
 
 
-def _top() -> list[Any]:
+def _top(parts: Mapping[str, Any]) -> list[Any]:
     return [
         html.H1("Explore", className="sr-only"),
-        html.Div(id="verdict"),
-        html.Div(id="kpis", className="kpis", **LIVE),
-        html.Div(id="why", className="why", **LIVE),
-        html.Div(id="chips", className="chips"),
+        html.Div(parts.get("verdict"), id="verdict"),
+        html.Div(parts.get("kpis"), id="kpis", className="kpis", **LIVE),
+        html.Div(parts.get("why"), id="why", className="why", **LIVE),
+        html.Div(parts.get("chips"), id="chips", className="chips"),
         html.Div(id="advice", className="advice-place"),
     ]
 
@@ -122,55 +124,27 @@ def _three() -> Any:
     by = dmc.SegmentedControl(
         id="split-by", data=["step", "device"], value="step", size="xs", **aria("Where the step goes by")
     )
-    sent = graph("traffic-graph", 260, "Bytes from each device to each other")
+    sent = plot("traffic-graph", 260, "Bytes from each device to each other")
     cards = [
-        card("balance", "Load balance", [graph("balance-graph", 260, "Compute over the mean")], controls=[balance]),
+        card("balance", "Load balance", [plot("balance-graph", 260, "Compute over the mean")], controls=[balance]),
         card("traffic", "Traffic", [sent], controls=[phase, scale]),
-        card("split", "Where the step goes", [graph("split-graph", 260, "Device time by use")], controls=[by]),
+        card("split", "Where the step goes", [plot("split-graph", 260, "Device time by use")], controls=[by]),
     ]
     return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm", className="figures-three")
 
 
-def _strategies() -> Any:
-    return card(
-        "strategies-card", "Strategies, with these controls (click a name to switch)",
-        [html.Div(id="strategies", **scrolled("Strategies", "strategies"), **LIVE)], formats=(),
-    )  # fmt: skip
+def _strategies(parts: Mapping[str, Any]) -> Any:
+    table = html.Div(parts.get("strategies"), id="strategies", **scrolled("Strategies", "strategies"), **LIVE)
+    return card("strategies-card", "Strategies, with these controls (click a name to switch)", [table], formats=())
 
 
 def _below() -> Any:
-    use = graph("links-graph", 260, "Utilisation of each link over time")
-    tree = graph("topology-graph", 280, "Topology with link utilisation")
+    use = plot("links-graph", 260, "Utilisation of each link over time")
+    tree = plot("topology-graph", 280, "Topology with link utilisation")
     cards = [
-        card("memory", "Peak memory per device", [graph("memory-graph", 280, "Peak memory of each device")]),
+        card("memory", "Peak memory per device", [plot("memory-graph", 280, "Peak memory of each device")]),
         card("topology", "Network: how busy each link was", [tree]),
     ]
     two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
     links = card("links", "Link utilisation over the step", [use])
-    return dmc.Stack([partition_card(), two, links, _table()], id="below", gap="sm")
-
-
-def _table() -> Any:
-    number = {
-        "type": "rightAligned",
-        "valueFormatter": {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"},
-    }
-    columns = [
-        {"field": "task", "headerName": "task", "width": 90},
-        {"field": "kind", "headerName": "kind", "width": 130},
-        {"field": "where", "headerName": "where", "width": 160},
-        {"field": "layer", "headerName": "layer", "width": 320},
-        {"field": "microbatch", "headerName": "micro-batch", "width": 120},
-        {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
-        {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
-        {"field": "bytes", "headerName": "bytes", "width": 130, **number},
-    ]
-    grid = dag.AgGrid(
-        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",
-        defaultColDef={"sortable": True, "resizable": True},
-        dashGridOptions={
-            "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,
-        },
-        style={"height": 320},
-    )  # fmt: skip
-    return card("tasks-card", "Tasks: everything the timeline shows, as a table", [grid], formats=())
+    return dmc.Stack([partition_card(), two, links, tasks_card()], id="below", gap="sm")

@@ -33,7 +33,8 @@ published      steps that others measured on GPUs and published, beside what was
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
 warm           what a worker's first simulation loads
-workers        worker processes that simulate, and can be ended
+worker_process a worker process, the pipe to it, and where it is forked from
+workers        lanes of work for worker processes, each piece of which can be ended
 """
 
 from dashboard.state.advice import Advice, SimulatedMove, advise

@@ -88,8 +88,11 @@ class Desk:
         patience_s: float,
         beside: Configuration | None = None,
         number: int | None = None,
+        showing: bool = False,
     ) -> Outcome | Simulation:
         """The outcome for a tab, or its job: after `patience_s`, or as soon as a first plan of its can be shown.
+
+        showing: the tab shows such a plan already.
 
         What the tab asked before is dropped, but for `beside`. What it has cancelled stays so until it asks for else.
         number: of the request, where the tab numbers them.
@@ -111,7 +114,7 @@ class Desk:
                 return known
             job = self._job(configuration, tab, light=False)
         if job is not None:
-            (job.over if job.best else job.shows).wait(patience_s)
+            (job.over if showing else job.shows).wait(patience_s)
         if job is None or job.over.is_set():
             return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))
         return job
@@ -200,8 +203,8 @@ class Desk:
                 lane = BACKGROUND if light else SEARCHES if searches(configuration.strategy) else CLICKS
                 plan = request.plan or (glance.plan if glance else None)
                 job = Simulation(replace(request, light=light, plan=plan), CLICKS if plan is not None else lane)
+                threading.Thread(target=self._follow, args=(job,), daemon=True).start()  # or nobody waits for it
                 self._jobs[configuration, light] = job
-                threading.Thread(target=self._follow, args=(job,), daemon=True).start()
                 self.workers.submit(job)
             job.tabs.add(tab)
             return job

@@ -1,29 +1,20 @@
 """Worker processes that simulate: work of several lanes, each piece of which can be ended at any moment.
 
 A piece of work that is cancelled, or over its time, takes its process with it; another process is forked for the next.
+Where none can be started, the work ends with that sentence, and the next piece tries again.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.util
-import os
-import shutil
-import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from multiprocessing.connection import Connection
-from typing import Any, cast
 
 from dashboard.state.caps import searches
-from dashboard.state.simulating import Glance, Outcome, Request, simulated, stopped
-from simulator.owned_files import folder_prefix
+from dashboard.state.simulating import Glance, Outcome, Request, stopped
+from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
 from simulator.units import format_time
-from simulator.workload import Profile
 
 BUDGET_S = 90.0
 """Seconds after which a simulation is given up."""
@@ -86,7 +77,7 @@ class Workers:
         Clicks come before searches, and these before what runs in the background, by the processes' niceness.
         """
         self.budget_s = budget_s
-        self._context = _context()
+        self._context = process_context()
         self._waiting: dict[str, list[Simulation]] = {lane: [] for lane in _NICENESS}
         self._changed = threading.Condition()
         self._closed = False
@@ -117,17 +108,16 @@ class Workers:
             thread.join(timeout=5)
 
     def _serve(self, lane: str) -> None:
-        # These start at once, so that nobody waits for what a new process imports.
-        process = _Process(self._context, _NICENESS[lane]) if lane != BACKGROUND else None
+        process: WorkerProcess | None = None
+        if lane != BACKGROUND:  # these start at once, so that nobody waits for what a new process imports
+            with suppress(NotStartedError):  # which the first job meets again, and says
+                process = WorkerProcess(self._context, _NICENESS[lane])
         while (job := self._next(lane)) is not None:
             if job.cancelled.is_set():
                 _end(job, "cancelled", final=False)
             else:
-                process = process or _Process(self._context, _NICENESS[lane])
                 job.state, job.began_s = RUNNING, time.monotonic()
-                if not self._run(job, process):
-                    process.kill()
-                    process = None
+                process = self._served(job, process)
             if lane == CLICKS:
                 with self._changed:
                     self._clicks, self._clicked_s = self._clicks - 1, time.monotonic()
@@ -140,12 +130,31 @@ class Workers:
                 self._changed.wait()
             return None if self._closed else self._waiting[lane].pop(0)
 
-    def _run(self, job: Simulation, process: _Process) -> bool:
-        """Whether the process can be used again."""
-        assert job.began_s is not None
+    def _served(self, job: Simulation, process: WorkerProcess | None) -> WorkerProcess | None:
+        """Let `process` run a job, a new one where there is none; the process where it can be used again."""
         try:
-            if not process.ready and not self._started(job, process):
-                return True
+            process = process or WorkerProcess(self._context, _NICENESS[job.lane])
+            if not self._started(job, process) or self._run(job, process):
+                return process
+        except NotStartedError as error:
+            _end(job, f"given up (no worker process starts here: {error}; another request tries again)", final=False)
+        if process is not None:
+            process.kill()
+        return None
+
+    def _started(self, job: Simulation, process: WorkerProcess) -> bool:
+        """Wait until a new process has started; False where nobody waits for the job any more, whose end spares it."""
+        while not process.started(_POLL_S):
+            if self._closed or job.cancelled.is_set():
+                _end(job, "cancelled", final=False)
+                return False
+            if not process.alive:
+                raise NotStartedError("it ended as it began")
+        return True
+
+    def _run(self, job: Simulation, process: WorkerProcess) -> bool:
+        """Whether the process can be used again."""
+        try:
             job.began_s = time.monotonic()
             process.send(job.request)
             while self._patient(job, process):
@@ -163,24 +172,12 @@ class Workers:
                 job.outcome = None if outcome is None else replace(outcome, profile=job.request.profile)
                 job.end()
                 return True
-        except (EOFError, OSError) as error:
+        except Exception as error:  # of the process, the pipe or what goes through it: the lane goes on
             why = f"ended by the machine{f' ({error})' if str(error) else ''}"
             _end(job, why, final=True)
         return False
 
-    def _started(self, job: Simulation, process: _Process) -> bool:
-        """Wait until a new process has started; False where nobody waits for the job any more, whose end spares it."""
-        while not process.pipe.poll(_POLL_S):
-            if self._closed or job.cancelled.is_set():
-                _end(job, "cancelled", final=False)
-                return False
-            if not process.alive:
-                raise EOFError
-        process.pipe.recv()
-        process.ready = True
-        return True
-
-    def _patient(self, job: Simulation, process: _Process) -> bool:
+    def _patient(self, job: Simulation, process: WorkerProcess) -> bool:
         """Wait for the next word of a worker; False where the job's time is over or nobody waits for it any more."""
         assert job.began_s is not None
         while not process.pipe.poll(_POLL_S):
@@ -200,52 +197,6 @@ class Workers:
         return True
 
 
-class _Process:
-    """A worker process and the pipe to it, through which every profile goes once."""
-
-    def __init__(self, context: Any, niceness: int) -> None:
-        self.pipe, other = context.Pipe()
-        self._process = context.Process(target=_work, args=(other, niceness), daemon=True)
-        self._process.start()
-        self._profiles: set[str] = set()
-        self._rests = False
-        self.ready = False
-        other.close()
-
-    @property
-    def alive(self) -> bool:
-        alive: bool = self._process.is_alive()
-        return alive
-
-    def send(self, request: Request) -> None:
-        self.rest(False)  # who stands still reads nothing, and a pipe does not hold a whole profile
-        key = request.configuration.profile
-        self.pipe.send(_without_profile(request) if key in self._profiles else request)
-        self._profiles.add(key)
-
-    def receive(self) -> tuple[str, Any]:
-        self.rest(False)  # it may have been stopped amid what it says
-        kind, content = self.pipe.recv()
-        return kind, content
-
-    def rest(self, rests: bool) -> bool:
-        """Let the process stand still, or go on; whether it stands still."""
-        if rests != self._rests and hasattr(signal, "SIGSTOP"):
-            os.kill(self._process.pid, signal.SIGSTOP if rests else signal.SIGCONT)
-            self._rests = rests
-        return self._rests
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
-
-
-def _without_profile(part: Request | Outcome) -> Any:
-    """What goes through a pipe to where the profile is known: it takes longer to send than all the rest."""
-    return replace(part, profile=cast(Profile, None))
-
-
 def _end(job: Simulation, why: str, *, final: bool) -> None:
     """End a job without a run. final: asking again would end in the same way, so the answer is kept."""
     outcome = stopped(job.request, why, time.monotonic() - (job.began_s or job.asked_s))
@@ -255,54 +206,3 @@ def _end(job: Simulation, why: str, *, final: bool) -> None:
     else:
         job.cancelled.set()
     job.end()
-
-
-@cache
-def _context() -> Any:
-    """A context in which processes start quickly: forked from one that has simulated before, where there is that.
-
-    Its socket lies in a folder with an owner, so that what a killed server leaves is removed by the next.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    folder, usual = tempfile.mkdtemp(prefix=folder_prefix()), tempfile.tempdir
-    multiprocessing.util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-101)  # after what is in it
-    tempfile.tempdir = folder
-    multiprocessing.util.get_temp_dir()
-    tempfile.tempdir = usual
-    context.set_forkserver_preload(["dashboard.state.warm", "partitioners.hypergraph"])
-    return context
-
-
-def _work(pipe: Connection, niceness: int) -> None:
-    """The life of a worker process: requests in, outcomes out, until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(niceness)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
-    profiles: dict[str, Profile] = {}
-    pipe.send(("ready", None))
-    while True:
-        try:
-            request = pipe.recv()
-        except EOFError:
-            return
-        try:
-            profile = profiles.setdefault(request.configuration.profile, request.profile)
-            whole = replace(request, profile=profile)
-            outcome, glance = simulated(
-                whole,
-                lambda words: pipe.send(("progress", words)),
-                lambda best: pipe.send(("best", _without_profile(best))),
-            )
-            answer: tuple[str, Any] = "done", (outcome and _without_profile(outcome), glance)
-        except Exception as error:  # whatever a plan that nobody foresaw does
-            answer = "failed", f"{type(error).__name__}: {error}"
-        pipe.send(answer)
-
-
-def _end_after(parent_ended: Callable[[], None]) -> None:
-    parent_ended()
-    os._exit(1)

@@ -223,7 +223,7 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
     """A plan from a file, changed as the command line says."""
     from simulator.plan import OPTIMIZERS
 
-    wanted = _given(
+    changes = _given(
         batch_size=args.batch_size,
         microbatches=args.microbatches,
         schedule=args.schedule,
@@ -234,7 +234,7 @@ def changed(plan: Plan, args: argparse.Namespace) -> Plan:
         synchronisation=synchronisation(args, plan.synchronisation),
         states=_states(args, plan.states),
         work=_work(args, args.batch_size or plan.batch_size) or plan.work,
-        **wanted,
+        **changes,
     )
 
 

@@ -25,10 +25,10 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
         _effects.check_made_elsewhere(args, ("profile", "json", *kept))
     _effects.check_step(args)
     plan = files.read_plan(args.plan)
-    made = args if args.cluster else _made_by(plan)
-    profile = _options.profile_on(args.profile or made.profile or plan.model, made.cluster)
-    cluster = _options.read_cluster(made, plan.synchronisation.collective)
-    return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(made))
+    settings = args if args.cluster else _made_by(plan)
+    profile = _options.profile_on(args.profile or settings.profile or plan.model, settings.cluster)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
+    return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(settings))
 
 
 def _made_by(plan: Plan) -> argparse.Namespace:

@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device(asked: int | None, recorded: RecordedPhases, done: Run) -> int:
+def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:
     """The device whose step is compared. Raises InputError where the plan does not use it."""
     used = done.plan.devices
-    if asked is None and recorded.rank is None:
+    if rank is None and recorded.rank is None:
         return max(used, key=lambda number: done.report.devices[number].compute_s)
-    device, whose = (asked, "--device") if asked is not None else (recorded.rank, "rank of the trace")
+    device, whose = (rank, "--device") if rank is not None else (recorded.rank, "rank of the trace")
     if device not in used:
         raise InputError(f"{whose} is {device}: the plan computes on devices {used[0]} to {used[-1]}; say --device")
     return int(device)

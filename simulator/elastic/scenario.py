@@ -57,10 +57,10 @@ class Event:
         require(self.at_s >= 0, "at", self.at, "it is a time since the start")
         require(self.notice_s >= 0, "notice", self.notice, "it is a duration")
         require(0 < self.to < inf, "to", self.to, "it is a positive share of the usual speed or bandwidth")
-        wanted = "tier" if self.event == "narrow" else "devices"
+        field = "tier" if self.event == "narrow" else "devices"
         for name in ("tier", "devices"):
-            rule = f"event {self.event!r} at {self.at} names " + ("a tier of links" if wanted == "tier" else "devices")
-            require(bool(getattr(self, name)) == (name == wanted), name, getattr(self, name) or "missing", rule)
+            rule = f"event {self.event!r} at {self.at} names " + ("a tier of links" if field == "tier" else "devices")
+            require(bool(getattr(self, name)) == (name == field), name, getattr(self, name) or "missing", rule)
 
     @property
     def at_s(self) -> float:

@@ -51,13 +51,13 @@ def compile_library(path: Path) -> Path | None:
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+        compiled = Path(folder) / path.name
+        command = [compiler, *FLAGS, "-o", str(compiled), str(SOURCE), "-lm"]
         try:
             completed = subprocess.run(command, capture_output=True, timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             return None
         if completed.returncode != 0:
             return None
-        made.replace(path)
+        compiled.replace(path)
     return path

@@ -56,8 +56,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 
 def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
-    asked = plan.synchronisation
+    synchronisation = plan.synchronisation
     return (
         f"SHARES = {list(shape.shares)}  # samples of each process in a micro-batch",
-        f"BUCKET_MB, HALF_PRECISION = {asked.bucket_bytes / 2**20:g}, {asked.half_precision}",
+        f"BUCKET_MB, HALF_PRECISION = {synchronisation.bucket_bytes / 2**20:g}, {synchronisation.half_precision}",
     )

@@ -73,13 +73,13 @@ def _require_regular(name: str, sharding: Sharding, home: tuple[int, ...], data:
 
 def left_out(plan: Plan, shape: PlanShape) -> Iterator[str]:
     """What of the plan's synchronisation no runtime here does as the plan says."""
-    asked = plan.synchronisation
-    if shape.data > 1 and asked.collective in ("ps", "ps-workers"):
-        yield f"gradients go through an all-reduce, not through parameter servers ({asked.collective})"
-    elif shape.data > 1 and asked.collective != "ring":
-        yield f"the collective library chooses how gradients are summed; {asked.collective} was simulated"
-    if asked.compression_ratio != 1:
-        yield f"gradients are not compressed (the plan: to 1/{asked.compression_ratio:g})"
+    synchronisation = plan.synchronisation
+    if shape.data > 1 and synchronisation.collective in ("ps", "ps-workers"):
+        yield f"gradients go through an all-reduce, not through parameter servers ({synchronisation.collective})"
+    elif shape.data > 1 and synchronisation.collective != "ring":
+        yield f"the collective library chooses how gradients are summed; {synchronisation.collective} was simulated"
+    if synchronisation.compression_ratio != 1:
+        yield f"gradients are not compressed (the plan: to 1/{synchronisation.compression_ratio:g})"
     if plan.states.gradient_dtype:
         yield f"gradients are kept in {plan.states.gradient_dtype}: set it there"
     if schedules.load(plan.schedule).stashes_weights:

@@ -1,0 +1,81 @@
+"""Explore: the table of tasks, made when everything above it is drawn; its rows come as they are scrolled to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from dashboard.figures import span_columns
+from dashboard.frame.cards import card
+from dashboard.state.store import Store
+
+_HEIGHT = 320
+
+
+def tasks_card() -> Any:
+    """The card, and what the page sets once its other parts are drawn: making the table costs it half a second."""
+    body = [html.Div(id="tasks-body", style={"minHeight": _HEIGHT}), dcc.Store(id="drawn")]
+    return card("tasks-card", "Tasks: everything the timeline shows, as a table", body, formats=())
+
+
+def add(app: Dash, store: Store) -> None:
+    """Register the callbacks of the table: that it is there, its rows, a click on one."""
+
+    @app.callback(Output("tasks-body", "children"), Input("drawn", "data"), prevent_initial_call=True)
+    def table(_: bool) -> Any:
+        return _table()
+
+    @app.callback(
+        Output("selection", "data", allow_duplicate=True),
+        Input("tasks", "cellClicked"),
+        State("configuration", "data"),
+        prevent_initial_call=True,
+    )
+    def select(cell: Any, query: str) -> Any:
+        return {"task": int(cell["rowId"]), "query": query} if cell else no_update
+
+    @app.callback(
+        Output("tasks", "getRowsResponse"),
+        Input("tasks", "getRowsRequest"),
+        State("configuration", "data"),
+        prevent_initial_call=True,
+    )
+    def rows(request: dict[str, Any] | None, query: str | None) -> Any:
+        if not request or not query:
+            return no_update
+        outcome = store.at_hand(store.read(query)[0])
+        if outcome.run is None or outcome.cluster is None:
+            return {"rowData": [], "rowCount": 0}
+        sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
+        first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
+        tasks = span_columns.table_rows(
+            outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc"
+        )
+        return {"rowData": [{**row, "id": str(row["task"])} for row in tasks], "rowCount": len(outcome.run.graph)}
+
+
+def _table() -> Any:
+    number = {
+        "type": "rightAligned",
+        "valueFormatter": {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"},
+    }
+    columns = [
+        {"field": "task", "headerName": "task", "width": 90},
+        {"field": "kind", "headerName": "kind", "width": 130},
+        {"field": "where", "headerName": "where", "width": 160},
+        {"field": "layer", "headerName": "layer", "width": 320},
+        {"field": "microbatch", "headerName": "micro-batch", "width": 120},
+        {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
+        {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
+        {"field": "bytes", "headerName": "bytes", "width": 130, **number},
+    ]
+    return dag.AgGrid(
+        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",
+        defaultColDef={"sortable": True, "resizable": True},
+        dashGridOptions={
+            "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,
+        },
+        style={"height": _HEIGHT},
+    )  # fmt: skip
