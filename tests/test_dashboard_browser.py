@@ -235,7 +235,7 @@ def test_the_main_path_by_keyboard_alone(page: Any, site: str) -> None:
     settled(page)
 
 
-def test_the_table_is_the_twin_of_the_canvas(page: Any, site: str) -> None:
+def test_the_table_is_the_twin_of_the_canvas(page: Any, site: str, store: Store) -> None:
     opened(page, site)
     page.locator("#tasks .ag-row").first.wait_for()
     first = page.locator("#tasks .ag-row[row-index='0'] [col-id=takes_ms]")
@@ -248,6 +248,12 @@ def test_the_table_is_the_twin_of_the_canvas(page: Any, site: str) -> None:
     )
     page.locator("#tasks .ag-row[row-index='1'] [col-id=kind]").click()
     page.wait_for_selector("#detail >> text=it waited for")
+    for _ in range(2):  # the most bytes first
+        page.locator("#tasks .ag-header-cell[col-id=bytes]").click()
+    run = store.outcome(store.default()).run
+    assert run is not None
+    cell = "t => document.querySelector(\"#tasks .ag-row[row-index='0'] [col-id=bytes]\")?.innerText === t"
+    until(page, cell, f"{run.graph.bytes.max():,.0f}", timeout_s=20)
 
 
 def test_every_strategy_of_the_registry_shows(page: Any, site: str, store: Store) -> None:

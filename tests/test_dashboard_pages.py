@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from small_networks import branches, chain
 
@@ -16,7 +17,7 @@ from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
-from dashboard.words.comparison import results, settings
+from dashboard.words.comparison import device_time, results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.moves import device_changes, moved_layers
 from simulator.errors import InputError, UnknownNameError
@@ -111,8 +112,13 @@ def row(number: int, **values: Any) -> dict[str, Any]:
 def test_the_trade_off_joins_what_nothing_beats() -> None:
     rows = [row(0, step_s=1.0, peak_memory_bytes=2**30), row(1, step_s=2.0, peak_memory_bytes=2**29),
             row(2, step_s=2.5, peak_memory_bytes=2**31)]  # fmt: skip
-    front = trade_off(rows, "step_s", "peak_memory_bytes")["data"][-1]
+    drawn = trade_off(rows, "step_s", "peak_memory_bytes")
+    front = drawn["data"][-1]
     assert front["x"] == [1000, 2000] and front["y"] == [1, 0.5]
+    assert drawn["layout"]["meta"]["table"] == {
+        "columns": ["number", "strategy", "step_s", "peak_memory_bytes"],
+        "rows": [[0, "data", 1.0, 2**30], [1, "data", 2.0, 2**29], [2, "data", 2.5, 2**31]],
+    }
 
 
 def test_two_numbers_make_a_heatmap() -> None:
@@ -135,9 +141,36 @@ def test_a_comparison_names_what_differs(store: Store) -> None:
     }  # fmt: skip
     rows = {r.name: r for r in results(store.outcome(staged), store.outcome(replicated))}
     assert rows["bytes synchronised"].before == "0 KiB" and rows["bytes synchronised"].change == "▲ from 0"
+    outcome = store.outcome(replicated)
+    assert outcome.run is not None and outcome.cluster is not None
+    far = float(np.array(outcome.run.report.communication_bytes.matrix).sum())  # each device is a node of its own
+    assert len({device.host for device in outcome.cluster.devices}) == 2
+    number, unit = rows["bytes between nodes"].after.split()
+    assert float(number.replace(",", "")) * {"KiB": 2**10, "MiB": 2**20}[unit] == pytest.approx(far, rel=5e-3)
     assert settings(staged, staged) == [] and all(
         r.tone == SAME for r in results(store.outcome(staged), store.outcome(staged))
     )
+
+
+def test_unlike_runs_are_compared_without_per_cent() -> None:
+    store = Store({"small": branches(), "chain": replace(chain([1.0] * 3), model="another")})
+    base = replace(store.default(), profile="small", devices=2, strategy="data", microbatches=None)
+    for other, word in (
+        (replace(base, profile="chain"), "another model"),
+        (replace(base, cluster="azure-v100-10g"), "another machine"),
+    ):
+        rows = results(store.outcome(base), store.outcome(other))
+        assert rows and {(row.change, row.tone) for row in rows} == {(word, SAME)}
+    same = results(store.outcome(base), store.outcome(replace(base, devices=3)))
+    assert not {"another model", "another machine"} & {row.change for row in same}
+
+
+def test_the_uses_of_device_time_add_up(store: Store) -> None:
+    staged = replace(store.default(), devices=2, microbatches=2)
+    both = store.outcome(staged), store.outcome(replace(staged, strategy="data", microbatches=None))
+    rows = device_time(*both)
+    for side in ("before", "after"):
+        assert sum(float(getattr(row, side).rstrip("%")) for row in rows) == pytest.approx(100, abs=0.5)
 
 
 def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> None:
@@ -147,7 +180,8 @@ def test_a_comparison_lists_layers_that_moved_and_every_device(store: Store) -> 
     layers = len(before.profile.layers)
     sentence, rows = moved_layers(before, after)
     assert sentence.startswith(f"{layers} of {layers} layers") and "100% of the compute" in sentence
-    assert all(new == "2 n on devices 0 to 1" and old.startswith("device ") for _, old, new in rows)
+    first, last = (device.name for device in after.run.report.devices[:2])
+    assert all(new == f"2 n on {first} to {last}" and old in (first, last) for _, old, new in rows)
     assert moved_layers(after, after) == (
         f"0 of {layers} layers are split or placed differently, 0% of the compute.",
         [],
@@ -194,6 +228,16 @@ def test_a_profiles_figures_show_its_layers() -> None:
     profile = branches()
     assert layer_times(profile)["data"][0]["y"] == [layer.forward_s * 1e3 for layer in profile.layers]
     assert scaling(profile, 0)["data"][1]["x"] == [profile.batch_size]
+    times = [[layer.name, layer.forward_s, layer.backward_s] for layer in profile.layers]
+    assert layer_times(profile)["layout"]["meta"]["table"]["rows"] == times
+    measured = [[profile.batch_size, profile.layers[0].forward_s, profile.layers[0].backward_s]]
+    assert scaling(profile, 0)["layout"]["meta"]["table"]["rows"] == measured
+    many = chain([1.0, 50.0] * 30)
+    many = replace(many, layers=tuple(replace(layer, kind=f"kind {i}") for i, layer in enumerate(many.layers)))
+    sizes = network(many)["data"][-1]["marker"]["size"]
+    assert len(sizes) > 40 and max(sizes) * (len(sizes) + 1) <= 560  # squares beside each other, not upon
+    blocks = network(profile)["layout"]["meta"]["table"]["rows"]
+    assert sum(block[-1] for block in blocks) == pytest.approx(sum(forward + back for _, forward, back in times))
     for figure in (layer_times(profile), scaling(profile, 3), network(profile)):
         json.dumps(figure, allow_nan=False)
 

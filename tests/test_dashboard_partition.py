@@ -115,6 +115,12 @@ def test_columns_and_nets_add_up(store: Store) -> None:
     nets = heaviest_nets(outcome.profile, outcome.flows)
     assert sum(net.bytes for net in nets) <= outcome.flows.total_bytes * (1 + 1e-9)
     assert [net.bytes for net in nets] == sorted((net.bytes for net in nets), reverse=True)
+    assert all(0 <= net.between <= net.bytes for net in nets)
+    if len(nets) < 10:  # all of them
+        assert sum(net.between for net in nets) == pytest.approx(outcome.flows.between_bytes)
+    one_node = outcome_of(store, "branches", "data", 2, batch_size=16)
+    assert one_node.flows is not None and one_node.flows.total_bytes > 0
+    assert {net.between for net in heaviest_nets(one_node.profile, one_node.flows)} == {0}
 
 
 @pytest.mark.parametrize(

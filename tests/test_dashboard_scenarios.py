@@ -49,6 +49,10 @@ def test_the_figure_integrates_to_the_samples() -> None:
     assert (other["name"], selected["name"], selected["fill"]) == ("live", "restart", "tozeroy")
     width_s = 3600 / (len(selected["x"]) - 1)
     assert sum(selected["y"][:-1]) * width_s == pytest.approx(result.accounts["restart"].samples, rel=0.01)
+    saved = [row for row in figure["layout"]["meta"]["table"]["rows"] if row[0] == "restart"]
+    assert sum(rate for _, _, rate in saved) * 3600 / len(saved) == pytest.approx(
+        result.accounts["restart"].samples, rel=0.01
+    )
     assert max(devices["y"]) == 4 and devices["y"][-1] == 3
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [10, 30]  # minutes
     assert [line["width"] for line in (shape["line"] for shape in figure["layout"]["shapes"])] == [2, 1]

@@ -61,6 +61,18 @@ def test_a_perfect_prediction_lies_on_the_diagonal() -> None:
     assert dots["marker"]["line"]["width"] == [2.5, 0]
 
 
+def test_cards_save_the_runs_and_not_where_they_are_drawn() -> None:
+    groups = grouped(RUNS, "strategy")
+    figures = predicted_against_actual(groups), errors(groups), error_over(groups, "volume")
+    for table in (figure["layout"]["meta"]["table"] for figure in figures):
+        saved = {row[1]: dict(zip(table["columns"], row, strict=True)) for row in table["rows"]}
+        assert set(saved) == {each.case.name for each in RUNS}
+        for each in RUNS:
+            row = saved[each.case.name]
+            assert (row["predicted_s"], row["actual_s"]) == (each.predicted_s, each.actual_s)
+            assert (row["predicted_bytes"], row["counted_bytes"]) == (each.predicted_bytes, each.counted_bytes)
+
+
 def test_bars_leave_a_gap_between_groups() -> None:
     first, second = errors(grouped(RUNS, "strategy"))["data"]
     assert errors(grouped(RUNS, "strategy"))["layout"]["yaxis"]["ticksuffix"] == "%"  # as words have it: no space

@@ -42,7 +42,7 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
             "insidetextanchor": "middle",
             "textangle": 0,
             "marker": _marker(part),
-            "hovertemplate": f"%{{y}}: {part} %{{x:.1%}}, %{{customdata:.4g}} ms of device time<extra></extra>",
+            "hovertemplate": f"%{{y}}: {part} %{{x:.1%}}, %{{customdata:,.4~r}} ms of device time<extra></extra>",
         })  # fmt: skip
     drawn = figure(
         data,

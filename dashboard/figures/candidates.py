@@ -34,27 +34,32 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
     unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
-    for number, what in enumerate(("total_bytes", "between_bytes")):
-        amounts = [getattr(plan, what) / unit.size for plan in (*tried, *strategies.values())]
+    for number, size in enumerate(("total_bytes", "between_bytes")):
+        amounts = [getattr(plan, size) / unit.size for plan in (*tried, *strategies.values())]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
         axes.append(_bytes_axis(amounts, floor))
         axis = {"xaxis": "x2", "yaxis": "y"} if number else {}
         if tried:
             data.append(_dots(
-                [max(getattr(plan, what) / unit.size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
-                [_words(plan.label, getattr(plan, what), plan.step_s, plan.load_balance_ratio) for plan in tried],
+                [max(getattr(plan, size) / unit.size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
+                [_words(plan.label, getattr(plan, size), plan.step_s, plan.load_balance_ratio) for plan in tried],
                 [plan.load_balance_ratio > _UNEVEN for plan in tried], OUTLINE, 7,
             ) | axis)  # fmt: skip
         names = list(strategies)
         seen = list(strategies.values())
         dots = _dots(
-            [max(getattr(plan, what) / unit.size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
-            [_words(name, getattr(plan, what), plan.step_s, plan.load_balance_ratio, plan.interval_s)
+            [max(getattr(plan, size) / unit.size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
+            [_words(name, getattr(plan, size), plan.step_s, plan.load_balance_ratio, plan.interval_s)
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
         )  # fmt: skip
         texts = _free_labels(names, dots["x"], dots["y"])
-        named = {"mode": "markers+text", "text": texts, "textposition": _sides(seen, what), "textfont": {"size": 11}}
+        named = {
+            "mode": "markers+text",
+            "text": texts,
+            "textposition": _sides(seen, size),
+            "textfont": {"size": 11},
+        }
         data.append(dots | named | axis)
     moved, between = axes
     return figure(
@@ -106,9 +111,9 @@ def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float]) -
     return labels
 
 
-def _sides(seen: Sequence[Glance], what: str) -> list[str]:
+def _sides(seen: Sequence[Glance], size: str) -> list[str]:
     """Names of plans at the right stand to the left of their dots."""
-    amounts = [getattr(plan, what) for plan in seen]
+    amounts = [getattr(plan, size) for plan in seen]
     middle = (max(amounts) * max(min(amounts), 1.0)) ** 0.5
     return ["middle left" if amount > middle else "middle right" for amount in amounts]
 

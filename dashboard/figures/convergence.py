@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.figures.style import LINES, OUTLINE, Figure, figure, message
+from dashboard.figures.style import LINES, OUTLINE, Figure, figure, message, with_table
 from dashboard.state.convergence import AccuracyCurve
 from simulator.units import format_duration
 
@@ -19,7 +19,7 @@ def accuracy_over_time(curves: Sequence[AccuracyCurve], target: float | None) ->
     data = [_range(curves[0]), *(_line(i, curve) for i, curve in enumerate(curves))]
     data += [_star(i, curve) for i, curve in enumerate(curves) if curve.reached is not None]
     shapes = [] if target is None else [_level(target)]
-    return figure(
+    drawn = figure(
         data,
         shapes=shapes,
         showlegend=True,
@@ -28,12 +28,18 @@ def accuracy_over_time(curves: Sequence[AccuracyCurve], target: float | None) ->
         xaxis={"title": {"text": "simulated seconds of training"}, "type": "log"},
         yaxis={"title": {"text": "accuracy on unseen samples"}, "tickformat": ".0%"},
     )
+    rows = (
+        (curve.strategy, accuracy, *seconds)
+        for curve in curves
+        for accuracy, *seconds in zip(curve.accuracy, curve.low_s, curve.median_s, curve.high_s, strict=True)
+    )
+    return with_table(drawn, ("strategy", "accuracy", "low_s", "median_s", "high_s"), rows)
 
 
 def _line(number: int, curve: AccuracyCurve) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": curve.strategy, "x": list(curve.median_s),
-        "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:.4g}} s<extra></extra>",
+        "y": list(curve.accuracy), "hovertemplate": f"{curve.strategy}: %{{y:.1%}} after %{{x:,.4~r}} s<extra></extra>",
         "line": {"color": LINES[number % 8], "width": 2, "dash": _DASHES[number // 8 % 3]},
     }  # fmt: skip
 

@@ -132,7 +132,7 @@ def stage_memory(run: Run, grid: DeviceGrid) -> Figure:
     names, parts = [f"stage {i + 1}" for i in range(len(devices))], [parts_of(device) for device in devices]
     data: list[dict[str, Any]] = [
         {"type": "bar", "orientation": "h", "name": kind, "y": names, "x": [part[kind] / 2**30 for part in parts],
-         "marker": {"color": colour}, "hovertemplate": f"%{{y}}: {kind} %{{x:.3g}} GiB<extra></extra>"}
+         "marker": {"color": colour}, "hovertemplate": f"%{{y}}: {kind} %{{x:,.3~r}} GiB<extra></extra>"}
         for kind, colour in MEMORY_KINDS.items()
     ]  # fmt: skip
     limits = [device.memory_bytes / 2**30 for device in devices if device.memory_bytes]

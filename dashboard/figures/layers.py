@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.figures.style import BACKWARD, CUT, FORWARD, MESSAGE, OUTLINE, Figure, figure, message
+from dashboard.figures.style import BACKWARD, FORWARD, IDLE, INK, OUTLINE, Figure, figure, message, with_table
 from dashboard.state.blocks import Block, folded
 from simulator.lowering.costs import shard_seconds
 from simulator.workload import Profile
 
 _STEPS, _LABELLED = 48, 24
+_WIDTH = 560
+"""Pixels that a row of blocks has on a desk."""
 
 
 def layer_times(profile: Profile) -> Figure:
     """Forward and backward milliseconds of each layer, in topological order."""
     names = [layer.name for layer in profile.layers]
     data = []
-    for what, colour, spread in (("forward", FORWARD, "forward_spread_s"), ("backward", BACKWARD, "backward_spread_s")):
+    for direction, colour, spread in (
+        ("forward", FORWARD, "forward_spread_s"),
+        ("backward", BACKWARD, "backward_spread_s"),
+    ):
         data.append({
             "type": "bar",
-            "name": what,
+            "name": direction,
             "x": list(range(len(names))),
-            "y": [getattr(layer, f"{what}_s") * 1e3 for layer in profile.layers],
+            "y": [getattr(layer, f"{direction}_s") * 1e3 for layer in profile.layers],
             "customdata": [[layer.name, getattr(layer, spread) * 1e3] for layer in profile.layers],
             "marker": {"color": colour},
-            "hovertemplate": f"%{{customdata[0]}}: {what} %{{y:.4g}} ms (spread %{{customdata[1]:.3g}})<extra></extra>",
+            "hovertemplate": f"%{{customdata[0]}}: {direction} %{{y:,.4~r}} ms (spread %{{customdata[1]:,.3~r}})"
+            "<extra></extra>",
         })  # fmt: skip
-    return figure(
+    drawn = figure(
         data,
         barmode="stack",
         bargap=0.1,
@@ -35,6 +41,8 @@ def layer_times(profile: Profile) -> Figure:
         yaxis={"ticksuffix": " ms"},
         legend={"orientation": "h", "y": 1.12, "x": 1, "xanchor": "right"},
     )
+    rows = ((layer.name, layer.forward_s, layer.backward_s) for layer in profile.layers)
+    return with_table(drawn, ("layer", "forward_s", "backward_s"), rows)
 
 
 def scaling(profile: Profile, layer: int) -> Figure:
@@ -47,24 +55,25 @@ def scaling(profile: Profile, layer: int) -> Figure:
     sizes = [most * (i + 1) / _STEPS for i in range(_STEPS)]
     lines = [shard_seconds(profile, measured_layer, size) for size in sizes]
     data: list[dict[str, Any]] = []
-    for at, (what, colour) in enumerate((("forward", FORWARD), ("backward", BACKWARD))):
+    for at, (direction, colour) in enumerate((("forward", FORWARD), ("backward", BACKWARD))):
         data.append({
-            "type": "scatter", "mode": "lines", "name": f"{what}, as used", "x": sizes,
+            "type": "scatter", "mode": "lines", "name": f"{direction}, as used", "x": sizes,
             "y": [line[at] * 1e3 for line in lines], "line": {"color": colour, "width": 1.5},
             "hoverinfo": "skip", "showlegend": False,
         })  # fmt: skip
         data.append({
-            "type": "scatter", "mode": "markers", "name": f"{what}, measured", "x": [m[0] for m in measured],
+            "type": "scatter", "mode": "markers", "name": f"{direction}, measured", "x": [m[0] for m in measured],
             "y": [m[1 + at] * 1e3 for m in measured], "marker": {"color": colour, "size": 8},
-            "hovertemplate": f"batch %{{x}}: {what} %{{y:.4g}} ms<extra></extra>",
+            "hovertemplate": f"batch %{{x}}: {direction} %{{y:,.4~r}} ms<extra></extra>",
         })  # fmt: skip
-    return figure(
+    drawn = figure(
         data,
         showlegend=True,
         xaxis={"title": {"text": "samples"}},
         yaxis={"ticksuffix": " ms", "rangemode": "tozero"},
         legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
     )
+    return with_table(drawn, ("samples", "forward_s", "backward_s"), measured)
 
 
 def network(profile: Profile) -> Figure:
@@ -80,6 +89,7 @@ def network(profile: Profile) -> Figure:
         if home[i] - home[profile.index[name]] > 1
     })  # fmt: skip
     largest = max(block.seconds for block in blocks) or 1.0
+    widest = min(34.0, _WIDTH / (len(blocks) + 1))  # no two overlap
     nodes = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -87,23 +97,28 @@ def network(profile: Profile) -> Figure:
         "y": [0] * len(blocks),
         "line": {"color": OUTLINE, "width": 1},
         "marker": {
-            "size": [8 + 26 * (block.seconds / largest) ** 0.5 for block in blocks],
-            "color": [FORWARD if block.parameter_bytes else MESSAGE for block in blocks],
+            "size": [5 + (widest - 5) * (block.seconds / largest) ** 0.5 for block in blocks],
+            "color": [INK if block.parameter_bytes else IDLE for block in blocks],
             "symbol": "square",
         },
         "customdata": [
             [block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds * 1e3]
             for block in blocks
         ],
-        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:.4g} ms"
+        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:,.4~r} ms"
         "<extra></extra>",
     }
-    return figure(
+    drawn = figure(
         [_arc(a, b) for a, b in arcs] + [nodes],
         annotations=[_label(number, block) for number, block in enumerate(blocks)] if len(blocks) <= _LABELLED else [],
         xaxis={"visible": False, "range": [-1, len(blocks)]},
-        yaxis={"visible": False, "range": [-1.4, 1.2]},
+        yaxis={"visible": False, "range": [-1.4 if len(blocks) <= _LABELLED else -0.5, 1.2]},
     )
+    rows = (
+        (block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds)
+        for block in blocks
+    )
+    return with_table(drawn, ("block", "first_layer", "last_layer", "seconds"), rows)
 
 
 def _label(number: int, block: Block) -> dict[str, Any]:
@@ -120,5 +135,5 @@ def _arc(a: int, b: int) -> dict[str, Any]:
     height = min(1.0, 0.25 + 0.05 * (b - a))
     return {
         "type": "scatter", "mode": "lines", "x": [a, (a + b) / 2, b], "y": [0.08, height, 0.08], "hoverinfo": "skip",
-        "line": {"shape": "spline", "color": CUT, "width": 1.3},
+        "line": {"shape": "spline", "color": OUTLINE, "width": 1.3},
     }  # fmt: skip

@@ -37,7 +37,7 @@ def load_balance(
             [device, ms, more, number]
             for number, (device, ms, more) in enumerate(zip(shown, seconds, fullest, strict=True))
         ],
-        "hovertemplate": "%{x}: %{y:.3f} of the mean, %{customdata[1]:.4g} ms%{customdata[2]}<extra></extra>",
+        "hovertemplate": "%{x}: %{y:.3f} of the mean, %{customdata[1]:,.4~r} ms%{customdata[2]}<extra></extra>",
     }
     data = [bars]
     if baseline is not None and len(baseline.report.devices) >= cluster.workers:
@@ -93,7 +93,7 @@ def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Fi
             "colorbar": {"title": {"text": "ms"}, "thickness": 10, "outlinewidth": 0},
         },
         "customdata": [[int(i), name, float(total[i] * 1e3)] for i, name in zip(shown, names, strict=True)],
-        "hovertemplate": "%{customdata[1]}: %{y:.2f} of the mean, %{customdata[2]:.4g} ms in all<extra></extra>",
+        "hovertemplate": "%{customdata[1]}: %{y:.2f} of the mean, %{customdata[2]:,.4~r} ms in all<extra></extra>",
     }
     drawn = figure(
         [bars],

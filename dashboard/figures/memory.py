@@ -61,27 +61,27 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
     return with_table(drawn, columns, rows)
 
 
-def _bars(names: list[str], values: list[float], what: str, colour: str, edge: dict[str, object]) -> dict[str, object]:
+def _bars(names: list[str], values: list[float], name: str, colour: str, edge: dict[str, object]) -> dict[str, object]:
     return {
         "type": "bar",
         "orientation": "h",
-        "name": what,
+        "name": name,
         "y": names,
         "x": values,
         "marker": {"color": colour, "line": edge},
-        "hovertemplate": f"%{{y}}: {what} %{{x}}<extra></extra>",
+        "hovertemplate": f"%{{y}}: {name} %{{x}}<extra></extra>",
     }
 
 
 def _marks(
-    names: list[str], values: list[float | None] | list[float], what: str, symbol: str, colour: str
+    names: list[str], values: list[float | None] | list[float], name: str, symbol: str, colour: str
 ) -> dict[str, object]:
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": what,
+        "name": name,
         "y": names,
         "x": values,
         "marker": {"symbol": symbol, "size": 18, "line": {"width": 3, "color": colour}, "color": colour},
-        "hovertemplate": f"%{{y}}: {what} %{{x}}<extra></extra>",
+        "hovertemplate": f"%{{y}}: {name} %{{x}}<extra></extra>",
     }

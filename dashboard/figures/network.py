@@ -79,7 +79,7 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "y": [cluster.links[i].name for i in shown],
         "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
         "colorbar": BUSY_BAR,
-        "hovertemplate": "%{y} at %{x:.4g} ms: %{z:.2%} of its bandwidth<extra></extra>",
+        "hovertemplate": "%{y} at %{x:,.4~r} ms: %{z:.2%} of its bandwidth<extra></extra>",
     }  # fmt: skip
     left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(

@@ -254,9 +254,9 @@ def _ring(x: float, y: float) -> str:
     return f"M{svg.number(x - 3.5)} {svg.number(y)}a3.5 5 0 1 1 7 0a3.5 5 0 1 1 -7 0"
 
 
-def _labels(wanted: list[tuple[tuple[float, float], float]], taken: list[svg.Box], unit: ByteUnit) -> Iterator[str]:
+def _labels(places: list[tuple[tuple[float, float], float]], taken: list[svg.Box], unit: ByteUnit) -> Iterator[str]:
     """Numbers beside their ribbons; one that finds no free place is left out."""
-    for (x, y), size in wanted:
+    for (x, y), size in places:
         words = unit.number(size)
         half = 3.4 * len(words) + 1
         for dy in (0, -9, 9, 18, -18):

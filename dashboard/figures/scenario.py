@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.style import IDLE, INK, LINES, OUTLINE, Figure, figure
+from dashboard.figures.style import IDLE, INK, LINES, OUTLINE, Figure, figure, with_table
 from simulator.elastic.job_account import Account
 
 INTERVALS = 288
@@ -20,7 +20,7 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
     data = [_rates(name, accounts[name], unit_s, colours[name], filled=name == policy) for name in (policy, *others)]
     data.append(_devices(account, unit_s))
     top = max(max(trace["y"]) for trace in data[:-1])
-    return figure(
+    drawn = figure(
         data,
         margin={"l": 62, "r": 16, "t": 40, "b": 44},
         showlegend=True,
@@ -32,6 +32,9 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
         yaxis2={"title": {"text": "devices"}, "domain": [0, 0.18], "rangemode": "tozero", "gridcolor": "rgba(0,0,0,0)",
                 "zeroline": False, "nticks": 3},
     )  # fmt: skip
+    rates = ((name, zip(*each.throughput(INTERVALS), strict=False)) for name, each in accounts.items())
+    rows = ((name, float(from_s), float(rate)) for name, parts in rates for from_s, rate in parts)
+    return with_table(drawn, ("policy", "from_s", "samples_per_s"), rows)
 
 
 def _rates(name: str, account: Account, unit_s: float, colour: str, *, filled: bool) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def _rates(name: str, account: Account, unit_s: float, colour: str, *, filled: b
         "y": [*rates.tolist(), float(rates[-1])],
         "line": {"color": colour, "width": 2 if filled else 1.3, "shape": "hv", "dash": "solid" if filled else "dot"},
         "fill": "tozeroy" if filled else "none", "fillcolor": f"{colour}22",
-        "hovertemplate": f"{name}: %{{y:,.4g}} samples/s<extra></extra>",
+        "hovertemplate": f"{name}: %{{y:,.4~r}} samples/s<extra></extra>",
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message
+from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message, with_table
 from dashboard.words.sweep import expected
 from dashboard.words.volume import ByteUnit
 from simulator.sweep.chart import column_title, value_text
@@ -36,10 +36,12 @@ def quantity_over_parameters(rows: Sequence[Row], swept: Sequence[str], quantity
     numeric = [name for name in swept if all(_is_number(row.get(name)) for row in rows)]
     if not rows:
         return message("no point has finished yet")
-    if len(numeric) >= 2 and "strategy" not in swept:
-        return _heatmap(rows, numeric[0], numeric[1], quantity)
     x = numeric[0] if numeric else swept[0]
-    return _lines(rows, x, [name for name in swept if name != x], quantity)
+    if len(numeric) >= 2 and "strategy" not in swept:
+        drawn = _heatmap(rows, numeric[0], numeric[1], quantity)
+    else:
+        drawn = _lines(rows, x, [name for name in swept if name != x], quantity)
+    return _with_rows(drawn, rows, (*swept, quantity))
 
 
 def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
@@ -55,7 +57,7 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
         "x": [row[x] * QUANTITIES[x][1] for row in front], "y": [row[y] * QUANTITIES[y][1] for row in front],
         "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
     })  # fmt: skip
-    return figure(
+    drawn = figure(
         data,
         showlegend=True,
         legend=_ABOVE,
@@ -63,6 +65,13 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
         xaxis={"title": {"text": QUANTITIES[x][0]}},
         yaxis={"title": {"text": QUANTITIES[y][0]}},
     )
+    return _with_rows(drawn, rows, ("strategy", x, y))
+
+
+def _with_rows(drawn: Figure, rows: Sequence[Row], columns: Sequence[str]) -> Figure:
+    """The figure with these columns of the sweep's table, in its units."""
+    names = ("number", *dict.fromkeys(columns))
+    return with_table(drawn, names, ([row.get(name) for name in names] for row in rows))
 
 
 def parallel(rows: Sequence[Row], swept: Sequence[str], brushed: frozenset[int] = frozenset()) -> Figure:
@@ -174,7 +183,7 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
             "y": [row[quantity] * factor for row in line], "customdata": [row["number"] for row in line],
             "line": {"color": LINES[i % 8], "dash": ("solid", "dash", "dot")[i // 8 % 3]},
             "text": [expected(row) if quantity == "step_s" else "" for row in line],
-            "hovertemplate": f"{name}: {axis_title(x)} %{{x}}, {title} %{{y:.4g}}%{{text}}<extra></extra>",
+            "hovertemplate": f"{name}: {axis_title(x)} %{{x}}, {title} %{{y:,.4~r}}%{{text}}<extra></extra>",
         })  # fmt: skip
     return figure(
         data,
@@ -217,7 +226,8 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
         "ygap": 1,
         "hoverongaps": False,
         "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:.4g}}%{{text}}<extra></extra>",
+        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}"
+        "<extra></extra>",
     }
     titles = ({"title": {"text": axis_title(name)}, "type": "category", "showgrid": False} for name in (x, y))
     return figure([heat], xaxis=next(titles), yaxis=next(titles))
@@ -233,8 +243,8 @@ def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[s
             "line": {"width": [0 if row.get("fits") else 2 for row in rows], "color": OUTLINE},
         },
         "text": [expected(row) for row in rows],
-        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:.4g}}%{{text}}, "
-                         f"{QUANTITIES[y][0]} %{{y:.4g}}<extra></extra>",
+        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:,.4~r}}%{{text}}, "
+                         f"{QUANTITIES[y][0]} %{{y:,.4~r}}<extra></extra>",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import log10
 from typing import Any
 
-from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, log_axis, message
+from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, log_axis, message, with_table
 from dashboard.state.published import PublishedSet
 from dashboard.state.validations import Group
 from simulator.units import format_time
@@ -25,10 +25,10 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
     groups = [_calm_first(group) for group in groups]
     data = [
         _dots(group, i, [o.actual_s * 1e3 for o in group.outcomes], [o.predicted_s * 1e3 for o in group.outcomes],
-              selected, "actual %{x:.4g} ms, predicted %{y:.4g} ms")
+              selected, "actual %{x:,.4~r} ms, predicted %{y:,.4~r} ms")
         for i, group in enumerate(groups)
     ]  # fmt: skip
-    return _around_diagonal(data, {"showlegend": True, "legend": _BESIDE})
+    return _with_runs(_around_diagonal(data, {"showlegend": True, "legend": _BESIDE}), groups)
 
 
 def published_steps(sets: Sequence[PublishedSet]) -> Figure:
@@ -40,9 +40,11 @@ def published_steps(sets: Sequence[PublishedSet]) -> Figure:
             "type": "scatter", "mode": "markers", "name": each.title, "customdata": words,
             "x": [step.measured_s * 1e3 for step in each.rows], "y": [step.predicted_s * 1e3 for step in each.rows],
             "marker": {"color": LINES[i % 8], "size": 8, "opacity": 0.85},
-            "hovertemplate": "%{customdata}: measured %{x:.4g} ms, predicted %{y:.4g} ms<extra></extra>",
+            "hovertemplate": "%{customdata}: measured %{x:,.4~r} ms, predicted %{y:,.4~r} ms<extra></extra>",
         })  # fmt: skip
-    return _around_diagonal(data, {"showlegend": False})
+    rows = ((each.title, step.name, step.measured_s, step.predicted_s) for each in sets for step in each.rows)
+    drawn = _around_diagonal(data, {"showlegend": False})
+    return with_table(drawn, ("measured_by", "step", "measured_s", "predicted_s"), rows)
 
 
 def _around_diagonal(data: list[dict[str, Any]], layout: Mapping[str, Any]) -> Figure:
@@ -90,7 +92,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         at = places[-1] + 2
     notes.append({"x": 0, "xref": "paper", "xanchor": "right", "y": 1.0, "yref": "paper", "yanchor": "bottom",
                   "showarrow": False, "font": {"size": 11}, "text": "mean "})  # fmt: skip
-    return figure(
+    drawn = figure(
         data,
         bargap=0.12,
         annotations=notes,
@@ -99,6 +101,7 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         xaxis={"tickvals": ticks, "ticktext": [group.name for group in groups], "gridcolor": "rgba(0,0,0,0)"},
         yaxis={"ticksuffix": "%", "title": {"text": "predicted / actual − 1"}, "zeroline": True, "zerolinecolor": INK},
     )
+    return _with_runs(drawn, groups)
 
 
 Read = Callable[[ValidatedRun], float | None]
@@ -124,18 +127,31 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
     for i, group in enumerate(groups):
         known = replace(_calm_first(group), outcomes=tuple(o for o in group.outcomes if position(o) is not None))
         x, y = ([read(o) for o in known.outcomes] for read in (position, error))
-        data.append(_dots(known, i, x, y, selected, "%{x:.4g}, error %{y:+.1f}%"))
+        data.append(_dots(known, i, x, y, selected, "%{x:,.4~r}, error %{y:+.1f}%"))
     if not any(trace["x"] for trace in data):
         return message("nothing was counted in these runs")
     sizes = log_axis(x for trace in data for x in trace["x"])
     scale = {"type": "linear", "rangemode": "tozero"} if quantity == "load" else sizes
-    return figure(
+    drawn = figure(
         data,
         shapes=[_zone()],
         margin=_MARGIN,
         xaxis={"title": {"text": title}, **scale},
         yaxis={"ticksuffix": unit, "zeroline": True, "zerolinecolor": GRID},
     )
+    return _with_runs(drawn, groups)
+
+
+def _with_runs(drawn: Figure, groups: Sequence[Group]) -> Figure:
+    """The figure with what it was made of: every run's step, bytes, memory and the load of its machine."""
+    rows = (
+        (group.name, o.case.name, o.predicted_s, o.actual_s, o.predicted_bytes, o.counted_bytes,
+         o.predicted_memory_bytes, o.actual_memory_bytes, o.load)
+        for group in groups for o in group.outcomes
+    )  # fmt: skip
+    columns = ("group", "run", "predicted_s", "actual_s", "predicted_bytes", "counted_bytes",
+               "predicted_memory_bytes", "measured_memory_bytes", "load")  # fmt: skip
+    return with_table(drawn, columns, rows)
 
 
 def _calm_first(group: Group) -> Group:

@@ -92,7 +92,7 @@ def _head(now: Glance, data: Glance | None, sentence: str) -> list[Any]:
 def _nets(lines: Sequence[NetLine], unit: ByteUnit) -> Any:
     if not lines:
         return html.Div("Nothing crosses between devices.", className="figure-note")
-    titles = ("producer", "readers", "nets", "λ − 1", "bytes", "share")
+    titles = ("producer", "readers", "nets", "λ − 1", "bytes", "between nodes", "share")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     return html.Table([head, html.Tbody([_net(line, unit) for line in lines])], className="plain-table nets")
 
@@ -105,5 +105,6 @@ def _net(line: NetLine, unit: ByteUnit) -> Any:
     bar = html.Div(style={"width": f"{max(line.share * 100, 1):.0f}px"}, className=f"share {kind}")
     return html.Tr([
         html.Th(name, scope="row"), html.Td(line.readers), html.Td(f"{line.nets}"), html.Td(f"{line.connectivity}"),
-        html.Td(unit.words(line.bytes)), html.Td(html.Div([bar, f"{line.share:.0%}"], className="share-cell")),
+        html.Td(unit.words(line.bytes)), html.Td(unit.words(line.between)),
+        html.Td(html.Div([bar, f"{line.share:.0%}"], className="share-cell")),
     ])  # fmt: skip

@@ -8,7 +8,7 @@ import dash_ag_grid as dag
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.figures import span_columns
-from dashboard.frame.cards import card
+from dashboard.frame.cards import NUMBER, card
 from dashboard.state.store import Store
 
 _HEIGHT = 320
@@ -57,19 +57,15 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _table() -> Any:
-    number = {
-        "type": "rightAligned",
-        "valueFormatter": {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"},
-    }
     columns = [
         {"field": "task", "headerName": "task", "width": 90},
         {"field": "kind", "headerName": "kind", "width": 130},
         {"field": "where", "headerName": "where", "width": 160},
-        {"field": "layer", "headerName": "layer", "width": 320},
-        {"field": "microbatch", "headerName": "micro-batch", "width": 120},
-        {"field": "start_ms", "headerName": "start (ms)", "width": 120, **number},
-        {"field": "takes_ms", "headerName": "takes (ms)", "width": 120, **number},
-        {"field": "bytes", "headerName": "bytes", "width": 130, **number},
+        {"field": "layer", "headerName": "layer", "width": 215},
+        {"field": "microbatch", "headerName": "micro-batch", "width": 115},
+        {"field": "start_ms", "headerName": "start (ms)", "width": 110, **NUMBER},
+        {"field": "takes_ms", "headerName": "takes (ms)", "width": 110, **NUMBER},
+        {"field": "bytes", "headerName": "bytes", "width": 130, **NUMBER},
     ]
     return dag.AgGrid(
         id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",

@@ -17,6 +17,7 @@ from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
+from dashboard.words.comparison import unlike
 from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
@@ -71,14 +72,6 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
     text += moved_words(shown, data) if shown is not None else ""
     return html.Div([html.Strong(name), text, reason])
-
-
-def unlike(outcome: Outcome, before: Outcome) -> str:
-    """Why two outcomes cannot be compared in per cent: "another model" or "another machine"; empty where they can."""
-    if outcome.profile.model != before.profile.model:
-        return "another model"
-    kinds = [{device.kind for device in side.cluster.devices} if side.cluster else set() for side in (outcome, before)]
-    return "another machine" if all(kinds) and kinds[0] != kinds[1] else ""
 
 
 def badge(outcome: Outcome) -> Any:

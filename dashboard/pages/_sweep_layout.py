@@ -11,7 +11,7 @@ from dash import dcc, html
 
 import partitioners
 from dashboard.figures.sweep import QUANTITIES, axis_title
-from dashboard.frame.cards import LIVE, aria, card, graph
+from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.sweeps import PARAMETERS
@@ -89,16 +89,14 @@ def _quantities() -> list[dict[str, str]]:
 
 def columns_of_table(swept: Sequence[str]) -> list[dict[str, Any]]:
     """The table's columns: the point, what was swept, and the quantities."""
-    shown = "params.value == null ? '' : d3.format(',.4~g')(params.value)"
-    number = {"type": "rightAligned", "valueFormatter": {"function": shown}}
     others = [(name, shown) for name, shown in QUANTITIES.items() if name != "step_s"]
     return [
         {"field": "number", "headerName": "point", "width": 80},
         {"field": "strategy", "headerName": "strategy", "width": 110},
         *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
-        {"field": "step_s", "headerName": QUANTITIES["step_s"][0], "width": 110, **number},
+        {"field": "step_s", "headerName": QUANTITIES["step_s"][0], "width": 110, **NUMBER},
         {"field": "expected", "headerName": "in 9 of 10 steps", "width": 150, "sortable": False},
-        *[{"field": name, "headerName": title, "width": 175, **number} for name, (title, _) in others],
+        *[{"field": name, "headerName": title, "width": 175, **NUMBER} for name, (title, _) in others],
         {"field": "status", "headerName": "status", "width": 100},
         {"field": "error", "headerName": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
     ]

@@ -43,9 +43,9 @@ def machine(stored: Stored) -> str:
     """What the runs were made with, and how many of them the machine's host disturbed."""
     validation = stored.validation
     software = ", ".join(f"{name} {version}" for name, version in validation.software.items())
-    made = f"{len(validation.outcomes)} runs, made on {validation.machine}, {validation.cores} cores, with {software}"
+    runs = f"{len(validation.outcomes)} runs, made on {validation.machine}, {validation.cores} cores, with {software}"
     words = disturbed_words(validation.outcomes)
-    return f"{made}; {words} (▲ in the table, hollow in the figures)." if words else f"{made}."
+    return f"{runs}; {words} (▲ in the table, hollow in the figures)." if words else f"{runs}."
 
 
 def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from dashboard.state.inventory import label
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
-from dashboard.words.comparison import ComparedQuantity, measured, results, settings
+from dashboard.words.comparison import ComparedQuantity, device_time, measured, results, settings
 from dashboard.words.moves import Change, device_changes, moved_layers
 from simulator.errors import UnknownNameError
 from simulator.units import format_duration, format_time
@@ -87,9 +87,9 @@ def _options(store: Store) -> list[dict[str, str]]:
 
 def _page(store: Store, now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
     options = _options(store)
-    asked = own.get("against", BASELINE)
-    against = asked if asked in [option["value"] for option in options] else BASELINE
-    gone = "" if against == asked else f"The run {label(asked)} is no longer kept; upload its file again."
+    named = own.get("against", BASELINE)
+    against = named if named in [option["value"] for option in options] else BASELINE
+    gone = "" if against == named else f"The run {label(named)} is no longer kept; upload its file again."
     base = baseline or replace(now, strategy="data", microbatches=None)
     unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
     choice = dmc.Select(
@@ -134,18 +134,18 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
         for side in both
     ]  # fmt: skip
     names = (before.name.lower(), after.name.lower())
-    left = more if more is not None else _settings(before, after, names)
     rows = (results if more is None else measured)(before.outcome, after.outcome)
-    split = graph("both-split-graph", 230, "Device time by use")
+    split = _with(graph("both-split-graph", 200, "Device time by use"), _split(both))
+    uses = _table(device_time(before.outcome, after.outcome), names, "device time")
     return dmc.Stack([
         dcc.Store(id="pair", data=shown),
+        more if more is not None else _settings(before, after),
         dmc.SimpleGrid([
-            left,
-            card("results", "Results", [_table(rows, names)], formats=()),
+            card("results", "Results", [_table(rows, names, "quantity")], formats=()),
+            card("both-split", "Where the step goes", [split, uses]),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         card("pair-card", "Timelines on one axis", [_timeline(i, side) for i, side in enumerate(both)],
              controls=[legend()], formats=()),
-        card("both-split", "Where the step goes", [_with(split, _split(both))]),
         *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
         *accuracy,
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
@@ -198,9 +198,15 @@ def _accuracy(store: Store, present: Outcome) -> list[Any]:
     return [card("accuracy", title, [dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")])]
 
 
-def _settings(before: Side, after: Side, names: tuple[str, str]) -> Any:
+def _settings(before: Side, after: Side) -> Any:
+    """The controls that differ, as many beside each other as there is room for."""
     changed = settings(before.outcome.configuration, after.outcome.configuration)
-    return card("settings", "Changed controls", [_table(changed, names)], formats=())
+    pairs = [
+        html.Div([html.Div(row.name, className="kpi-label"), html.Div([row.before, " → ", html.Strong(row.after)])])
+        for row in changed
+    ]  # fmt: skip
+    body = html.Div(pairs, className="partition-figures") if pairs else html.Div("none", className="figure-note")
+    return card("settings", "Changed controls", [body], formats=())
 
 
 def _task_by_task(compared: Comparison, execution: Execution) -> Any:
@@ -238,11 +244,11 @@ def _split(both: Sequence[Side]) -> Any:
     return breakdown([(name, shares(run, cluster).total) for name, run, cluster in ran if run and cluster])
 
 
-def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str]) -> Any:
+def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str], title: str) -> Any:
     if not rows:
-        return html.Div("nothing", className="figure-note")
+        return html.Div("nothing to compare", className="figure-note")
     changes = any(row.change for row in rows)
-    titles = ("what", *names, *(["change"] if changes else []))
+    titles = (title, *names, *(["change"] if changes else []))
     return plain_table(titles, [
         [row.name, row.before, row.after, *([html.Span(row.change, className=f"kpi-change {row.tone}")] * changes)]
         for row in rows

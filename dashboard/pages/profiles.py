@@ -11,7 +11,7 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, facts, graph
+from dashboard.frame.cards import NUMBER, aria, card, facts, graph
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -83,7 +83,7 @@ def _page(store: Store, now: Configuration) -> Any:
             html.Div(id="provenance"),
             card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
             dmc.SimpleGrid([
-                card("network", "Layers, repeated blocks folded (area = time, arcs = skips)",
+                card("network", "Layers, repeated blocks folded (area = time, dark = parameters, arcs = skips)",
                      [graph("network-graph", 260, "The network's blocks and skip connections")]),
                 card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
                      controls=[layer]),
@@ -95,19 +95,18 @@ def _page(store: Store, now: Configuration) -> Any:
 
 
 def _grid() -> Any:
-    number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
         {"field": "layer", "headerName": "layer", "flex": 1, "minWidth": 150},
         {"field": "kind", "headerName": "kind", "width": 120},
         {"field": "inputs", "headerName": "inputs", "width": 150},
         {"field": "shape", "headerName": "shape", "width": 150},
-        {"field": "forward_ms", "headerName": "forward (ms)", "width": 125, **number},
-        {"field": "backward_ms", "headerName": "backward (ms)", "width": 135, **number},
-        {"field": "parameters_mib", "headerName": "parameters (MiB)", "width": 150, **number},
-        {"field": "output_mib", "headerName": "output (MiB)", "width": 125, **number},
-        {"field": "saved_mib", "headerName": "saved (MiB)", "width": 125, **number},
-        {"field": "gflop", "headerName": "GFLOP", "width": 100, **number},
-        {"field": "points", "headerName": "scaling points", "width": 130, **number},
+        {"field": "forward_ms", "headerName": "forward (ms)", "width": 125, **NUMBER},
+        {"field": "backward_ms", "headerName": "backward (ms)", "width": 135, **NUMBER},
+        {"field": "parameters_mib", "headerName": "parameters (MiB)", "width": 150, **NUMBER},
+        {"field": "output_mib", "headerName": "output (MiB)", "width": 125, **NUMBER},
+        {"field": "saved_mib", "headerName": "saved (MiB)", "width": 125, **NUMBER},
+        {"field": "gflop", "headerName": "GFLOP", "width": 100, **NUMBER},
+        {"field": "points", "headerName": "scaling points", "width": 130, **NUMBER},
     ]
     return dag.AgGrid(
         id="layers", columnDefs=columns, defaultColDef={"sortable": True, "resizable": True},

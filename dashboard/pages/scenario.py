@@ -11,7 +11,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
+from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph, plain_table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -203,17 +203,16 @@ def _policies(simulated: SimulatedScenario) -> Any:
 
 
 def _grid() -> Any:
-    number = {"type": "rightAligned", "valueFormatter": {"function": "d3.format(',.4~g')(params.value)"}}
     columns = [
         {"field": "number", "headerName": "#", "width": 54},
         {"field": "at", "headerName": "at", "width": 118},
         {"field": "event", "headerName": "event", "width": 216},
         {"field": "policy", "headerName": "done by", "width": 97},
-        {"field": "lost_s", "headerName": "lost (s)", "width": 85, **number},
-        {"field": "again", "headerName": "samples again", "width": 126, **number},
+        {"field": "lost_s", "headerName": "lost (s)", "width": 85, **NUMBER},
+        {"field": "again", "headerName": "samples again", "width": 126, **NUMBER},
         {"field": "moved", "headerName": "moved", "width": 92},
-        {"field": "devices", "headerName": "devices", "width": 84, **number},
-        {"field": "rate", "headerName": "samples/s", "width": 98, **number},
+        {"field": "devices", "headerName": "devices", "width": 84, **NUMBER},
+        {"field": "rate", "headerName": "samples/s", "width": 98, **NUMBER},
         {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 246, "wrapText": True, "autoHeight": True},
     ]
     return dag.AgGrid(

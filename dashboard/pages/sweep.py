@@ -168,12 +168,12 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
     def explore(cell: Any, line: Any, dot: Any, number: int | None, base: str) -> Any:
         sweep, now = sweeps.get(number), store.read(base)[0]
         clicked = {"sweep-rows": cell, "sweep-over-graph": line, "sweep-pareto-graph": dot}.get(str(ctx.triggered_id))
-        wanted = _clicked(clicked)
-        row = next((row for row in sweep.rows if row["number"] == wanted), None) if sweep else None
+        clicked_number = _clicked(clicked)
+        row = next((row for row in sweep.rows if row["number"] == clicked_number), None) if sweep else None
         if row is None:
             return None
         query = configuration_of(row, now, store).query()
-        title = f"Explore point {wanted}: {row['strategy']} on {row['devices']} devices"
+        title = f"Explore point {clicked_number}: {row['strategy']} on {row['devices']} devices"
         return dcc.Link(title, href=f"/?{query}", className="nav-link")
 
 
@@ -252,8 +252,8 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
 
 def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:
     """The rows in brushed (all where it is empty), the shortest step first."""
-    wanted = [row for row in list(sweep.rows) if not brushed or row["number"] in brushed]
-    ordered = sorted(wanted, key=lambda row: row.get("step_s") or float("inf"))
+    shown = [row for row in list(sweep.rows) if not brushed or row["number"] in brushed]
+    ordered = sorted(shown, key=lambda row: row.get("step_s") or float("inf"))
     return [
         {
             "id": str(row["number"]),

@@ -11,7 +11,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
-from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, scrolled, tiles
+from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph, plain_table, scrolled, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.upload_field import drop, on_upload, refused
@@ -196,23 +196,22 @@ def _published() -> Any:
 
 
 def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
-    shown = {"function": "params.value == null ? '' : d3.format(',.4~g')(params.value)"}
     signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
     mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
     marked = {"function": f"params.value == null ? '' : {mark} + d3.format('.1%')(params.value)"}
-    number, ratio, share = ({"type": "rightAligned", "valueFormatter": form} for form in (shown, signed, marked))
+    ratio, share = ({"type": "rightAligned", "valueFormatter": form} for form in (signed, marked))
     return [
         {"field": "run", "headerName": "run", "flex": 1, "minWidth": 480},
         {"field": "error", "headerName": "error", "width": 85, **ratio},
-        {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **number},
+        {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **NUMBER},
         {"field": "expected", "headerName": "in 9 of 10 runs", "width": 140, "sortable": False, "hide": not intervals},
-        {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **number},
-        {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **number},
-        {"field": "predicted_mib", "headerName": "predicted (MiB)", "width": 135, **number},
-        {"field": "counted_mib", "headerName": "counted (MiB)", "width": 130, **number},
-        {"field": "held_mib", "headerName": "memory (MiB)", "width": 130, **number},
-        {"field": "measured_mib", "headerName": "measured (MiB)", "width": 140, **number},
-        {"field": "load", "headerName": "load", "width": 75, **number},
+        {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **NUMBER},
+        {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **NUMBER},
+        {"field": "predicted_mib", "headerName": "predicted (MiB)", "width": 135, **NUMBER},
+        {"field": "counted_mib", "headerName": "counted (MiB)", "width": 130, **NUMBER},
+        {"field": "held_mib", "headerName": "memory (MiB)", "width": 130, **NUMBER},
+        {"field": "measured_mib", "headerName": "measured (MiB)", "width": 140, **NUMBER},
+        {"field": "load", "headerName": "load", "width": 75, **NUMBER},
         {"field": "stolen", "headerName": "host took", "width": 100, "hide": not stolen, **share},
     ]
 

@@ -271,10 +271,13 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     plain = store.usual_cluster(replace(base, devices=changes["devices"]))
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
-        for what, of_preset in (("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s), ("latency_s", link.latency_s)):
-            value = row.get(f"{tier}_{what}")
+        for quantity, of_preset in (
+            ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s),
+            ("latency_s", link.latency_s),
+        ):
+            value = row.get(f"{tier}_{quantity}")
             if value is not None:
-                changes[f"{tier}_{what.partition('_')[0]}"] = value / of_preset
+                changes[f"{tier}_{quantity.partition('_')[0]}"] = value / of_preset
     return replace(base, **changes)
 
 

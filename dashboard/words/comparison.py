@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from dashboard.state.configuration import Configuration
+from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.words.kpis import SAME, difference, rate_words, seconds_range
 from dashboard.words.volume import volume_unit
-from simulator.cluster import Cluster
 from simulator.report.metrics import Report
-from simulator.run import Run
 from simulator.units import format_bytes, format_time
 
 
@@ -62,13 +61,46 @@ def settings(before: Configuration, after: Configuration) -> list[ComparedQuanti
 
 
 def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
-    """The quantities of both outcomes, device time by use included; empty unless both ran."""
+    """The quantities of both outcomes, without changes in per cent of unlike ones; empty unless both ran."""
     if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
         return []
     old, new = before.run.report, after.run.report
     rows = _rows(_QUANTITIES, old, new)
-    times = _device_time(before.run, before.cluster, after.run, after.cluster)
-    return [rows[0], *_expected(before, after), *rows[1:], *times]
+    sides = (before.run, before.cluster), (after.run, after.cluster)
+    then, now = (between_nodes_bytes(run, cluster) for run, cluster in sides)
+    at = next(i for i, row in enumerate(rows) if row.name == "bytes in all") + 1
+    moved = volume_unit(new.communication_bytes.total).words
+    rows.insert(at, _row("bytes between nodes", then, now, moved, more=False))
+    shown = [rows[0], *_expected(before, after), *rows[1:]]
+    return [replace(row, change=other, tone=SAME) for row in shown] if (other := unlike(after, before)) else shown
+
+
+def unlike(outcome: Outcome, before: Outcome) -> str:
+    """Why two outcomes cannot be compared in per cent: "another model" or "another machine"; empty where they can."""
+    if outcome.profile.model != before.profile.model:
+        return "another model"
+    kinds = [{device.kind for device in side.cluster.devices} if side.cluster else set() for side in (outcome, before)]
+    return "another machine" if all(kinds) and kinds[0] != kinds[1] else ""
+
+
+def device_time(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
+    """Where the time of all devices goes; what takes none of it in both is left out. Empty unless both ran."""
+    if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
+        return []
+    rows = []
+    sides = shares(before.run, before.cluster).total, shares(after.run, after.cluster).total
+    for old, new in zip(*sides, strict=True):
+        if max(old.ratio, new.ratio) >= 0.0005:
+            change, tone = difference(new.ratio, old.ratio, more=not old.lost, points=True)
+            row = ComparedQuantity(
+                name=old.name,
+                before=f"{old.ratio:.1%}",
+                after=f"{new.ratio:.1%}",
+                change=change,
+                tone=tone,
+            )
+            rows.append(row)
+    return rows
 
 
 def _expected(before: Outcome, after: Outcome | None) -> list[ComparedQuantity]:
@@ -85,25 +117,7 @@ def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:
     rows = _rows(_QUANTITIES[:2], old, new)
     for before, after in list(zip(old.devices, new.devices, strict=True))[:_MOST_DEVICES]:
         rows.append(_row(f"{before.name} computes", before.compute_s, after.compute_s, format_time, more=False))
-    times = _device_time(predicted.run, predicted.cluster, actual.run, actual.cluster)
-    return [rows[0], *_expected(predicted, None), *rows[1:], *times]
-
-
-def _device_time(before: Run, before_cluster: Cluster, after: Run, after_cluster: Cluster) -> list[ComparedQuantity]:
-    """Where the time of all devices goes; what takes none of it in both is left out."""
-    rows = []
-    for old, new in zip(shares(before, before_cluster).total, shares(after, after_cluster).total, strict=True):
-        if max(old.ratio, new.ratio) >= 0.0005:
-            change, tone = difference(new.ratio, old.ratio, more=not old.lost, points=True)
-            row = ComparedQuantity(
-                name=f"device time: {old.name}",
-                before=f"{old.ratio:.1%}",
-                after=f"{new.ratio:.1%}",
-                change=change,
-                tone=tone,
-            )
-            rows.append(row)
-    return rows
+    return [rows[0], *_expected(predicted, None), *rows[1:]]
 
 
 def _rows(quantities: Sequence[Quantity], old: Report, new: Report) -> list[ComparedQuantity]:

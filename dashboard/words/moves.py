@@ -38,7 +38,11 @@ def moved_layers(before: Outcome, after: Outcome) -> tuple[str, list[tuple[str, 
             enumerate(moved), key=lambda ranked: (ranked[1] - ranked[0], old[ranked[1]], new[ranked[1]])
         )
     ]
-    rows = [(_between(names, same), _where(old[same[0]]), _where(new[same[0]])) for same in stretches]
+    devices = [[use.name for use in side.run.report.devices] for side in (before, after) if side.run]
+    rows = [
+        (_between(names, same), _where(old[same[0]], devices[0]), _where(new[same[0]], devices[1]))
+        for same in stretches
+    ]
     rest = f"; the first {MOST_ROWS} of {len(rows)} stretches are listed" if len(rows) > MOST_ROWS else ""
     sentence = f"{len(moved)} of {len(names)} layers are split or placed differently, {share:.0%} of the compute{rest}."
     return sentence, rows[:MOST_ROWS]
@@ -74,12 +78,13 @@ def _between(names: Sequence[str], stretch: Sequence[int]) -> str:
     return first if len(stretch) == 1 else f"{first} to {last} ({len(stretch)})"
 
 
-def _where(split: Split) -> str:
-    """e.g. "4 n on devices 0 to 3"."""
+def _where(split: Split, names: Sequence[str]) -> str:
+    """e.g. "4 n on node0/gpu0 to node0/gpu3"; names: of all devices."""
     devices = sorted(split.device_set)
+    first, last = names[devices[0]], names[devices[-1]]
     if len(devices) == 1:
-        return f"device {devices[0]}"
-    if all(second - first == 1 for first, second in pairwise(devices)):
-        return f"{split.words} on devices {devices[0]} to {devices[-1]}"
-    listed = ", ".join(map(str, devices)) if len(devices) <= 6 else f"{len(devices)} of {devices[0]} to {devices[-1]}"
-    return f"{split.words} on devices {listed}"
+        return first
+    if all(next_ - one == 1 for one, next_ in pairwise(devices)):
+        return f"{split.words} on {first} to {last}"
+    listed = ", ".join(names[device] for device in devices)
+    return f"{split.words} on {listed if len(devices) <= 6 else f'{len(devices)} of {first} to {last}'}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dashboard.state.columns import Column, by_column
-from dashboard.state.flows import Flows
+from dashboard.state.flows import BETWEEN, Flows
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import ByteUnit, volume_unit
@@ -23,7 +23,8 @@ _HEAVIEST = 10
 class NetLine:
     """Nets of one producer with the same readers: how many, the connectivity - 1 of the widest, bytes, their share.
 
-    layers: the producer, then its readers. gradients: whether they hold a parameter together.
+    between: bytes of them that cross between nodes. layers: the producer, then its readers. gradients: whether they
+    hold a parameter together.
     """
 
     producer: str
@@ -31,6 +32,7 @@ class NetLine:
     nets: int
     connectivity: int
     bytes: float
+    between: float
     share: float
     layers: tuple[int, ...]
     gradients: bool
@@ -40,21 +42,23 @@ def heaviest_nets(profile: Profile, flows: Flows) -> list[NetLine]:
     """The ten lines with the most bytes; activations count there and back, as the plan's communication volume does."""
     names, total = [layer.name for layer in profile.layers], flows.total_bytes or 1.0
     lines = []
-    for layer, size in enumerate(flows.activation_bytes.sum(axis=1).tolist()):
+    for layer, amounts in enumerate(flows.activation_bytes):
+        size, far = float(amounts.sum()), float(amounts[BETWEEN])
         readers = [r for p, r in zip(flows.producer.tolist(), flows.reader.tolist(), strict=True) if p == layer]
         if size > 0:
             more = f" and {len(readers) - 2} more" if len(readers) > 2 else ""
             lines.append(NetLine(
                 producer=names[layer], readers="→ " + ", ".join(names[r] for r in readers[:2]) + more,
                 nets=int(flows.crossing_shards[layer]), connectivity=int(flows.crossing_targets[layer]), bytes=size,
-                share=size / total, layers=(layer, *readers), gradients=False,
+                between=far, share=size / total, layers=(layer, *readers), gradients=False,
             ))  # fmt: skip
-    for layer, size in enumerate(flows.gradient_bytes.sum(axis=1).tolist()):
+    for layer, amounts in enumerate(flows.gradient_bytes):
+        size, far = float(amounts.sum()), float(amounts[BETWEEN])
         if size > 0:
             lines.append(NetLine(
                 producer=names[layer], readers="gradients of its copies", nets=int(flows.replica_pieces[layer]),
-                connectivity=int(flows.replica_devices[layer]) - 1, bytes=size, share=size / total, layers=(layer,),
-                gradients=True,
+                connectivity=int(flows.replica_devices[layer]) - 1, bytes=size, between=far, share=size / total,
+                layers=(layer,), gradients=True,
             ))  # fmt: skip
     return sorted(lines, key=lambda line: -line.bytes)[:_HEAVIEST]
 
