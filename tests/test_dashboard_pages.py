@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plotly.utils import PlotlyJSONEncoder
 from small_networks import branches, chain
 
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.sweep import axis_title, parallel, quantity_over_parameters, trade_off
 from dashboard.pages._sweep_layout import columns_of_table
+from dashboard.pages.compare import Side, _sides
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
@@ -165,6 +167,20 @@ def test_unlike_runs_are_compared_without_per_cent() -> None:
     assert not {"another model", "another machine"} & {row.change for row in same}
 
 
+def test_a_side_that_cannot_run_says_why_and_is_not_compared(store: Store) -> None:
+    base = replace(store.default(), devices=2, strategy="data", microbatches=None)
+    runs, fails = store.outcome(base), store.outcome(replace(base, batch_size=1))
+    assert fails.run is None and fails.reason
+    texts = [
+        json.dumps(
+            _sides(Side(name="Baseline", outcome=runs), Side(name="Now", outcome=now), None), cls=PlotlyJSONEncoder
+        )
+        for now in (runs, fails)
+    ]
+    assert [("Now cannot run" in text, '"results"' in text) for text in texts] == [(False, True), (True, False)]
+    assert json.dumps(fails.reason)[1:-1] in texts[1]
+
+
 def test_the_uses_of_device_time_add_up(store: Store) -> None:
     staged = replace(store.default(), devices=2, microbatches=2)
     both = store.outcome(staged), store.outcome(replace(staged, strategy="data", microbatches=None))
@@ -232,8 +248,12 @@ def test_a_profiles_figures_show_its_layers() -> None:
     assert layer_times(profile)["layout"]["meta"]["table"]["rows"] == times
     measured = [[profile.batch_size, profile.layers[0].forward_s, profile.layers[0].backward_s]]
     assert scaling(profile, 0)["layout"]["meta"]["table"]["rows"] == measured
-    many = chain([1.0, 50.0] * 30)
-    many = replace(many, layers=tuple(replace(layer, kind=f"kind {i}") for i, layer in enumerate(many.layers)))
+    names = [f"layer{i}" for i in range(60)]
+    layers = [
+        replace(profile.layers[0], name=name, kind=name, inputs=tuple(names[max(0, i - 1) : i]))
+        for i, name in enumerate(names)
+    ]
+    many = replace(profile, layers=tuple(layers), step_s=None)
     sizes = network(many)["data"][-1]["marker"]["size"]
     assert len(sizes) > 40 and max(sizes) * (len(sizes) + 1) <= 560  # squares beside each other, not upon
     blocks = network(profile)["layout"]["meta"]["table"]["rows"]

@@ -134,6 +134,11 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
         for side in both
     ]  # fmt: skip
     names = (before.name.lower(), after.name.lower())
+    if any(side.outcome.run is None for side in both):
+        return dmc.Stack([
+            dcc.Store(id="pair", data=shown), _settings(before, after),
+            *(_partition(i, side) for i, side in enumerate(both)), _timelines(both),
+        ], gap="sm")  # fmt: skip
     rows = (results if more is None else measured)(before.outcome, after.outcome)
     split = _with(graph("both-split-graph", 200, "Device time by use"), _split(both))
     uses = _table(device_time(before.outcome, after.outcome), names, "device time")
@@ -144,8 +149,7 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
             card("results", "Results", [_table(rows, names, "quantity")], formats=()),
             card("both-split", "Where the step goes", [split, uses]),
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
-        card("pair-card", "Timelines on one axis", [_timeline(i, side) for i, side in enumerate(both)],
-             controls=[legend()], formats=()),
+        _timelines(both),
         *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
         *accuracy,
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
@@ -202,7 +206,10 @@ def _settings(before: Side, after: Side) -> Any:
     """The controls that differ, as many beside each other as there is room for."""
     changed = settings(before.outcome.configuration, after.outcome.configuration)
     pairs = [
-        html.Div([html.Div(row.name, className="kpi-label"), html.Div([row.before, " → ", html.Strong(row.after)])])
+        html.Div([
+            html.Div(row.name, className="kpi-label"),
+            html.Div([row.before, " → ", html.Strong(row.after)], className="partition-sentence"),
+        ])
         for row in changed
     ]  # fmt: skip
     body = html.Div(pairs, className="partition-figures") if pairs else html.Div("none", className="figure-note")
@@ -218,6 +225,11 @@ def _task_by_task(compared: Comparison, execution: Execution) -> Any:
     )
     body = dmc.Stack([html.Div(summary, className="detail"), *causes(compared)], gap="md")
     return card("tasks-compared", "Task by task", [body], formats=())
+
+
+def _timelines(both: Sequence[Side]) -> Any:
+    each = [_timeline(i, side) for i, side in enumerate(both)]
+    return card("pair-card", "Timelines on one axis", each, controls=[legend()], formats=())
 
 
 def _timeline(number: int, side: Side) -> Any:
