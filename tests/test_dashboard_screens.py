@@ -331,6 +331,25 @@ def test_the_page_does_not_jump_while_it_fills(page: Any, site: str, store: Stor
     assert page.evaluate("() => window.shift") < 0.1
 
 
+def test_numbers_come_before_plotly_and_a_bar_selects_its_device(page: Any, site: str) -> None:
+    page.add_init_script(
+        "new MutationObserver(() => { if (document.querySelector('#kpis .kpi-value')) "
+        "window.early ??= !!window.Plotly; }).observe(document, { childList: true, subtree: true })"
+    )
+    opened(page, site, QUICK)
+    assert page.evaluate("() => window.early") is False
+    until(page, "() => document.querySelectorAll('#balance-graph .point').length === 4")
+    page.wait_for_load_state("networkidle")
+    page.locator("#balance-graph").scroll_into_view_if_needed()
+    bar = page.locator("#balance-graph .point").nth(2).bounding_box()
+    where = bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2
+    page.mouse.move(*where)
+    page.wait_for_timeout(300)  # Plotly tells of a click where it has told of the pointer
+    page.mouse.click(*where)
+    until(page, "() => shardscope.selection?.device === 2")
+    page.wait_for_selector("#detail >> text=/computes|device/i")
+
+
 def test_page_switches_leave_nothing_behind(page: Any, site: str) -> None:
     """Twenty switches more must not add a page's worth of nodes, listeners or memory."""
     opened(page, site, QUICK)
