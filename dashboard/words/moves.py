@@ -84,7 +84,7 @@ def _where(split: Split, names: Sequence[str]) -> str:
     first, last = names[devices[0]], names[devices[-1]]
     if len(devices) == 1:
         return first
-    if all(next_ - one == 1 for one, next_ in pairwise(devices)):
+    if all(after - before == 1 for before, after in pairwise(devices)):
         return f"{split.words} on {first} to {last}"
     listed = ", ".join(names[device] for device in devices)
     return f"{split.words} on {listed if len(devices) <= 6 else f'{len(devices)} of {first} to {last}'}"
