@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,27 +29,29 @@ PLAN = planned("pipeline", PROFILE, CLUSTER, batch_size=8, microbatches=2)
 SPEEDS = st.floats(0.3, 3.0)
 
 
-def folder_of_run(folder: Path, machine: Cluster) -> Path:
+def folder_of_run(folder: Path, machine: Cluster, task_overhead_s: float = 0.0) -> Path:
     """What a validation keeps of one run that happened on `machine` instead of on CLUSTER."""
+    runtime = replace(CASE.with_habits(IDEAL), task_overhead_s=task_overhead_s)
     for part in ("profiles", "clusters", "overheads", "plans", "timelines"):
         (folder / part).mkdir(exist_ok=True)
     files.write_profile(PROFILE, folder / "profiles" / "small.json")
     write_cluster(CLUSTER, folder / "clusters" / f"{CASE.network.name}.yaml")
-    (folder / "overheads" / "small.json").write_text(files.to_json(Overhead(task_overhead_s=0.0, pass_overhead_s=0.0)))
+    overhead = Overhead(task_overhead_s=task_overhead_s, pass_overhead_s=0.0)
+    (folder / "overheads" / "small.json").write_text(files.to_json(overhead))
     files.write_plan(PLAN, plan_path(folder, CASE))
-    actual = run(PROFILE, machine, PLAN, runtime=CASE.with_habits(IDEAL))
+    actual = run(PROFILE, machine, PLAN, runtime=runtime)
     sent = np.zeros(len(actual.graph))
     execution = Execution(steps_s=(actual.timeline.step_s,), losses=(1.0,), sent_bytes=sent, timeline=actual.timeline)
     write_execution(execution, timeline_path(folder, CASE))
     return folder
 
 
-@given(first=SPEEDS, second=SPEEDS)
+@given(first=SPEEDS, second=SPEEDS, task_overhead_s=st.sampled_from((0.0, 0.5)))
 def test_devices_of_any_speed_leave_no_error(
-    tmp_path_factory: pytest.TempPathFactory, first: float, second: float
+    tmp_path_factory: pytest.TempPathFactory, first: float, second: float, task_overhead_s: float
 ) -> None:
     machine = with_speeds(CLUSTER, np.array([first, second]))
-    folder = folder_of_run(tmp_path_factory.mktemp("run"), machine)
+    folder = folder_of_run(tmp_path_factory.mktemp("run"), machine, task_overhead_s)
     assert error_at_run_speed(folder, CASE) == pytest.approx(0.0, abs=1e-9)
 
 

@@ -36,18 +36,26 @@ def error_at_run_speed(folder: Path, case: Case) -> float | None:
     plan, actual = files.read_plan(plan_path(folder, case)), read_execution(timeline_path(folder, case)).timeline
     layers_alone = replace(runtime, pass_overhead_s=0.0, task_overhead_s=0.0)
     layers = simulate(profile, cluster, plan, runtime=layers_alone)
-    speeds = run_speeds(layers.graph, layers.timeline, actual, len(cluster.devices))
+    within_s = runtime.task_overhead_s if case.via == "execute" else 0.0
+    speeds = run_speeds(layers.graph, layers.timeline, actual, len(cluster.devices), within_s)
     report = simulate(profile, with_speeds(cluster, speeds), plan, runtime=runtime).report
     return report.step_s / actual.step_s - 1
 
 
-def run_speeds(graph: TaskGraph, predicted: Timeline, actual: Timeline, devices: int) -> Floats:
-    """How many times faster than predicted each device computed; (devices,), 1 where it computed nothing."""
+def run_speeds(
+    graph: TaskGraph, predicted: Timeline, actual: Timeline, devices: int, overhead_s: float = 0.0
+) -> Floats:
+    """How many times faster than predicted each device computed; (devices,), 1 where it computed nothing.
+
+    overhead_s: seconds of each actual task that are no layer's. A task of the executor lasts from the assembly of its
+    inputs, so what it adds is within; torch's runtimes are watched by the calls of their layers, and it lies between.
+    """
     compute = np.isin(graph.kind, [int(kind) for kind in COMPUTE])
     expected_s, actual_s = (
         np.bincount(graph.device[compute], (each.end_s - each.start_s)[compute], minlength=devices)[:devices]
         for each in (predicted, actual)
     )
+    actual_s = actual_s - overhead_s * np.bincount(graph.device[compute], minlength=devices)[:devices]
     speeds = np.ones(devices)
     np.divide(expected_s, actual_s, out=speeds, where=(expected_s > 0) & (actual_s > 0))
     return speeds
