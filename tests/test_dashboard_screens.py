@@ -234,7 +234,6 @@ def test_undo_and_back_step_through_configurations(page: Any, site: str) -> None
     page.click("#undo")
     until(page, "() => document.querySelector('#c-devices').value === '4'")
     ready(page)
-    page.wait_for_timeout(1000)  # the field sends what it was set to 0.3 s later
     page.go_forward()
     until(page, "() => document.querySelector('#c-devices').value === '2'")
     page.click("text=Recent runs")

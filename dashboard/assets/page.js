@@ -89,7 +89,8 @@
       window.history[fresh ? "pushState" : "replaceState"](window.history.state, "", window.location.pathname + whole(state) + own);
     }
     for (const link of document.querySelectorAll("[data-file]")) link.href = `export/${link.dataset.file}?${state.query}`;
-    ns.addressed = { path: window.location.pathname, query: state.query, at: performance.now() };
+    const same = ns.addressed?.path === window.location.pathname && ns.addressed.query === state.query;
+    ns.addressed = { path: window.location.pathname, query: state.query, at: same ? ns.addressed.at : performance.now() };
   };
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {

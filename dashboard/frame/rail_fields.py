@@ -39,7 +39,7 @@ def number(
     """A number that is clamped to its bounds when the field is left."""
     return dmc.NumberInput(
         id=f"c-{field.replace('_', '-')}", label=label, value=set_to[field], min=minimum, max=maximum, step=step,
-        placeholder=placeholder, size="xs", debounce=300, clampBehavior="blur", allowDecimal=decimals > 0,
+        placeholder=placeholder, size="xs", clampBehavior="blur", allowDecimal=decimals > 0,
         decimalScale=decimals, allowNegative=False, description="", inputWrapperOrder=["label", "input", "description"],
     )  # fmt: skip
 
