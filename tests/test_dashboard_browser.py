@@ -438,6 +438,7 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.keyboard.press("/")
     page.keyboard.type("ddp")
     page.keyboard.press("ArrowDown")
+    page.wait_for_selector("[role=option][data-combobox-selected] >> text=ddp")
     page.keyboard.press("Enter")
     until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
     page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
