@@ -122,3 +122,10 @@ def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
     text = as_html(chips(outcome, at_hand()["home"].validation))
     assert f"{sum(each.steps for each in sets)} published steps" in text
     assert "published" not in as_html(chips(replace(outcome, profile=branches()), at_hand()["home"].validation))
+
+
+def test_a_chip_says_that_the_profile_was_measured_on_another_device(store: Store, outcome: Outcome) -> None:
+    elsewhere = store.outcome(replace(store.default(), strategy="data", devices=4, cluster="dgx-h100"))
+    here, there = (" ".join(as_html(chip) for chip in chips(each, None)) for each in (outcome, elsewhere))
+    assert "measured on" not in here
+    assert "measured on Tesla V100, simulated on NVIDIA H100 80GB SXM5" in there and "set the device speed" in there
