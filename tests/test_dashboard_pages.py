@@ -16,9 +16,10 @@ from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.sweep import axis_title, parallel, quantity_over_parameters, trade_off
 from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.pages.compare import Side, _sides
+from dashboard.state import sweeps as sweeps_module
 from dashboard.state.blocks import folded
 from dashboard.state.store import Store
-from dashboard.state.sweeps import CANCELLED, DONE, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.comparison import device_time, results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.moves import device_changes, moved_layers
@@ -83,6 +84,27 @@ def test_two_sweeps_run_at_once_and_a_cancelled_one_is_resumed_without_what_it_h
     assert sorted(row["number"] for row in whole.rows) == list(range(len(whole.points.points)))
     other = ended(sweeps, short)
     assert (other.state, len(other.rows)) == (DONE, 2) and other.points is not whole.points
+
+
+@pytest.mark.parametrize("limit", ["GONE_S", "BUDGET_S"])
+def test_a_sweep_pauses_when_no_page_asks_for_it_or_its_time_is_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    sweeps = Sweeps(store)
+    with monkeypatch.context() as short:
+        short.setattr(sweeps_module, limit, 0.1)
+        number = sweeps.start(store.default(), ["data"], {"inter_bandwidth_bytes_per_s": "1Gbps..200Gbps by x1.02"})
+        sweep = sweeps.get(number)
+        assert sweep is not None
+        end = time.monotonic() + 60
+        while sweep.state == RUNNING:
+            if limit == "BUDGET_S":  # while its page is open
+                sweeps.get(number)
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert sweep.state == PAUSED and len(sweep.rows) < len(sweep.points.points)
+    sweeps.resume(number)
+    assert ended(sweeps, number).state == DONE and len(sweep.rows) == len(sweep.points.points)
 
 
 @pytest.mark.parametrize(
