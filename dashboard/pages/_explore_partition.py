@@ -92,7 +92,7 @@ def _head(now: Glance, data: Glance | None, sentence: str) -> list[Any]:
 def _nets(lines: Sequence[NetLine], unit: ByteUnit) -> Any:
     if not lines:
         return html.Div("Nothing crosses between devices.", className="figure-note")
-    between = ["between", html.Br(), "nodes"]  # in one line the table would be wider than its half of a card
+    between: list[Any] = ["between", html.Br(), "nodes"]  # in one line the table would be wider than its half of a card
     titles = ("producer", "readers", "nets", "λ − 1", "bytes", between, "share")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     return html.Table([head, html.Tbody([_net(line, unit) for line in lines])], className="plain-table nets")
