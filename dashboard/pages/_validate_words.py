@@ -100,12 +100,13 @@ def _setting(outcome: ValidatedRun) -> dict[str, str]:
 def _numbers(outcome: ValidatedRun) -> dict[str, str]:
     count = len(outcome.rounds)
     rounds = f"{count} round{'s' if count > 1 else ''} of {outcome.rounds[0].steps} steps"
+    drift = f"{format_time(outcome.drift_s)} between the fastest and the slowest round"
     measured = outcome.actual_memory_bytes
     return {
         "step predicted": format_time(outcome.predicted_s),
         "in 9 of 10 runs": seconds_range(outcome.interval_s),
         "step actual": f"{format_time(outcome.actual_s)}, median of {rounds}",
-        "drift": f"{format_time(outcome.drift_s)} between the fastest and the slowest round",
+        "drift": drift if count > 1 else "not known of one round",
         "spread of steps": f"{format_time(outcome.actual_spread_s)} ({outcome.actual_spread_s / outcome.actual_s:.1%})",
         "off by": f"{format_time(abs(outcome.predicted_s - outcome.actual_s))} too {_direction(outcome)}",
         "bytes predicted": format_bytes(outcome.predicted_bytes),
