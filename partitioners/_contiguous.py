@@ -78,14 +78,14 @@ def stages_of_counts(costs: Costs, *, layers: int, counts: Sequence[int], group:
     The first pass, over the most stages, has the paces of fewer as well.
     """
     paces = stage_values(costs, np.maximum, layers, max(counts), 1, max(counts))
-    made = []
+    best = []
     for count in counts:
         pace = float(paces[count, count, 1, -1])
         kept = costs.within(pace * (1 + ROUNDING))
         transfers = stage_values(kept, np.add, layers, count, 1, count)
         starts, _ = _walk_back(kept, np.add, transfers, count, count)
-        made.append(Stages(starts, (group,) * count, pace_s=pace))
-    return made
+        best.append(Stages(starts, (group,) * count, pace_s=pace))
+    return best
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,10 @@ def _stages(costs: Costs, positions: Ints, counts: Sequence[int], replicas: int,
     """The best stages on each number of groups, that begin at some of the positions."""
     places, costs = len(positions) - 1, costs.at(positions)
     if chunks == 1:
-        made = stages_of_counts(costs, layers=places, counts=counts, group=replicas)
+        best = stages_of_counts(costs, layers=places, counts=counts, group=replicas)
     else:
-        made = [best_stages(costs.round(count, chunks), layers=places, devices=count * chunks) for count in counts]
-    return [replace(stages, starts=tuple(positions[[*stages.starts]].tolist())) for stages in made]
+        best = [best_stages(costs.round(count, chunks), layers=places, devices=count * chunks) for count in counts]
+    return [replace(stages, starts=tuple(positions[[*stages.starts]].tolist())) for stages in best]
 
 
 def _with_assumed_links(cluster: Cluster) -> Iterator[Cluster]:

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.collectives.ring import around
+from simulator.collectives.ring import around, sent_times
 from simulator.lowering.costs import shard_seconds
 from simulator.lowering.kept_answers import kept
 from simulator.network.transfers import paths
@@ -165,8 +165,7 @@ def ring_s(members: int, bandwidth_bytes_per_s: float, latency_s: float, size_by
 
     bandwidth_bytes_per_s and latency_s: of its slowest pair.
     """
-    sent = 2 * (members - 1) / members
-    return size_bytes * (sent / bandwidth_bytes_per_s) + 2 * (members - 1) * latency_s * (size_bytes > 0)
+    return size_bytes * (sent_times(members) / bandwidth_bytes_per_s) + 2 * (members - 1) * latency_s * (size_bytes > 0)
 
 
 def _differences(values: Floats) -> Floats:

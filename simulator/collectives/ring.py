@@ -23,8 +23,13 @@ def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[Coll
     members, n = tuple(group), len(group)
     seconds = cluster.collective_s("all_reduce", members, size_bytes)
     route = _route(members)
-    sent_bytes = 2 * (n - 1) / n * size_bytes
+    sent_bytes = sent_times(n) * size_bytes
     return [CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)]
+
+
+def sent_times(ranks: int) -> float:
+    """How many times the size of what is summed every rank sends."""
+    return 2 * (ranks - 1) / ranks
 
 
 @lru_cache(maxsize=256)
