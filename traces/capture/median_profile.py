@@ -11,7 +11,7 @@ from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def median_profile(captures: Sequence[Profile]) -> Profile:
-    """The first of `captures` with the median of all for every time; spreads and notes stay the first's.
+    """The first of `captures` with the median of all for every time and spread; notes stay the first's.
 
     Raises InputError when they are not of the same network at the same points.
     """
@@ -21,7 +21,9 @@ def median_profile(captures: Sequence[Profile]) -> Profile:
         require(alike, "captures", other.model, f"all measure the layers of {first.model!r} at the same points")
     layers = tuple(_median_layer([capture.layers[i] for capture in captures]) for i in range(len(first.layers)))
     steps_s = [capture.step_s for capture in captures if capture.step_s is not None]
-    profile = replace(first, layers=layers, step_s=statistics.median(steps_s) if steps_s else None)
+    spread_s = statistics.median(capture.step_spread_s for capture in captures)
+    step_s = statistics.median(steps_s) if steps_s else None
+    profile = replace(first, layers=layers, step_s=step_s, step_spread_s=spread_s)
     sums = [layer.forward_s + layer.backward_s + layer.update_s for layer in layers]
     return replace(profile, layers_to_step=sum(sums) / profile.step_s if profile.step_s else None)
 
@@ -33,6 +35,8 @@ def _median_layer(layers: Sequence[Layer]) -> Layer:
         forward_s=statistics.median(layer.forward_s for layer in layers),
         backward_s=statistics.median(layer.backward_s for layer in layers),
         update_s=statistics.median(layer.update_s for layer in layers),
+        forward_spread_s=statistics.median(layer.forward_spread_s for layer in layers),
+        backward_spread_s=statistics.median(layer.backward_spread_s for layer in layers),
         scaling=tuple(_median_point(points) for points in columns),
     )
 

@@ -1,7 +1,7 @@
 """What predictions of a suite are made from: captures, profiles, overheads, calibrated labs. None is measured in a run.
 
-A file that exists is not made again. As a shared machine's speed drifts, every network is captured and every lab
-calibrated several times, in turns, spread over the rounds of the suite; the medians count.
+A file that exists is not made again. As a shared machine's speed drifts, every network is captured on all cores and
+every lab calibrated several times, in turns, spread over the rounds of the suite; the medians count.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
+from simulator.owned_files import temporary_folder
 from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from traces.calibrate.links import calibrate
@@ -40,6 +41,7 @@ CALIBRATED_BYTES: tuple[int, ...] = (64, *(1 << exponent for exponent in range(1
 
 
 def measure_inputs(
+    model: str,
     cases: Sequence[Case],
     folder: Path,
     cores: Sequence[int],
@@ -48,31 +50,28 @@ def measure_inputs(
     round_number: int = 0,
     rounds: int = 1,
 ) -> None:
-    """Measure what predictions of `cases` are made from in a round of the suite, unless it is stored.
+    """Measure what predictions of those `cases` that train `model` are made from in a round of them all, unless it is
+    stored.
 
     repeats: as REPEATS. The profile of a network and the cluster of a lab are the medians of what was measured of them
     until now.
     """
-    models = list(dict.fromkeys(case.model for case in cases))
-    split = {
-        case.model for case in cases if case.via == "execute"
-    }  # neither torch's DDP nor its pipelines split channels
-    networks = list(dict.fromkeys(case.network for case in cases))
+    of_model = [case for case in cases if case.model == model]
+    split = any(case.via == "execute" for case in of_model)  # neither torch's DDP nor its pipelines split channels
+    networks = list(dict.fromkeys(case.network for case in of_model))
     inputs = max(repeats["inputs"], rounds)
     for number in range(inputs * round_number // rounds, inputs * (round_number + 1) // rounds):
-        for model in models:
-            _captured(folder, model, number, cores, say, repeats["capture"], fractions=model in split)
+        _captured(folder, model, number, cores, say, repeats["capture"], fractions=split)
         for network in networks:
             using = [case.model for case in cases if case.network == network]
             _calibrated(folder, network, number, using, cores, say)
-    for model in models:
-        captures = sorted((folder / "captures").glob(f"{model}.*.json"))
-        files.write_profile(median_profile([files.read_profile(path) for path in captures]), _profile(folder, model))
+    captures = sorted((folder / "captures").glob(f"{model}.*.json"))
+    files.write_profile(median_profile([files.read_profile(path) for path in captures]), _profile(folder, model))
     for network in networks:
         made = sorted((folder / "calibrations").glob(f"{network.name}.*.yaml"))
         cluster, runtime = median_calibration([(read_cluster(path), read_runtime(path)) for path in made])
         write_cluster(cluster, folder / "clusters" / f"{network.name}.yaml", runtime)
-    for model in dict.fromkeys(case.model for case in cases if case.needs_overhead):
+    if any(case.needs_overhead for case in of_model):
         _overhead(folder, model, cores, say, repeats["overhead"])
 
 
@@ -96,20 +95,22 @@ def capture_on_all_cores(
     path: Path, model: str, batch_size: int, cores: Sequence[int], command: str, *, fractions: bool = True,
     repeats: int = REPEATS["capture"],
 ) -> None:  # fmt: skip
-    """Write the profile of a network captured on every core at once.
+    """Write the profile of a network captured on every core at once: the median of the cores, which differ in speed.
 
     command: what its file says it was made by. fractions: whether layers are measured with parts of their channels.
     repeats: how often every layer is measured.
     """
-    arguments = {
-        "path": str(path),
-        "model": model,
-        "batch_size": batch_size,
-        "command": command,
-        "fractions": fractions,
-        "repeats": repeats,
-    }
-    on_all_cores("traces.validation.measured_inputs:profile_rank", cores, arguments, timeout_s=900)
+    with temporary_folder() as folder:
+        arguments: dict[str, object] = {
+            "folder": folder,
+            "model": model,
+            "batch_size": batch_size,
+            "command": command,
+            "fractions": fractions,
+            "repeats": repeats,
+        }
+        written = on_all_cores("traces.validation.measured_inputs:capture_rank", cores, arguments, timeout_s=900)
+        files.write_profile(median_profile([files.read_profile(each) for each in written]), path)
 
 
 def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object], timeout_s: float) -> list[Any]:
@@ -118,14 +119,15 @@ def on_all_cores(target: str, cores: Sequence[int], arguments: dict[str, object]
     return launch(target, len(cores), arguments=arguments, cores=pinned, backend="", timeout_s=timeout_s)
 
 
-def profile_rank(
-    rank: Rank, path: str, model: str, batch_size: int, command: str, fractions: bool, repeats: int
-) -> None:
-    """What each process of a capture on all cores does; rank 0 keeps the profile."""
+def capture_rank(
+    rank: Rank, folder: str, model: str, batch_size: int, command: str, fractions: bool, repeats: int
+) -> str:
+    """What each process of a capture on all cores does; where it wrote its profile."""
     rank.doing(f"capture of {model}")
     profile = capture(model, batch_size, repeats=repeats, fractions=FRACTIONS if fractions else (), command=command)
-    if rank.number == 0:
-        files.write_profile(profile, path)
+    path = Path(folder, f"{rank.number}.json")
+    files.write_profile(profile, path)
+    return str(path)
 
 
 def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None], repeats: int) -> None:

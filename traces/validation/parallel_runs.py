@@ -16,7 +16,6 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import wrapped_overhead_s
-from traces.capture.command import capture
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.blocking import blocking
@@ -43,7 +41,7 @@ from traces.runs.torch_runtimes.measured_steps import MeasuredSteps
 from traces.runs.torch_runtimes.network_blocks import block_names, build
 from traces.runs.torch_runtimes.parallel_plans import fsdp_plan, tensor_plan
 from traces.runs.torch_runtimes.tensor_parallel import run_tensor_parallel, split_layers, transformer_splits
-from traces.validation.measured_inputs import CALIBRATED_BYTES, on_all_cores
+from traces.validation.measured_inputs import CALIBRATED_BYTES, capture_on_all_cores, on_all_cores
 from traces.validation.random_networks import network_name
 from traces.zoo.networks import load
 
@@ -154,19 +152,17 @@ def _profile(folder: Path, model: str, cores: Sequence[int]) -> tuple[Profile, S
     """The captured network, and what runtimes add to its step; measured unless they are stored."""
     path, added = folder / f"{model}.json", folder / f"{model}.overheads.json"
     if not path.exists():
-        arguments: dict[str, object] = {"model": model, "path": str(path)}
-        both = on_all_cores("traces.validation.parallel_runs:measure_rank", cores, arguments, timeout_s=600)
+        capture_on_all_cores(path, model, BATCH_SIZE, cores, "parallel_runs", repeats=20)
+    if not added.exists():
+        arguments: dict[str, object] = {"model": model}
+        both = on_all_cores("traces.validation.parallel_runs:overheads_rank", cores, arguments, timeout_s=600)
         fsdp_s, tensor_s = (statistics.fmean(each) for each in zip(*both, strict=True))
         files.write_text_atomic(added, files.to_json(StepOverheads(fsdp=fsdp_s, tensor=tensor_s)))
     return files.read_profile(path), files.read_json(added, StepOverheads)
 
 
-def measure_rank(rank: Rank, model: str, path: str) -> list[float]:
-    """What each process of a capture does; rank 0 keeps the profile."""
-    rank.doing(f"capture of {model}")
-    profile = capture(model, BATCH_SIZE, repeats=20, fractions=(Fraction(1, RANKS),), command="parallel_runs")
-    if rank.number == 0:
-        files.write_profile(profile, path)
+def overheads_rank(rank: Rank, model: str) -> list[float]:
+    """What FSDP2 and DTensor add to a step on each core, in seconds."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     network = load(model)
     splits = transformer_splits(build(network).model)

@@ -1,17 +1,18 @@
 """Predict real runs, make them, and say how wrong the predictions were.
 
-    in each round            every lab calibrated           folder/clusters, the median of folder/calibrations
-                             every network captured         folder/profiles, the median of folder/captures
-    in the first             what runtimes add to it        folder/overheads
-    for each run of a round  prediction from those files    folder/runs
+    in each round,           its labs calibrated            folder/clusters, the median of folder/calibrations
+    network by network       it is captured                 folder/profiles, the median of folder/captures
+                             once: what runtimes add to it  folder/overheads
+    for each of its runs     prediction from those files    folder/runs
                              alone, then the run itself
                              plan, and when each task ran   folder/plans, folder/timelines
     in the end               all runs, machine, software    folder/validation.json
 
 A file that exists is not made again, so that a validation which was interrupted continues. All ranks run on this
 machine. A shared machine's speed drifts by a fifth from minute to minute, and what one minute shows of it says little
-of another. Therefore what is predicted and what is measured are both medians over the rounds of the suite, of which
-each begins with captures and calibrations: both sample the same period. Nothing measured in a run is used to predict.
+of another. Therefore what is predicted and what is measured are both medians over the rounds of the suite, and in each
+a network is captured and its labs are calibrated right before its runs: both sample the same period. Nothing measured
+in a run is used to predict.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.validation.measured_inputs import REPEATS, measure_inputs, shaping_of
 
-STEPS, COUNTED_S = 16, 5.0
+STEPS, COUNTED_S = 16, 20.0
 """At least so many steps of a run count, and about so many seconds of them: a core whose other hardware thread is a
-neighbour's is up to twice as slow for milliseconds at a time, so that seconds differ by a tenth."""
+neighbour's is slower for milliseconds and for seconds at a time. Median steps of two such cores deviated by 6 to 10 %
+in pieces of 5 s, by 4 to 6 % in pieces of 20 s."""
 ROUNDS = 3
 PARTS = ("captures", "calibrations", "profiles", "overheads", "clusters", "runs", "plans", "timelines")
 """What a folder holds, a file for each network, lab or run."""
@@ -87,19 +89,21 @@ def validate(
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
     for number in range(rounds):
-        missing = [case for case in cases if len(_rounds(folder, case)) <= number]
-        measure_inputs(missing, folder, cores, say, repeats, number, rounds)
-        for count, case in enumerate(missing, 1):
-            progress = f"[round {number + 1}/{rounds}, {count}/{len(missing)}] {case.name}"
-            try:
-                outcome = _made(folder, case, cores, make_plan)
-            except ShardscopeError as error:
-                say(f"{progress}: {error}")
-                continue
-            files.write_text_atomic(_path(folder, case), files.to_json(outcome))
-            actual_s = outcome.rounds[-1].step_s
-            say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
-                f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
+        missing, count = [case for case in cases if len(_rounds(folder, case)) <= number], 0
+        for model in dict.fromkeys(case.model for case in missing):
+            measure_inputs(model, missing, folder, cores, say, repeats, number, rounds)
+            for case in (case for case in missing if case.model == model):
+                count += 1
+                progress = f"[round {number + 1}/{rounds}, {count}/{len(missing)}] {case.name}"
+                try:
+                    outcome = _made(folder, case, cores, make_plan)
+                except ShardscopeError as error:
+                    say(f"{progress}: {error}")
+                    continue
+                files.write_text_atomic(_path(folder, case), files.to_json(outcome))
+                actual_s = outcome.rounds[-1].step_s
+                say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
+                    f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
     wanted = {case.name for case in cases}
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
     cpu = torch.device("cpu")
