@@ -55,7 +55,7 @@ def served(command: str, folder: Path) -> bool:
 
 def test_the_tutorial_goes_from_capture_to_a_real_run() -> None:
     order = ["capture", "clusters", "compare", "partition", "simulate", "explain", "report", "dashboard", "export"]
-    assert [command.split()[1] for command in COMMANDS] == [*order, "--standalone", "execute"]
+    assert [command.split()[1] for command in COMMANDS] == [*order, "--standalone", "execute", "--standalone"]
 
 
 def test_every_command_runs(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_every_command_runs(tmp_path: Path) -> None:
         )
         assert completed.returncode == 0, f"{command}\n{completed.stderr[-2000:]}"
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"net.json", "pair.yaml", "data.json", "step.json", "report.html", "train.py"} <= names
+    assert {"net.json", "pair.yaml", "data.json", "step.json", "report.html", "train.py", "both.json"} <= names

@@ -5,6 +5,7 @@ With --json it prints what was measured as JSON, and the summary on standard err
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
     output = command.parser().parse_args(arguments).output
     with redirect_stdout(sys.stderr):
         code = command.main(arguments)
-    if code == 0:
+    if code == 0 and os.environ.get("RANK", "0") == "0":
         profile = files.read_profile(str(output))
         _printing.print_json(
             {

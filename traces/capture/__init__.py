@@ -22,6 +22,7 @@ module_tracer       torch.fx as capture uses it: which modules are whole, what t
 momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
 network_inputs      what a network reads: random data for it, of one tensor or of several, by position and by keyword
 progress            a line on the terminal that says how far a measurement is and how long it will take
+ranks               a capture by several processes at once, started by torchrun: what they measured as one profile
 recorded_calls      a network's calls as they happen while it runs once on example data: any Python, any containers,
                     no tracing
 recorded_steps      recorded calls as steps: modules are steps, and the functions between two of them are one step

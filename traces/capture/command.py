@@ -23,6 +23,9 @@ it, at every batch size (measurement_rounds.py); notes say by how much they were
 - *clocks* and settings are left alone, and the clocks noted right after the measurement. All that is measured takes
   turns within every round, so that a clock that drifts hits all alike.
 
+Processes of torchrun (`torchrun --nproc-per-node 2 -m traces.capture ...`) measure at the same time, as the ranks of a
+run share caches and memory, and the first writes the median of all (ranks.py).
+
 On a CPU with glibc, tensors above 32 MB go back to the system when they die, and each new one costs page faults.
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 in the environment keeps them, as a GPU's allocator does;
 the profile notes such settings.
@@ -49,6 +52,7 @@ from traces.capture import machine_settings
 from traces.capture.measurement_rounds import MeasurementRounds, median, spread
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.capture.progress import following
+from traces.capture.ranks import Ranks
 from traces.zoo.networks import ZOO, Network, NetworkInput, load
 
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -58,12 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code 0. Raises ShardscopeError or OSError, and SystemExit for its options."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(parser().parse_args(argv))
-    output = options.pop("output")
+    output, ranks = options.pop("output"), Ranks.of_torchrun()
     check_writable(output)
     command = "python -m traces.capture " + shlex.join(argv)
-    profile = capture(**options, command=command, progress=sys.stderr)
-    write_profile(profile, output)
-    print(summary(profile))
+    profile = ranks.median(capture(**options, command=command, progress=sys.stderr if ranks.first else None))
+    if ranks.first:
+        write_profile(profile, output)
+        print(summary(profile))
     return 0
 
 
