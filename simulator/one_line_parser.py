@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Iterable, Sequence
 from math import inf, nan
 from typing import Any, NoReturn
 
+from simulator.errors import nearest
 from simulator.terminal import folded
 
 SHOWN = 40
@@ -18,14 +20,45 @@ SHOWN = 40
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """An ArgumentParser that ends with code 2 and one line, without its usage, on arguments it does not take."""
+    """An ArgumentParser that ends with code 2 and one line, without its usage, on arguments it does not take.
+
+    The line names the nearest choice, or option, to one that is misspelt.
+    """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **{**keywords, "allow_abbrev": False})
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; the words are kept, for `error`."""
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        line = " ".join(message.split())
+        line = " ".join(message.split()) + self._misspelt()
         self.exit(2, folded(f"{self.prog}: {line}; {self.prog} --help shows how", sys.stderr) + "\n")
+
+    def _misspelt(self) -> str:
+        """The first option given that is near to one that there is: a misspelt option is also one that is missing."""
+        words = self._words[:1] if self._subparsers else self._words  # behind it may stand a command's options
+        for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+            near = nearest_option(option, self._option_string_actions)
+            if near is not None and near != option:
+                return f"; {option} is not an option, did you mean {near}?"
+        return ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = nearest(str(value), map(str, action.choices))
+            hint = f", did you mean {near!r}?" if near else ""
+            known = ", ".join(map(repr, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint} (choose from {known})")
+
+
+def nearest_option(option: str, known: Iterable[str]) -> str | None:
+    """The long option closest in spelling to `option`; the dashes, which all have, make none of them closer."""
+    near = nearest(option.removeprefix("--"), (word[2:] for word in known if word.startswith("--")))
+    return f"--{near}" if near else None
 
 
 def count(text: str) -> int:

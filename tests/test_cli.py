@@ -222,8 +222,12 @@ def test_capture_without_torch_says_what_to_install(
     ("arguments", "complaint"),
     [
         ("", "the following arguments are required: COMMAND"),
-        ("simulat TINY", "invalid choice: 'simulat'"),
+        ("simulat TINY", "invalid choice: 'simulat', did you mean 'simulate'? (choose from 'accumulate',"),
+        ("zzz TINY --hlep", "invalid choice: 'zzz' (choose from 'accumulate',"),
+        ("--timout 3 simulate TINY", "--timout is not an option, did you mean --timeout?"),
         ("simulate TINY", "the following arguments are required: --cluster"),
+        ("simulate TINY --cluser cpu-1g", "required: --cluster; --cluser is not an option, did you mean --cluster?"),
+        ("capture vgg16 --bach-size 8", "--output; --bach-size is not an option, did you mean --batch-size?"),
         ("simulate TINY --cluster cpu-1g", "one of the arguments --strategy --plan is required"),
         (
             "simulate nothing --cluster cpu-1g --strategy data",

@@ -103,12 +103,32 @@ def test_the_latest_request_of_a_tab_wins(store: Store) -> None:
 
 def test_cancelling_is_an_answer_until_something_else_is_asked(store: Store) -> None:
     assert isinstance(store.desk.ask(slow(store, 4), "a", 0.2), Simulation)
-    store.desk.cancel("a")
+    store.desk.cancel(slow(store, 4), "a")
     answer = store.desk.ask(slow(store, 4), "a", 0.0)
     assert isinstance(answer, Outcome) and "cancelled" in answer.reason + answer.note
     assert isinstance(store.desk.ask(quick(store), "a", 20.0), Outcome)
     again = store.desk.ask(slow(store, 4), "a", 0.0)
     assert isinstance(again, Simulation)
+    store.desk.leave("a")
+
+
+def test_cancelling_names_the_search_whatever_else_the_tab_waits_for(store: Store) -> None:
+    baseline, shown = slow(store, 13), slow(store, 14)
+    assert isinstance(store.desk.ask(baseline, "a", 0.0, beside=shown), Simulation)
+    assert isinstance(store.desk.ask(shown, "a", 0.0, beside=baseline), Simulation)
+    store.desk.cancel(shown, "a")
+    answer = store.desk.ask(shown, "a", 0.0, beside=baseline)
+    assert isinstance(answer, Outcome) and answer.configuration == shown and "cancelled" in answer.reason
+    store.desk.leave("a")
+
+
+def test_a_search_that_is_cancelled_before_it_is_asked_for_does_not_begin(store: Store) -> None:
+    before = running(store)
+    store.desk.cancel(slow(store, 15), "a", 2)
+    overtaken, later = (store.desk.ask(slow(store, 15), "a", 0.0, number=number) for number in (1, 3))
+    assert isinstance(overtaken, Outcome) and overtaken.run is None
+    assert isinstance(later, Outcome) and later.reason == "searching hypergraph was cancelled after 0 s"
+    assert running(store) == before
     store.desk.leave("a")
 
 
@@ -125,7 +145,7 @@ def test_a_search_shows_what_its_best_plan_so_far_comes_to(store: Store) -> None
     assert seen.run is not None and seen.candidates and f"best of {len(seen.candidates)} plans so far" in seen.note
     assert seen.run.report.step_s == pytest.approx(min(tried.step_s for tried in seen.candidates))
     assert store.desk.known(slow(store, 8)) is None and store.desk.glance(slow(store, 8)) is None
-    store.desk.cancel("a")
+    store.desk.cancel(slow(store, 8), "a")
     kept = store.desk.ask(slow(store, 8), "a", 0.0)
     assert isinstance(kept, Outcome) and kept.run is not None and "cancelled: this is the best of" in kept.note
     assert store.at_hand(slow(store, 8)) is kept
@@ -152,7 +172,7 @@ def test_a_request_that_its_tab_has_overtaken_starts_nothing(store: Store) -> No
     job = desk.ask(slow(store, 11), "b", 0.0, number=4)  # the page is shown again
     assert isinstance(job, Simulation)
     desk.leave("b", 3)
-    desk.cancel("b", 2)
+    desk.cancel(slow(store, 11), "b", 2)
     older = desk.ask(slow(store, 12), "b", 0.0, number=3)
     assert isinstance(older, Outcome) and running(store) == [*before, slow(store, 11)] and not job.cancelled.is_set()
     desk.leave("b", 5)

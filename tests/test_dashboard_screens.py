@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.browser import needs_browser, shot, until, violations
 from benchmarks.screens import kept
+from dashboard.pages._explore_step import MORE_PATIENCE_S
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import GONE_S
 from dashboard.state.scenarios import shipped_scenarios
@@ -117,6 +118,24 @@ def test_a_cancelled_search_without_a_plan_gives_back_what_was_shown(
     page.wait_for_selector("#badge >> text=/searching a hypergraph plan/i")
     page.click("#cancel")
     page.wait_for_selector("#verdict >> text=cancelled")
+    assert searching(store) == []
+
+
+def test_a_search_is_cancelled_however_late_the_server_hears_of_it(
+    page: Any, site: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later than it answers the request that goes on, which it would drop as a closed tab's where that had hung up."""
+    cancel = store.desk.cancel
+
+    def late(*request: Any) -> None:
+        time.sleep(MORE_PATIENCE_S + 1.0)
+        cancel(*request)
+
+    monkeypatch.setattr(store.desk, "cancel", late)
+    page.goto(f"{site}/?{SLOW}&seed=11")
+    page.wait_for_selector("#chips >> text=so far: the search goes on")
+    page.click("#cancel")
+    page.wait_for_selector("#chips >> text=/cancelled: this is the best of [0-9]+ plans/")
     assert searching(store) == []
 
 

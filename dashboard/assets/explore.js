@@ -82,7 +82,7 @@
     control.signal.addEventListener("abort", () => best.abort());
     do {
       answer = await post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
-      if (control.signal.aborted) return;
+      if (control.signal.aborted || control.cancelled) return;
       if (answer.failed) return take(answer, results);
       if (answer.controls) for (const request of Object.values(latest)) request.abort(); // theirs is the plan before
       take(answer, results);
@@ -222,8 +222,10 @@
 
   /* Back to what is shown; where that is of these controls, or nothing, the page says that the search was cancelled. */
   async function cancel() {
-    following?.abort();
-    await post("cancel", { tab: ns.tab });
+    const search = following;
+    search.cancelled = true; // its request comes to an end: the server takes a tab that hangs up for one that is gone
+    await post("cancel", { values: asked.values, tab: ns.tab }).finally(() => search.abort());
+    if (following !== search) return; // the controls have changed by now
     if (ns.query && ns.query !== ns.asking) set("load", { data: ns.query }); // whose answer is shown as it comes
     else await ask(asked);
   }

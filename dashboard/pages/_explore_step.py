@@ -76,7 +76,6 @@ def _add_step(app: Dash, store: Store) -> None:
         """sent: values of CONTROLS in order, base (a query or nothing), tab, the tab's number of this request, again,
         showing (what it shows of a search and whether beside the baseline), profile (whose layers it has)."""
         now, problems = _from_controls(store, sent["values"])
-        now = store.resolved(store.read(now.query())[0])  # with the digits that a link has
         query = now.query()
         base = store.resolved(store.read(sent["base"])[0]) if sent.get("base") else None
         tab, number = str(sent["tab"])[:64], sent.get("number")
@@ -126,7 +125,9 @@ def _add_step(app: Dash, store: Store) -> None:
     effect(app, "step", *values, Input("baseline", "data"), State("tab", "data"))
 
     def cancel(sent: Mapping[str, Any]) -> dict[str, Any]:
-        store.desk.cancel(str(sent["tab"])[:64], sent.get("number"))
+        """sent: values, tab and number, as of a step."""
+        now, _ = _from_controls(store, sent["values"])
+        store.desk.cancel(now, str(sent["tab"])[:64], sent.get("number"))
         return {}
 
     add_panel(app.server, "cancel", cancel)
@@ -220,5 +221,7 @@ def _add_moves(app: Dash, store: Store) -> None:
 
 
 def _from_controls(store: Store, values: list[Any]) -> tuple[Configuration, list[str]]:
+    """The configuration of the values of CONTROLS, with the digits that a link has, and what was changed of it."""
     values_read = {control.field: control.read(value) for control, value in zip(CONTROLS, values, strict=True)}
-    return from_values(values_read, store.default())
+    now, problems = from_values(values_read, store.default())
+    return store.resolved(store.read(now.query())[0]), problems

@@ -144,16 +144,16 @@ class Desk:
             self._seen.pop(tab, None)
             self._cancelled.pop(tab, None)
 
-    def cancel(self, tab: str, number: int | None = None) -> None:
-        """The user of a tab does not want to wait."""
+    def cancel(self, configuration: Configuration, tab: str, number: int | None = None) -> None:
+        """The user of a tab does not want to wait for `configuration`, be its job there or not yet."""
         with self._lock:
             if self._overtaken(tab, number):
                 return
-            waited = [job for job in self._jobs.values() if tab in job.tabs and not job.request.light]
-            if waited:
-                best, ran_s = waited[0].best, time.monotonic() - waited[0].asked_s
+            if configuration not in self._outcomes:
+                job = self._jobs.get((configuration, False))
+                best, ran_s = (job.best, time.monotonic() - job.asked_s) if job is not None else (None, 0.0)
                 note = f"the search was cancelled: this is the best of {len(best.candidates)} plans" if best else ""
-                ended = replace(best, note=note) if best else stopped(waited[0].request, "cancelled", ran_s)
+                ended = replace(best, note=note) if best else stopped(self._describe(configuration), "cancelled", ran_s)
                 self._cancelled[tab] = ended
             self._drop(tab, keep=(), background=False)
 

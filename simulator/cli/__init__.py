@@ -22,8 +22,8 @@ from types import ModuleType
 from typing import NoReturn
 
 from simulator.cli import _effects, _values
-from simulator.errors import InputError, ShardscopeError, nearest
-from simulator.one_line_parser import OneLineParser
+from simulator.errors import InputError, ShardscopeError
+from simulator.one_line_parser import OneLineParser, nearest_option
 from simulator.terminal import folded
 
 LONGEST_LINE, LONGEST_WORD = 1500, 300
@@ -199,7 +199,7 @@ def _not_taken(name: str, unknown: Sequence[str]) -> str:
     if name not in _files():
         return f"unrecognized arguments: {name}; shardscope --help shows how"
     option = unknown[0].partition("=")[0]
-    near = nearest(option, options_of(name)) if option.startswith("--") else None
+    near = nearest_option(option, options_of(name)) if option.startswith("--") else None
     elsewhere = getattr(_load(name), "ELSEWHERE", {}).get(option)
     hint = f" ({elsewhere})" if elsewhere else f", did you mean {near}?" if near else ""
     return f"{name}: unrecognized arguments: {' '.join(unknown)}{hint}; shardscope {name} --help shows how"
