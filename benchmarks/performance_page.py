@@ -101,15 +101,20 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
   configurations.
 - **The hypergraph search** simulates the strongest configurations of the other strategies and changes the best two:
   layers in a row, from all of them down to one group, are placed as another plan has them, whose layers are all cut
-  alike (by sample, by channel, into terms of sums) on some of the devices, or which is another strategy's. What a
-  layer and its messages ask of every device and link is looked up once, bytes of an edge by two products of matrices
-  without making a message. For layers in a row, sums over those before each layer then bound what step each such change
-  promises, all at once; of the lowest bounds the promise is worked out, and only what promises a shorter step is
-  simulated: first, of a descent by promises alone, its end and plans half-way to where the step turns, then changes of
-  the best of them, until 24 in a row do not gain. All that counts against a budget, as so many tasks simulated, so
-  that the answer does not depend on how fast the machine is; kahypar's cuts get at most a fiftieth of it, of what is
-  left, since they seldom beat what is found by then. Of VGG-16's search on 16 devices the starts take a quarter, making
-  tasks a quarter, look-ups a fifth, bounds and promises a fifth, the engine a tenth, cuts a fiftieth.
+  alike (by sample, by channel, into terms of sums) on some of the devices, which is another strategy's, or which
+  the search found on its way from either. Stages on so few devices that perfectly shared compute alone takes a
+  fifth longer than the best plan are left out, and no settings are tried for plans whose busiest device computes as
+  long as that. What a layer and its messages ask of every device and link is looked up once, bytes of an edge by
+  two products of matrices without making a message. For layers in a row, sums over those before each layer then
+  bound what step each such change promises, all at once; of the lowest bounds the promise is worked out, and only
+  what promises a shorter step is simulated: first, of a descent by promises alone, its end and plans half-way to
+  where the step turns, then changes of the best of them, until 24 in a row gain less than a thousandth together.
+  The 96 most promising of these are kept, so that a bound above the last of them spares its promise. All that
+  counts against a budget, as so many tasks simulated, so that the answer does not depend on how fast the machine
+  is; kahypar's cuts get at most a four-hundredth of it, of what is left, since they seldom beat what is found by
+  then. Of VGG-16's search on 16 devices, which simulates about 110 plans, the starts take two fifths, most of that
+  layer-wise tables and plans; look-ups, bounds and promises a third; plans of the local search a quarter, most of
+  it for making tasks; cuts a twentieth.
 - **communication_volume**, the count without simulating, still adds up in a dense matrix and grows with the square of
   the number of devices.
 """

@@ -22,6 +22,8 @@ from simulator.workload import Profile
 
 Progress = Callable[[str], None]
 _ROUNDING = 1e-9
+_NEAR = 1.2
+"""Plans slower than the best by more than this are not searched on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,10 @@ class Judge:
         known = lowered(self.profile, self.cluster, plan, self.runtime, self.once)
         always = _always_fits(known.graph, _capacities(self.cluster))
         return always or not self._simulated(known, plan, "memory").excess_bytes
+
+    def is_near(self, cost: float) -> bool:
+        """Whether a plan of this cost is worth searching on: none that fits into memory is far better."""
+        return self.best is None or self.best.excess_bytes > 0 or cost <= _NEAR * self.best.cost
 
     def _simulated(self, known: LoweredPlan, plan: Plan, label: str) -> Verdict:
         graph, timeline = known.graph, known.timeline(self.cluster)

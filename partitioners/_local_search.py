@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from itertools import accumulate, groupby, pairwise
 from math import log2
 from typing import NamedTuple
@@ -26,13 +27,15 @@ _PER_WINDOW, _PER_PROMISE = 20, 2
 _SLACK = 1.06
 """A change after which the plan promises a longer step than before times this is not simulated."""
 _GAIN = 1e-3
-"""The share of a promise that a step of a descent has to save."""
+"""The share of a promise that a step of a descent has to save, and of a step that simulated changes have to."""
 _FOR_DESCENTS, _FOR_PROMISES = 0.35, 0.7
 """Of the budget at hand: for descents, and for what the changes of one plan promise."""
 _STARTS = 2
 """Plans that are changed at most."""
 _PROMISES, _KEPT = 12, 6
 """Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
+_WAITING = 96
+"""Changes of all windows that are kept: several times as many as are simulated before one of them gains."""
 
 
 class LocalChange(NamedTuple):
@@ -100,30 +103,34 @@ class LocalSearch:
         """Simulate changes that promise more than the plan by now, the most promising first, and keep each that gains.
 
         What a step takes over its promise is learned by number of micro-batches from the last simulated.
-        It ends when `patience` in a row fail, when none is left, or at `least_budget`: tasks that are left to others.
+        It ends when `patience` in a row gain less than _GAIN together, when none is left, or at `least_budget`: tasks
+        that are left to others.
         """
-        here, failures, gained = start, 0, True
+        here, fruitless, gained = start, 0, True
+        before = start.verdict  # the first of those in a row
         own_s = self._promises_s(start.loads, [start.microbatches])[0]
         self._excess = start.excess | {start.microbatches: _times_promised(start.verdict.step_s, own_s)}
         while gained:
             gained, waiting = False, self._promising_changes(here, least_budget)
             while waiting:
-                change = self._most_promising(waiting)
+                change = min(waiting, key=self._likely_s)
                 waiting.remove(change)
                 after, count = self._tables.after(here.loads, change.numbers), change.microbatches
                 after_s = self._promises_s(after, [count])[0]
                 likely_s = after_s * self._excess_of(count)
                 if likely_s > here.verdict.step_s * _SLACK or not self._is_new(after, after_s):
                     continue
-                if failures >= patience or self._judge.budget <= least_budget:
+                if fruitless >= patience or self._judge.budget <= least_budget:
                     return
                 verdict = self._simulated(after, count)
+                fruitless += 1
                 if verdict is None or not verdict.beats(here.verdict):
-                    failures += 1
                     if count != here.microbatches:
                         self._learn(count, verdict, after_s)
                 else:
-                    here, failures, gained = Judged(verdict=verdict, loads=after, excess=self._excess), 0, True
+                    here, gained = Judged(verdict=verdict, loads=after, excess=self._excess), True
+                    if verdict.excess_bytes < before.excess_bytes or verdict.cost <= before.cost * (1 - _GAIN):
+                        fruitless, before = 0, verdict
                     self._excess[count] = _times_promised(verdict.step_s, after_s)
 
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
@@ -169,16 +176,12 @@ class LocalSearch:
         if verdict is not None:
             self._excess[count] = _times_promised(verdict.step_s, promise_s)
 
-    def _most_promising(self, changes: Sequence[LocalChange]) -> LocalChange:
-        excess = {count: self._excess_of(count) for count in {change.microbatches for change in changes}}
-        return min(changes, key=lambda change: change.promise_s * excess[change.microbatches])
-
     def _excess_of(self, count: int) -> float:
         """What a step takes over its promise with so many micro-batches, or the nearest number that is known."""
         return self._excess[min(self._excess, key=lambda known: abs(log2(count / known)))]
 
     def _promising_changes(self, here: Judged, least_budget: float) -> list[LocalChange]:
-        """Changes after which the plan promises more, a few of each window, in no order.
+        """Changes after which the plan promises more, a few of each window, those that likely take least.
 
         Short windows come first, of a length those that send most.
         """
@@ -191,7 +194,14 @@ class LocalSearch:
             if self._judge.budget <= least:
                 break
             promising += self._best_of(library, here.loads, here.microbatches, window, limit_s, _KEPT)
+            if len(promising) > _WAITING:
+                promising = nsmallest(_WAITING, promising, key=self._likely_s)
+                limit_s = self._likely_s(promising[-1])
         return promising
+
+    def _likely_s(self, change: LocalChange) -> float:
+        """What a step after the change takes, as far as is known."""
+        return change.promise_s * self._excess_of(change.microbatches)
 
     def _best_of(
         self, library: Library, here: PlanLoads, microbatches: int, window: Window, limit_s: float, kept: int
@@ -296,8 +306,9 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
     for number, start in enumerate(judged):
         least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged))
         best.append(min([start, *search.descend(start, least)], key=lambda each: _order(each.verdict)))
-    search.take_over([start.plan for start in starts])
-    for number, each in enumerate(sorted(best, key=lambda each: _order(each.verdict))):
+    best.sort(key=lambda each: _order(each.verdict))
+    search.take_over([*(start.plan for start in starts), *(each.verdict.plan for each in best)])
+    for number, each in enumerate(best):
         search.refine(each, patience, judge.budget / 2 if number < len(best) - 1 else 0.0)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from partitioners._contiguous import Stages, contiguous_stages
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
 from simulator.network.topologies import take
+from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Plan, StepSettings
+from simulator.sweep.bounds import least_compute_s
 from simulator.workload import Profile
 
 SCHEDULES = ("1f1b", "gpipe", "dataflow")
@@ -24,11 +26,18 @@ def stage_plans(
     replicas: bool | None = None,
     pipelined: bool = True,
     per_count: int = 2,
+    is_near: Callable[[float], bool] = lambda least_s: True,
 ) -> Iterator[Plan]:
-    """Of each number of devices, with replicas and without, the `per_count` cuts that promise the shortest steps."""
+    """Of each number of devices, with replicas and without, the `per_count` cuts that promise the shortest steps.
+
+    is_near: whether a step of so many seconds is wanted; devices that compute longer than that are left out.
+    """
     ways = (False, True) if replicas is None else (replicas,)
+    compute_s = least_compute_s(profile, step.batch_size)
     for devices in device_counts(cluster.workers):
         part = take(cluster, devices)
+        if not is_near(compute_s / ordered_sum(part.speeds[:devices])):
+            continue
         for replicated in ways:
             cuts: list[tuple[float, int, Stages]] = []
             for m in _microbatches(step, devices) if pipelined else [1]:

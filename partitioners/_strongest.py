@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from partitioners import make_plan
 from partitioners._judge import Judge, Verdict
 from partitioners._stage_cuts import SCHEDULES, stage_plans
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan, StepSettings
 
-STRATEGIES = ("data", "model", "pipeline", "owt", "layerwise")
+STRATEGIES = ("data", "owt", "layerwise", "pipeline", "model")
+"""Those ahead whose plans are often near the best, so that the others need not all be simulated."""
 _FEW_WORKERS = 8
 """Up to here a search gives layer-wise parallelism all four dimensions; beyond, their tables take seconds."""
 
@@ -40,7 +43,8 @@ def _starts(judge: Judge, step: StepSettings, name: str, effort: float) -> Itera
         if name in ("model", "pipeline"):
             replicas = False if name == "model" else None
             pipelined = name == "pipeline"
-            for plan in stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined):
+            plans = stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined, is_near=judge.is_near)
+            for plan in plans:
                 yield replace(plan, strategy=name)
             return
         if name != "layerwise":
@@ -54,7 +58,14 @@ def _starts(judge: Judge, step: StepSettings, name: str, effort: float) -> Itera
 
 
 def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Verdict:
-    """The same placements with more or fewer micro-batches and another schedule, as long as that gains."""
+    """The same placements with more or fewer micro-batches and another schedule, as long as that gains.
+
+    Neither is tried where the busiest device alone computes for too long: they change little of that.
+    """
+    computes = ~best.graph.is_transfer
+    busiest_s = np.bincount(best.graph.device[computes], weights=best.graph.seconds[computes]).max(initial=0.0)
+    if not judge.is_near(float(busiest_s)):
+        return best
     for factor in (2.0, 0.5) if step.microbatches is None else ():
         while (plan := with_microbatches(best.plan, factor)) is not None:
             verdict = _judged(judge, plan)

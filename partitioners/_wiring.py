@@ -63,8 +63,9 @@ class Wiring:
         ways = np.stack([sizes_bytes, sizes_bytes.swapaxes(-1, -2)])
         rows = ways.reshape(-1, len(self.routes))  # (2 x ..., rows)
         crossed, of_kind, links = self._columns
-        carried = crossed @ (self._unmeasured(rows) if self.measured else rows).T  # (links, 2 x ...)
-        busiest = np.stack([carried[kind].max(axis=0) for kind in links]) if links else carried[:0]
+        # the long side first: the other way round BLAS takes twenty times as long where threads share cores
+        carried = (self._unmeasured(rows) if self.measured else rows) @ crossed.T  # (2 x ..., links)
+        busiest = np.stack([carried[:, kind].max(axis=1) for kind in links]) if links else carried.T[:0]
         moving = (of_kind @ rows.T > 0).astype(np.float64)  # (kinds of pairs, 2 x ...)
         return Traffic(
             busiest_bytes=busiest.reshape(-1, *ways.shape[:-2]),  # (kinds of links, 2, ...)

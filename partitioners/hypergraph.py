@@ -37,7 +37,7 @@ _CUT_TASKS = 1_000_000
 """Tasks of cuts that may be simulated at effort 1, where no plans of other strategies are to be improved."""
 _TASKS = 8_000_000
 """As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
-_LEFT_TASKS = 150_000
+_LEFT_TASKS = 20_000
 """Of those that the local search leaves, the most that go to cuts: they seldom beat what it finds."""
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
@@ -45,8 +45,6 @@ _PATIENCE = 12
 _LOCAL_PATIENCE = 24
 _DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
-_NEAR = 1.2
-"""Cuts slower than the best plan by more than this are not searched on."""
 
 
 def partition(
@@ -92,7 +90,7 @@ def partition(
     # whatever the strongest plans took: the answer is never worse than they are
     judge.budget = (_TASKS if free else _CUT_TASKS) * effort
     if free:
-        near = [verdict for verdict in starts if verdict is not None and _is_near(judge, verdict)]
+        near = [verdict for verdict in starts if verdict is not None and judge.is_near(verdict.cost)]
         improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
         judge.budget = min(judge.budget, _LEFT_TASKS * effort)
     elif others:
@@ -100,18 +98,14 @@ def partition(
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
     spent = free and judge.budget <= 0
     best_cut = None if spent else _consider_cuts(judge, searched, grid, bound, seed, engine, only_near=free)
-    if best_cut is not None and bound is None and (not free or _is_near(judge, best_cut.verdict)):
+    if best_cut is not None and bound is None and (not free or judge.is_near(best_cut.verdict.cost)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
 
 
-def _is_near(judge: Judge, verdict: Verdict) -> bool:
-    return judge.best is None or verdict.cost <= _NEAR * judge.best.cost
-
-
 def _promises_more(judge: Judge, best_cut: Verdict, trial: int, shapes: int) -> bool:
     """Whether cuts are worth going on with after so many of them, `shapes` to a round."""
-    if trial == 1 and not _is_near(judge, best_cut):
+    if trial == 1 and not judge.is_near(best_cut.cost):
         return False
     return trial % shapes != 0 or (best_cut is judge.best and trial < _ROUNDS * shapes)
 

@@ -17,7 +17,7 @@ from test_closed_forms import chain, star
 from partitioners._judge import Judge
 from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._loads import LoadTables
-from partitioners._local_search import LocalChange, LocalSearch, improve
+from partitioners._local_search import Judged, LocalChange, LocalSearch, improve
 from partitioners._promises import promises_s
 from partitioners._window_bounds import Library, window_of
 from simulator.cluster import Cluster
@@ -254,21 +254,23 @@ def test_a_search_starts_from_as_many_micro_batches_as_take_least() -> None:
     } == pytest.approx(steps_s)
 
 
-def counts_simulated(way: list[int], tasks: float) -> tuple[list[int], int]:
-    """Micro-batches of what is simulated on a way that changes nothing but their number, and of what is the best then.
-
-    From one micro-batch on, of a pipeline of four stages where every task costs 1 ms more: 129, 86, 73, 68, 64, 64, 69,
-    75, 89, 135 ms with 1, 2, 3, 4, 6, 8, 12, 16, 24, 48 of them.
-    """
+def search_of_counts(way: list[int]) -> tuple[Judge, LocalSearch, Judged, list[LocalChange]]:
+    """A search from one micro-batch on, and changes of nothing but their number, of a pipeline of four stages where
+    every task costs 1 ms more: 129, 86, 73, 68, 64, 64, 69, 75, 89, 135 ms with 1, 2, 3, 4, 6, 8, 12, 16, 24, 48."""
     profile, cluster, runtime = chain(4), star(4, bandwidth=1e9), Runtime(name="priced", task_overhead_s=1e-3)
     plan = replace(chained_plan(((0,), (1,), (2,), (3,))), model=profile.model)
     judge = Judge(profile=profile, cluster=cluster, runtime=runtime)
     search = LocalSearch(judge, microbatches=False)
     start = search.judged(judge.consider(plan))
-    judge.budget = tasks
-    tables = LoadTables(profile, cluster, runtime)
-    promised_s = promises_s(tables, start.loads, way).tolist()
+    promised_s = promises_s(LoadTables(profile, cluster, runtime), start.loads, way).tolist()
     changes = [LocalChange(promise_s, {}, count) for promise_s, count in zip(promised_s, way, strict=True)]
+    return judge, search, start, changes
+
+
+def counts_simulated(way: list[int], tasks: float) -> tuple[list[int], int]:
+    """Micro-batches of what is simulated on a way, and of what is the best then."""
+    judge, search, start, changes = search_of_counts(way)
+    judge.budget = tasks
     judged = search._simulated_on([(start.loads, change) for change in changes], start, 0.0)
     assert judge.best is not None
     return [each.microbatches for each in judged], judge.best.plan.microbatches
@@ -279,6 +281,20 @@ def test_the_way_of_a_descent_is_halved_where_the_step_turns() -> None:
     assert counts_simulated([2, 3, 4, 6, 8, 12, 16, 24, 48], 1e6) == ([48, 8, 16, 12], 8)
     assert counts_simulated([2, 3, 4, 6], 1e6) == ([6], 6)  # the end is the best so far: nothing lies behind it
     assert counts_simulated([2, 3, 4, 6, 8, 12, 16, 24, 48], 1.0) == ([48], 1)  # the budget is spent
+
+
+@pytest.mark.parametrize(("gain", "best"), [(1e-3, 6), (0.25, 4), (0.5, 3)])
+def test_changes_that_gain_little_together_are_not_followed(
+    gain: float, best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 129 ms each further plan gains: 86, 73, 68, 64 ms. After two in a row that save less than the share of what
+    was there before them no more is simulated: 73 and 68 are 21 % below 86, 86 and 73 are 43 % below 129."""
+    judge, search, start, changes = search_of_counts([2, 3, 4, 6])
+    offered = iter(changes)
+    monkeypatch.setattr("partitioners._local_search._GAIN", gain)
+    monkeypatch.setattr(search, "_promising_changes", lambda *_: [change] if (change := next(offered, None)) else [])
+    search.refine(start, 2, 0.0)
+    assert judge.best is not None and judge.best.plan.microbatches == best
 
 
 @pytest.mark.parametrize("microbatches", [None, 2])

@@ -31,6 +31,7 @@ from simulator.network.transfers import paths
 from simulator.plan import StepSettings
 from simulator.run import run, step_seconds
 from simulator.runtime import Runtime
+from simulator.sweep.bounds import compute_bound_s
 from simulator.workload import Profile
 
 BATCH = 64
@@ -158,6 +159,24 @@ def test_counts_of_devices_are_those_of_fewer_and_more() -> None:
     assert device_counts(20) == [20, 10, 8, 7, 6, 5, 4, 3, 2, 1]
     promised = list(stage_plans(chain(6, batch=BATCH), star(4), StepSettings(batch_size=BATCH)))
     assert {len(plan.devices) for plan in promised} == {1, 2, 3, 4}
+
+
+def test_devices_that_compute_too_long_are_left_out() -> None:
+    """Six layers of equal seconds: three devices and more share them in a third of the time of one."""
+    profile, step = chain(6, batch=BATCH), StepSettings(batch_size=BATCH)
+    third_s = compute_bound_s(profile, star(3), BATCH)
+    near = stage_plans(profile, star(4), step, is_near=lambda least_s: least_s <= third_s)
+    assert {len(plan.devices) for plan in near} == {3, 4}
+
+
+def test_plans_are_near_up_to_a_fifth_slower_than_the_best_that_fits() -> None:
+    profile, cluster = chain(2, batch=8), star(2)
+    judge = Judge(profile=profile, cluster=cluster)
+    assert judge.is_near(1e9)
+    best = judge.consider(planned("data", profile, cluster, batch_size=8))
+    assert judge.is_near(1.19 * best.cost) and not judge.is_near(1.21 * best.cost)
+    judge.best = replace(best, excess_bytes=1.0)
+    assert judge.is_near(1e9)
 
 
 @pytest.mark.parametrize("price_s", [0.0, 1e-5])
