@@ -335,6 +335,16 @@ def test_compare_shares_one_axis(page: Any, site: str) -> None:
     assert violations(page) == []
 
 
+def test_a_column_has_one_number_of_decimals(page: Any, site: str, store: Store) -> None:
+    page.goto(f"{site}/profiles?profile=resnet50_v100")
+    cells = "() => [...document.querySelectorAll('#layers .ag-cell[col-id=parameters_mib]')].map((c) => c.innerText)"
+    until(page, f"() => ({cells})().length > 5")
+    sizes = [layer.parameter_bytes / 2**20 for layer in store.profiles.get("resnet50_v100").layers]
+    shown = ["<0.001" if 0 < s < 0.0005 else f"{s:,.3f}" for s in (size + 1e-9 if size else 0.0 for size in sizes)]
+    texts = page.evaluate(cells)
+    assert texts == shown[: len(texts)] and {"<0.001", "0.000"} < set(texts)
+
+
 def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path) -> None:
     page.goto(f"{site}/profiles")
     until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
