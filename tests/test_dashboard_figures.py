@@ -186,7 +186,7 @@ def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
     last = int(np.argmax(run.timeline.end_s))
     description = span_columns.describe_task(run, cluster, last)
-    assert description["title"] == run.graph.describe(last)
+    assert description["title"] == run.graph.describe(last, short_names(cluster))
     assert description["waited"] in run.graph.predecessors(last)
 
 
