@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
@@ -166,8 +166,13 @@ class TaskGraph:
         np.cumsum(np.bincount(self.dependencies, minlength=len(self)), out=start[1:])
         return start, owner[order]
 
-    def describe(self, task: int) -> str:
-        """One task in words, e.g. "backward of conv1, micro-batch 2, shard 0 on device 1"."""
+    def describe(self, task: int, devices: Sequence[str] = ()) -> str:
+        """One task in words, e.g. "backward of conv1, micro-batch 2, shard 0 on device 1".
+
+        devices: the names of the devices, where they are known: "... on host0/gpu1".
+        """
+
+        word = "" if devices else "device "
         kind, layer = Kind(self.kind[task]), int(self.layer[task])
         words = kind.name.lower() + (f" of {self.layer_names[layer]}" if layer >= 0 else "")
         if self.microbatch[task] >= 0:
@@ -175,8 +180,15 @@ class TaskGraph:
         if self.shard[task] >= 0:
             words += f", shard {self.shard[task]}"
         if self.route[task] < 0:
-            return f"{words} on device {self.device[task]}"
+            return f"{words} on {word}{_name(self.device[task], devices)}"
         route = self.routes[self.route[task]]
         if len(route.pairs) == 1:
-            return f"{words} from device {route.pairs[0][0]} to {route.pairs[0][1]}"
-        return f"{words} among devices {', '.join(map(str, route.devices))}"
+            source, target = (_name(device, devices) for device in route.pairs[0])
+            return f"{words} from {word}{source} to {target}"
+        among = ", ".join(_name(device, devices) for device in route.devices)
+        return f"{words} among {'' if devices else 'devices '}{among}"
+
+
+def _name(device: int, names: Sequence[str]) -> str:
+    """A device's name, or its number where names are not known."""
+    return names[device] if names else f"{device}"

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import small_networks
 from hypothesis import HealthCheck, given, settings
@@ -67,6 +68,16 @@ def check_format(trace: dict[str, Any]) -> None:
         assert round(event["ts"] - last.get(row, 0.0), 3) >= 0
         last[row] = event["ts"] + event["dur"]
     assert {event["ph"] for event in trace["traceEvents"]} <= {"X", "M"}
+
+
+def test_a_task_names_its_devices_where_their_names_are_known(fan: Run) -> None:
+    names = [f"host0/gpu{i}" for i in range(3)]
+    computing, sending = (int(np.argmax(fan.graph.is_transfer == sends)) for sends in (False, True))
+    assert fan.graph.describe(computing).endswith(f" on device {fan.graph.device[computing]}")
+    assert fan.graph.describe(computing, names).endswith(f" on host0/gpu{fan.graph.device[computing]}")
+    source, target = fan.graph.routes[fan.graph.route[sending]].pairs[0]
+    assert fan.graph.describe(sending).endswith(f" from device {source} to {target}")
+    assert fan.graph.describe(sending, names).endswith(f" from host0/gpu{source} to host0/gpu{target}")
 
 
 def test_processes_and_rows_are_named(fan: Run, cluster: Cluster) -> None:

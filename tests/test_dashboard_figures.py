@@ -22,6 +22,7 @@ from dashboard.figures.network import link_use, topology, utilisation_over_time
 from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours, short_names
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
+from dashboard.state.device_groups import device_groups
 from dashboard.state.store import Outcome, Store
 from simulator.taskgraph import Kind
 
@@ -86,6 +87,30 @@ def test_cards_save_data_and_not_coordinates(outcome: Outcome) -> None:
     assert columns[:2] == ["from", "to"] and len(rows) == len(cluster.links)
     seconds = sum(row[2] for row in table(layer_balance(run, cluster))[1])
     assert seconds == pytest.approx(measures.layer_loads(run, cluster).sum())
+
+
+def test_every_group_of_devices_is_named_in_peak_memory() -> None:
+    store = Store({"small": branches()})
+    now = replace(store.default(), profile="small", strategy="data", cluster="azure-v100-10g", batch_size=512)
+    for devices, upright in ((8, False), (64, True)):
+        simulated = store.outcome(replace(now, devices=devices))
+        assert simulated.run is not None and simulated.cluster is not None, simulated.reason
+        run, cluster = simulated.run, simulated.cluster
+        layout, bars = (memory(run, cluster)[part] for part in ("layout", "data"))
+        names, sizes = (bars[0]["x"], bars[0]["y"]) if upright else (bars[0]["y"], bars[0]["x"])
+        assert names == [group.name for group in device_groups(cluster)]
+        held = max(device.parameter_bytes for device in run.report.devices)
+        assert max(sizes) in (held / 2**20, held / 2**30)
+        assert layout["xaxis"].get("dtick") == (1 if upright else None)
+
+
+def test_switches_are_named_beside_themselves_where_no_link_passes() -> None:
+    store = Store({"small": branches()})
+    now = replace(store.default(), profile="small", strategy="data", cluster="azure-v100-10g", devices=8)
+    run, _, cluster = parts(store.outcome(now))
+    points = next(trace for trace in topology(run, cluster)["data"] if trace["mode"] == "markers+text")
+    where = dict(zip(points["text"], points["textposition"], strict=True))
+    assert (where["node0"], where["core"], where["node1"]) == ("middle left", "top center", "middle right")
 
 
 def test_shares_add_up_and_agree_with_the_report(outcome: Outcome) -> None:
@@ -161,7 +186,7 @@ def test_a_task_says_what_it_waited_for(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
     last = int(np.argmax(run.timeline.end_s))
     description = span_columns.describe_task(run, cluster, last)
-    assert description["title"] == run.graph.describe(last)
+    assert description["title"] == run.graph.describe(last, short_names(cluster))
     assert description["waited"] in run.graph.predecessors(last)
 
 

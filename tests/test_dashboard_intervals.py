@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from dashboard.figures.validation import published_steps
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_strategies import strategies_table
 from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
+from dashboard.pages.validate import _set_name
 from dashboard.state.advice import advise
 from dashboard.state.alternatives import alternatives
 from dashboard.state.published import published_sets
@@ -101,13 +103,13 @@ def test_points_of_a_sweep_show_their_intervals() -> None:
     assert set(COLUMNS) - set(METRICS) == {"step_low_s", "step_high_s"}
     row = {"number": 0, "strategy": "data", "devices": 2, "step_s": 0.03, "step_low_s": 0.025, "step_high_s": 0.04,
            "peak_memory_bytes": 1.0}  # fmt: skip
-    assert expected(row) == " (25.0 to 40.0 ms)" and expected({**row, "step_low_s": None}) == ""
-    assert quantity_over_parameters([row], ("devices",), "step_s")["data"][0]["text"] == [" (25.0 to 40.0 ms)"]
+    assert expected(row) == " (25.00 to 40.00 ms)" and expected({**row, "step_low_s": None}) == ""
+    assert quantity_over_parameters([row], ("devices",), "step_s")["data"][0]["text"] == [" (25.00 to 40.00 ms)"]
     assert quantity_over_parameters([row], ("devices",), "peak_memory_bytes")["data"][0]["text"] == [""]
-    assert trade_off([row], "step_s", "peak_memory_bytes")["data"][0]["text"] == [" (25.0 to 40.0 ms)"]
+    assert trade_off([row], "step_s", "peak_memory_bytes")["data"][0]["text"] == [" (25.00 to 40.00 ms)"]
     heat = quantity_over_parameters([{**row, "speed": 1.0}], ("devices", "speed"), "step_s")["data"][0]
-    assert heat["text"] == [[" (25.0 to 40.0 ms)"]] and heat["z"] == [[30.0]]
-    assert "30.0 ms (25.0 to 40.0 ms)" in best_by_value([row], ("devices",))
+    assert heat["text"] == [[" (25.00 to 40.00 ms)"]] and heat["z"] == [[30.0]]
+    assert "30.00 ms (25.00 to 40.00 ms)" in best_by_value([row], ("devices",))
 
 
 def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
@@ -119,6 +121,8 @@ def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
     assert len(listed.rows) == 15 and listed.worst == pytest.approx(min(e for e in errors if e > -0.11), abs=6e-4)
     for each, trace in zip(sets, published_steps(sets)["data"][-len(sets) :], strict=True):
         assert trace["y"] == pytest.approx([step.predicted_s * 1e3 for step in each.rows])
+        name = as_html(_set_name(each, "#0072B2"))
+        assert escape(each.title) in name and ("no points" in name) == (not each.rows)
     text = as_html(chips(outcome, at_hand()["home"].validation))
     assert f"{sum(each.steps for each in sets)} published steps" in text
     assert "published" not in as_html(chips(replace(outcome, profile=branches()), at_hand()["home"].validation))

@@ -13,7 +13,7 @@ from plotly.utils import PlotlyJSONEncoder
 from small_networks import branches, chain
 
 from dashboard.figures.layers import layer_times, network, scaling
-from dashboard.figures.sweep import axis_title, parallel, quantity_over_parameters, trade_off
+from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_off
 from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.pages.compare import Side, _sides
 from dashboard.state import sweeps as sweeps_module
@@ -23,6 +23,7 @@ from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Swee
 from dashboard.words.comparison import device_time, results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.moves import device_changes, moved_layers
+from dashboard.words.sweep import axis_title
 from simulator.errors import InputError, UnknownNameError
 
 
@@ -301,6 +302,16 @@ def test_the_ends_of_parallel_coordinates_have_the_units_of_the_table() -> None:
     }
     rows = [{"number": i, "step_s": 1.0, **{name: ends[i] for name, ends in sizes.items()}} for i in (0, 1)]
     ends = [note["text"] for note in parallel(rows, [])["layout"]["annotations"]]
-    assert ends == ["1.00 s", "1.00 s", "0.250 GiB", "16.0 GiB", "0.00293 GiB", "3.00 GiB", "10.0%", "25.0%"]
+    assert ends == ["1,000.00 ms"] * 2 + ["0.250 GiB", "16.000 GiB", "0.003 GiB", "3.000 GiB", "10.0%", "25.0%"]
     titles = {column["field"]: column["headerName"] for column in columns_of_table(())}
     assert [titles[name].partition(" (")[2] for name in sizes] == ["GiB)", "GiB)", "%)"]
+    bar = next(trace for trace in parallel(rows, [])["data"] if trace.get("marker", {}).get("colorbar"))
+    assert bar["marker"]["colorbar"]["title"]["text"] == titles["step_s"] == "step (ms)"
+    assert set(bar["marker"]["colorbar"]["ticktext"]) == {"1,000.00"}
+
+
+def test_a_sweep_without_prices_has_no_column_of_them() -> None:
+    row = {"step_s": 1.0, "samples_per_s": 1.0, "dollars_per_sample": None}
+    fields = [column["field"] for column in columns_of_table(("strategy", "devices"), [row])]
+    assert fields == ["number", "strategy", "devices", "step_s", "expected", "samples_per_s", "status"]
+    assert "dollars_per_sample" in [each["field"] for each in columns_of_table((), [{**row, "dollars_per_sample": 1}])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure, with_table
 from dashboard.state.device_groups import device_groups
@@ -16,6 +16,8 @@ KINDS: Mapping[str, str] = {
 }  # fmt: skip
 """What memory holds at the peak, and its colour: of Tol's muted scheme, as the colours of tasks mean something else."""
 
+MOST_LYING = 8
+
 
 def parts_of(device: DeviceUse) -> dict[str, float]:
     """Bytes by KINDS at the peak of a device: what stays, and what comes on top of it."""
@@ -27,9 +29,11 @@ def parts_of(device: DeviceUse) -> dict[str, float]:
 def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int | None = None) -> Figure:
     """Stacked by kind, at the peak; red over capacity.
 
-    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn.
+    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn. More bars than MOST_LYING
+    stand upright, where there is room for all their names.
     """
     groups = device_groups(cluster, opened)
+    upright = len(groups) > MOST_LYING
     fullest = [max(group.devices, key=lambda d: run.report.devices[d].peak_memory_bytes) for group in groups]
     names, devices = [group.name for group in groups], [run.report.devices[device] for device in fullest]
     largest = max(max(device.peak_memory_bytes, device.memory_bytes or 0) for device in devices)
@@ -38,50 +42,51 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
     over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
     edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
     data: list[dict[str, object]] = [
-        _bars(names, [part[kind] / scale for part in parts], kind, colour, edge)
+        _bars(names, [part[kind] / scale for part in parts], kind, colour, edge, upright)
         for kind, colour in KINDS.items() if any(part[kind] > 0 for part in parts)
     ]  # fmt: skip
     if baseline is not None and len(baseline.report.devices) == len(run.report.devices):
         peaks = [device.peak_memory_bytes / scale for device in baseline.report.devices]
         before = [max(peaks[device] for device in group.devices) for group in groups]
-        data.append(_marks(names, before, "baseline", "line-ns", OUTLINE))
+        data.append(_marks(names, before, "baseline", OUTLINE, upright))
     limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):
-        data.append(_marks(names, limits, "capacity", "line-ns", CUT))
-    drawn = figure(
-        data,
-        barmode="stack",
-        bargap=0.35,
-        showlegend=True,
-        xaxis={"ticksuffix": f" {unit}", "rangemode": "tozero"},
-        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
-    )
+        data.append(_marks(names, limits, "capacity", CUT, upright))
+    sizes = {"ticksuffix": f" {unit}", "rangemode": "tozero"}
+    named = {"type": "category", "showgrid": False}
+    standing = {
+        "xaxis": {**named, "tickangle": 45, "dtick": 1, "tickfont": {"size": 10}, "automargin": True}, "yaxis": sizes,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    }  # fmt: skip
+    lying = {"xaxis": sizes, "yaxis": {**named, "autorange": "reversed"}}
+    drawn = figure(data, barmode="stack", bargap=0.35, showlegend=True, **(standing if upright else lying))
     rows = ([device.name, *map(round, parts_of(device).values()), device.memory_bytes] for device in run.report.devices)
     columns = ("device", *(f"{kind.replace(' ', '_')}_bytes" for kind in KINDS), "capacity_bytes")
     return with_table(drawn, columns, rows)
 
 
-def _bars(names: list[str], values: list[float], name: str, colour: str, edge: dict[str, object]) -> dict[str, object]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "y": names,
-        "x": values,
-        "marker": {"color": colour, "line": edge},
-        "hovertemplate": f"%{{y}}: {name} %{{x}}<extra></extra>",
-    }
+def _bars(
+    names: list[str], values: list[float], name: str, colour: str, edge: dict[str, object], upright: bool
+) -> dict[str, object]:
+    marker = {"color": colour, "line": edge}
+    orientation = "v" if upright else "h"
+    return {"type": "bar", "orientation": orientation, "marker": marker, **_placed(names, values, name, upright)}
 
 
 def _marks(
-    names: list[str], values: list[float | None] | list[float], name: str, symbol: str, colour: str
+    names: list[str], values: list[float | None] | list[float], name: str, colour: str, upright: bool
 ) -> dict[str, object]:
+    symbol, size = ("line-ew", 8) if upright else ("line-ns", 18)
+    marker = {"symbol": symbol, "size": size, "line": {"width": 3, "color": colour}, "color": colour}
+    return {"type": "scatter", "mode": "markers", "marker": marker, **_placed(names, values, name, upright)}
+
+
+def _placed(names: list[str], values: Sequence[float | None], name: str, upright: bool) -> dict[str, object]:
+    """Groups along one axis, sizes along the other."""
+    group, size = ("x", "y") if upright else ("y", "x")
     return {
-        "type": "scatter",
-        "mode": "markers",
         "name": name,
-        "y": names,
-        "x": values,
-        "marker": {"symbol": symbol, "size": 18, "line": {"width": 3, "color": colour}, "color": colour},
-        "hovertemplate": f"%{{y}}: {name} %{{x}}<extra></extra>",
+        group: names,
+        size: values,
+        "hovertemplate": f"%{{{group}}}: {name} %{{{size}}}<extra></extra>",
     }

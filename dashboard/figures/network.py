@@ -193,16 +193,19 @@ def _lines(run: Run, cluster: Cluster, positions: dict[str, Position]) -> list[d
 
 
 def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:
+    """Devices are named below and switches beside them, away from the middle, where no link passes."""
     names = {device.name: device.name.rpartition("/")[2] for device in cluster.devices}
     if len(names) > _NAMED:
         names = {name: short.strip("gpu") or short for name, short in names.items()}
+    middle = sum(positions[name][0] for name in names) / len(names)
+    sides = {name: _side(x - middle) for name, (x, _) in positions.items()}
     return {
         "type": "scatter",
         "mode": "markers+text",
         "x": [x for x, _ in positions.values()],
         "y": [y for _, y in positions.values()],
-        "text": [names.get(name, name) if len(positions) <= 40 else "" for name in positions],
-        "textposition": ["bottom center" if name in names else "top center" for name in positions],
+        "text": [names.get(name, name.removesuffix("/switch")) if len(positions) <= 40 else "" for name in positions],
+        "textposition": ["bottom center" if name in names else sides[name] for name in positions],
         "marker": {
             "size": [16 if name in names else 11 for name in positions],
             "symbol": ["square" if name in names else "diamond" for name in positions],
@@ -211,3 +214,9 @@ def _points(cluster: Cluster, positions: dict[str, Position]) -> dict[str, Any]:
         "cliponaxis": False,
         "hoverinfo": "skip",
     }  # fmt: skip
+
+
+def _side(right_of_middle: float) -> str:
+    if abs(right_of_middle) < 0.25:
+        return "top center"
+    return "middle right" if right_of_middle > 0 else "middle left"

@@ -88,12 +88,13 @@ def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
     if graph.is_transfer[task]:
         facts["bytes"] = format_bytes(float(graph.bytes[task])) + (" per hop" if _is_collective(run, task) else "")
         facts["rate"] = f"{graph.bytes[task] / (end - start) / 1e9:.3g} GB/s" if end > start else "instant"
+    names = short_names(cluster)
     waited = int(before[np.argmax(timeline.end_s[before])]) if len(before) else -1
     return {
-        "title": graph.describe(task),
+        "title": graph.describe(task, names),
         "facts": facts,
         "waited": waited,
-        "waited_title": graph.describe(waited) if waited >= 0 else "nothing: it begins the step",
+        "waited_title": graph.describe(waited, names) if waited >= 0 else "nothing: it begins the step",
     }
 
 

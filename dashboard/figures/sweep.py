@@ -7,23 +7,11 @@ from math import log
 from typing import Any
 
 from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message, with_table
-from dashboard.words.sweep import expected
-from dashboard.words.volume import ByteUnit
-from simulator.sweep.chart import column_title, value_text
+from dashboard.words.sweep import QUANTITIES, axis_title, expected
+from simulator.sweep.chart import value_text
 from simulator.sweep.queries import pareto
-from simulator.units import format_time
 
 Row = Mapping[str, Any]
-QUANTITIES: Mapping[str, tuple[str, float]] = {
-    "step_s": ("step (ms)", 1e3),
-    "samples_per_s": ("samples per second", 1.0),
-    "peak_memory_bytes": ("peak memory (GiB)", 2**-30),
-    "communication_bytes": ("sent per step (GiB)", 2**-30),
-    "bubble_ratio": ("bubble (%)", 100.0),
-    "load_balance_ratio": ("load balance ratio", 1.0),
-    "dollars_per_sample": ("dollars per sample", 1.0),
-}
-"""Column -> (title, factor for showing)."""
 _OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
 _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
 _PALE = "rgba(150,150,150,0.18)"
@@ -54,7 +42,7 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     front = pareto([dict(row) for row in rows], x, y)
     data.append({
         "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
-        "x": [row[x] * QUANTITIES[x][1] for row in front], "y": [row[y] * QUANTITIES[y][1] for row in front],
+        "x": [row[x] * QUANTITIES[x].factor for row in front], "y": [row[y] * QUANTITIES[y].factor for row in front],
         "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
     })  # fmt: skip
     drawn = figure(
@@ -62,8 +50,8 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
         showlegend=True,
         legend=_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={"title": {"text": QUANTITIES[x][0]}},
-        yaxis={"title": {"text": QUANTITIES[y][0]}},
+        xaxis={"title": {"text": QUANTITIES[x].title}},
+        yaxis={"title": {"text": QUANTITIES[y].title}},
     )
     return _with_rows(drawn, rows, ("strategy", x, y))
 
@@ -125,16 +113,12 @@ def _colour_bar(values: Sequence[float]) -> dict[str, Any]:
     scale = [[i / (len(_SHADES) - 1), colour] for i, colour in enumerate(_SHADES[::-1])]
     quantiles = sorted(values)
     ticks = [quantiles[round(part * (len(quantiles) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
-    bar = {"title": {"text": "step"}, "thickness": 10, "outlinewidth": 0,
-           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [format_time(tick) for tick in ticks]}  # fmt: skip
+    step = QUANTITIES["step_s"]
+    bar = {"title": {"text": step.title}, "thickness": 10, "outlinewidth": 0, "len": 0.85, "y": 0.42,
+           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [step.number(tick) for tick in ticks]}  # fmt: skip
     marker = {"color": [0, 1], "cmin": 0, "cmax": 1, "colorscale": scale, "showscale": True, "colorbar": bar}
     empty = {"x": [None, None], "y": [None, None], "hoverinfo": "skip"}
     return {"type": "scatter", "mode": "markers", "marker": marker, **empty}
-
-
-def axis_title(column: str) -> str:
-    """The title of a column's axis: a quantity with the unit in which figures show it, or a parameter."""
-    return QUANTITIES[column][0] if column in QUANTITIES else column_title(column)
 
 
 def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str, str]]:
@@ -155,14 +139,8 @@ def _axis(rows: Sequence[Row], name: str) -> tuple[list[float | None], tuple[str
 
 
 def _end_words(name: str, value: Any) -> str:
-    """A value in the unit of the table: bytes that come out are in GiB."""
-    if name == "bubble_ratio":
-        return f"{value:.1%}"
-    return (
-        ByteUnit(2.0**30, "GiB").words(value)
-        if name in QUANTITIES and name.endswith("_bytes")
-        else value_text(name, value)
-    )
+    """A value in the unit of the table."""
+    return QUANTITIES[name].words(value) if name in QUANTITIES else value_text(name, value)
 
 
 def _ends(x: int, low: str, high: str) -> list[dict[str, Any]]:
@@ -171,7 +149,7 @@ def _ends(x: int, low: str, high: str) -> list[dict[str, Any]]:
 
 
 def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) -> Figure:
-    title, factor = QUANTITIES[quantity]
+    title, factor = QUANTITIES[quantity].title, QUANTITIES[quantity].factor
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(", ".join(value_text(name, row.get(name)) for name in others) or "all", []).append(row)
@@ -208,7 +186,7 @@ def _scale(name: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
-    title, factor = QUANTITIES[quantity]
+    title, factor = QUANTITIES[quantity].title, QUANTITIES[quantity].factor
     shows_step = quantity == "step_s"
     xs, ys = (sorted({row[name] for row in rows}) for name in (x, y))
     cells: dict[tuple[Any, Any], Row] = {}
@@ -236,15 +214,15 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
 def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "markers", "name": name,
-        "x": [row[x] * QUANTITIES[x][1] for row in rows], "y": [row[y] * QUANTITIES[y][1] for row in rows],
+        "x": [row[x] * QUANTITIES[x].factor for row in rows], "y": [row[y] * QUANTITIES[y].factor for row in rows],
         "customdata": [row["number"] for row in rows],
         "marker": {
             "color": colour, "size": 8,
             "line": {"width": [0 if row.get("fits") else 2 for row in rows], "color": OUTLINE},
         },
         "text": [expected(row) for row in rows],
-        "hovertemplate": f"{name}: {QUANTITIES[x][0]} %{{x:,.4~r}}%{{text}}, "
-                         f"{QUANTITIES[y][0]} %{{y:,.4~r}}<extra></extra>",
+        "hovertemplate": f"{name}: {QUANTITIES[x].title} %{{x:,.4~r}}%{{text}}, "
+                         f"{QUANTITIES[y].title} %{{y:,.4~r}}<extra></extra>",
     }  # fmt: skip
 
 

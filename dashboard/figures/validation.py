@@ -16,7 +16,7 @@ from traces.results.validations import ValidatedRun
 CLOSE = 0.10
 """The band around a perfect prediction."""
 _BAND = "rgba(128,128,128,0.14)"
-_BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top", "font": {"size": 11}}
+_ABOVE = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
 _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
 
 
@@ -28,7 +28,7 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
               selected, "actual %{x:,.4~r} ms, predicted %{y:,.4~r} ms")
         for i, group in enumerate(groups)
     ]  # fmt: skip
-    return _with_runs(_around_diagonal(data, {"showlegend": True, "legend": _BESIDE}), groups)
+    return _with_runs(_around_diagonal(data, {"showlegend": True, "legend": _ABOVE}), groups)
 
 
 def published_steps(sets: Sequence[PublishedSet]) -> Figure:

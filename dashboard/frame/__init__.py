@@ -12,6 +12,7 @@ routes        what the browser fetches beside callbacks: the timeline's spans an
 security      what the server lets in and what browsers may do with what it sends
 shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
               shows
+tables        tables that sort, and the one maker of their columns
 upload_field  a field to drop a file on, its callback, and the message about a file that is refused
 """
 
@@ -22,6 +23,7 @@ from dashboard.frame.panels import add_panel, as_html, toast
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.frame.shell import Page
+from dashboard.frame.tables import column, share_column, table
 from dashboard.frame.upload_field import drop, on_upload, refused
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "as_html",
     "card",
     "cluster_options",
+    "column",
     "drop",
     "effect",
     "facts",
@@ -52,6 +55,8 @@ __all__ = [
     "remarks",
     "scrolled",
     "secure",
+    "share_column",
+    "table",
     "tiles",
     "toast",
 ]

@@ -17,14 +17,6 @@ KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer
 
 
 LIVE: dict[str, Any] = {"aria-live": "polite"}
-NUMBER: dict[str, Any] = {
-    "type": "rightAligned",
-    "valueFormatter": {
-        "function": "params.value == null ? '' : "
-        "params.value >= 1000 ? d3.format(',.0f')(params.value) : d3.format('.4~r')(params.value)"
-    },
-}
-"""A table's column of numbers: four significant digits or all that stand before the point, as `rate_words`."""
 
 
 def aria(label: str) -> dict[str, Any]:

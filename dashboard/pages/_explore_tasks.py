@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import dash_ag_grid as dag
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.figures import span_columns
-from dashboard.frame.cards import NUMBER, card
+from dashboard.frame.cards import card
+from dashboard.frame.tables import column, table
 from dashboard.state.store import Store
 
 _HEIGHT = 320
@@ -24,7 +24,7 @@ def add(app: Dash, store: Store) -> None:
     """Register the callbacks of the table: that it is there, its rows, a click on one."""
 
     @app.callback(Output("tasks-body", "children"), Input("drawn", "data"), prevent_initial_call=True)
-    def table(_: bool) -> Any:
+    def body(_: bool) -> Any:
         return _table()
 
     @app.callback(
@@ -58,20 +58,13 @@ def add(app: Dash, store: Store) -> None:
 
 def _table() -> Any:
     columns = [
-        {"field": "task", "headerName": "task", "width": 90},
-        {"field": "kind", "headerName": "kind", "width": 130},
-        {"field": "where", "headerName": "where", "width": 160},
-        {"field": "layer", "headerName": "layer", "width": 215},
-        {"field": "microbatch", "headerName": "micro-batch", "width": 115},
-        {"field": "start_ms", "headerName": "start (ms)", "width": 110, **NUMBER},
-        {"field": "takes_ms", "headerName": "takes (ms)", "width": 110, **NUMBER},
-        {"field": "bytes", "headerName": "bytes", "width": 130, **NUMBER},
+        column("task", "task", 90),
+        column("kind", "kind", 130),
+        column("where", "where", 160),
+        column("layer", "layer", 215),
+        column("microbatch", "micro-batch", 115),
+        column("start_ms", "start (ms)", 110, decimals=3),
+        column("takes_ms", "takes (ms)", 110, decimals=3),
+        column("bytes", "bytes", 130, decimals=0),
     ]
-    return dag.AgGrid(
-        id="tasks", columnDefs=columns, rowModelType="infinite", getRowId="params.data.id",
-        defaultColDef={"sortable": True, "resizable": True},
-        dashGridOptions={
-            "cacheBlockSize": 100, "maxBlocksInCache": 20, "rowHeight": 28, "headerHeight": 30,
-        },
-        style={"height": _HEIGHT},
-    )  # fmt: skip
+    return table("tasks", columns, _HEIGHT, "id", rowModelType="infinite", cacheBlockSize=100, maxBlocksInCache=20)

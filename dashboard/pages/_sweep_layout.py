@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import dcc, html
 
 import partitioners
-from dashboard.figures.sweep import QUANTITIES, axis_title
-from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph
+from dashboard.frame.cards import LIVE, aria, card, graph
+from dashboard.frame.tables import column, table
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.sweeps import PARAMETERS
+from dashboard.words.sweep import QUANTITIES, axis_title
 
 NONE = "none"
 """The value of the second parameter where one is swept."""
@@ -84,27 +84,26 @@ def _form() -> Any:
 
 
 def _quantities() -> list[dict[str, str]]:
-    return [{"value": name, "label": title} for name, (title, _) in QUANTITIES.items()]
+    return [{"value": name, "label": each.title} for name, each in QUANTITIES.items()]
 
 
-def columns_of_table(swept: Sequence[str]) -> list[dict[str, Any]]:
-    """The table's columns: the point, what was swept, and the quantities."""
-    others = [(name, shown) for name, shown in QUANTITIES.items() if name != "step_s"]
+def columns_of_table(swept: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The table's columns: the point, what was swept, the quantities that any of the rows has, and how it went."""
+    known = [name for name in QUANTITIES if not rows or any(row.get(name) is not None for row in rows)]
+    step, *others = [
+        column(name, axis_title(name), 108, QUANTITIES[name].decimals, wrapHeaderText=True, autoHeaderHeight=True)
+        for name in ("step_s", *(name for name in known if name != "step_s"))
+    ]
     return [
-        {"field": "number", "headerName": "point", "width": 80},
-        {"field": "strategy", "headerName": "strategy", "width": 110},
-        *[{"field": name, "headerName": axis_title(name), "width": 140} for name in swept if name != "strategy"],
-        {"field": "step_s", "headerName": QUANTITIES["step_s"][0], "width": 110, **NUMBER},
-        {"field": "expected", "headerName": "in 9 of 10 steps", "width": 150, "sortable": False},
-        *[{"field": name, "headerName": title, "width": 175, **NUMBER} for name, (title, _) in others],
-        {"field": "status", "headerName": "status", "width": 100},
-        {"field": "error", "headerName": "error", "flex": 1, "minWidth": 240, "tooltipField": "error"},
+        column("number", "point", 72),
+        column("strategy", "strategy", 100),
+        *[column(name, axis_title(name), 135) for name in swept if name != "strategy"],
+        step,
+        column("expected", f"in 9 of 10 ({QUANTITIES['step_s'].unit})", 175, sortable=False),
+        *others,
+        column("status", "status", 90, flex=1, minWidth=90, tooltipField="status"),
     ]
 
 
 def _grid() -> Any:
-    return dag.AgGrid(
-        id="sweep-rows", columnDefs=columns_of_table(()), rowData=[],
-        defaultColDef={"sortable": True, "resizable": True},
-        getRowId="params.data.id", dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 340},
-    )  # fmt: skip
+    return table("sweep-rows", columns_of_table(()), 340, "id")

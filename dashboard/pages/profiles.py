@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, network, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import NUMBER, aria, card, facts, graph
+from dashboard.frame.cards import aria, card, facts, graph
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
+from dashboard.frame.tables import column, table
 from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
@@ -96,22 +96,19 @@ def _page(store: Store, now: Configuration) -> Any:
 
 def _grid() -> Any:
     columns = [
-        {"field": "layer", "headerName": "layer", "flex": 1, "minWidth": 150},
-        {"field": "kind", "headerName": "kind", "width": 120},
-        {"field": "inputs", "headerName": "inputs", "width": 150},
-        {"field": "shape", "headerName": "shape", "width": 150},
-        {"field": "forward_ms", "headerName": "forward (ms)", "width": 125, **NUMBER},
-        {"field": "backward_ms", "headerName": "backward (ms)", "width": 135, **NUMBER},
-        {"field": "parameters_mib", "headerName": "parameters (MiB)", "width": 150, **NUMBER},
-        {"field": "output_mib", "headerName": "output (MiB)", "width": 125, **NUMBER},
-        {"field": "saved_mib", "headerName": "saved (MiB)", "width": 125, **NUMBER},
-        {"field": "gflop", "headerName": "GFLOP", "width": 100, **NUMBER},
-        {"field": "points", "headerName": "scaling points", "width": 130, **NUMBER},
+        column("layer", "layer", 150, flex=1, minWidth=150),
+        column("kind", "kind", 120),
+        column("inputs", "inputs", 150),
+        column("shape", "shape", 150),
+        column("forward_ms", "forward (ms)", 125, decimals=3),
+        column("backward_ms", "backward (ms)", 135, decimals=3),
+        column("parameters_mib", "parameters (MiB)", 150, decimals=3),
+        column("output_mib", "output (MiB)", 125, decimals=3),
+        column("saved_mib", "saved (MiB)", 125, decimals=3),
+        column("gflop", "GFLOP", 100, decimals=3),
+        column("points", "scaling points", 130, decimals=0),
     ]
-    return dag.AgGrid(
-        id="layers", columnDefs=columns, defaultColDef={"sortable": True, "resizable": True},
-        dashGridOptions={"rowHeight": 28, "headerHeight": 30}, style={"height": 380},
-    )  # fmt: skip
+    return table("layers", columns, 380)
 
 
 def _rows(profile: Profile) -> list[dict[str, Any]]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph, plain_table, tiles
+from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
+from dashboard.frame.tables import column, table
 from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
@@ -204,23 +204,16 @@ def _policies(simulated: SimulatedScenario) -> Any:
 
 def _grid() -> Any:
     columns = [
-        {"field": "number", "headerName": "#", "width": 54},
-        {"field": "at", "headerName": "at", "width": 118},
-        {"field": "event", "headerName": "event", "width": 216},
-        {"field": "policy", "headerName": "done by", "width": 97},
-        {"field": "lost_s", "headerName": "lost (s)", "width": 85, **NUMBER},
-        {"field": "again", "headerName": "samples again", "width": 126, **NUMBER},
-        {"field": "moved", "headerName": "moved", "width": 92},
-        {"field": "devices", "headerName": "devices", "width": 84, **NUMBER},
-        {"field": "rate", "headerName": "samples/s", "width": 98, **NUMBER},
-        {"field": "parts", "headerName": "of which", "flex": 1, "minWidth": 246, "wrapText": True, "autoHeight": True},
+        column("number", "#", 54),
+        column("at", "at", 118),
+        column("event", "event", 216),
+        column("policy", "done by", 97),
+        column("lost_s", "lost (s)", 85, decimals=1),
+        column("again", "samples again", 126, decimals=0),
+        column("moved", "moved", 92),
+        column("devices", "devices", 84, decimals=0),
+        column("rate", "samples/s", 98, decimals=1),
+        column("parts", "of which", 246, flex=1, minWidth=246, wrapText=True, autoHeight=True),
     ]
-    return dag.AgGrid(
-        id="incidents", columnDefs=columns, rowData=[], getRowId="params.data.id",
-        defaultColDef={"sortable": True, "resizable": True},
-        dashGridOptions={
-            "rowHeight": 28, "headerHeight": 30, "domLayout": "autoHeight",
-            "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
-        },
-        style={"height": None},
-    )  # fmt: skip
+    selected = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+    return table("incidents", columns, None, "id", rowSelection=selected)

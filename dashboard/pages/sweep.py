@@ -12,13 +12,13 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import Flask, Response, abort
 
 from dashboard.figures.style import message
-from dashboard.figures.sweep import QUANTITIES, axis_title, parallel, quantity_over_parameters, trade_off
+from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_off
 from dashboard.frame.shell import Page
 from dashboard.pages._sweep_layout import NONE, columns_of_table, sweep_page
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
-from dashboard.words.sweep import best_by_value, expected
+from dashboard.words.sweep import QUANTITIES, axis_title, best_by_value, interval
 from simulator.errors import ShardscopeError
 from simulator.owned_files import temporary_folder
 from simulator.sweep.chart import value_text
@@ -114,8 +114,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         stopped = sweep.state in (CANCELLED, PAUSED)
         done = [row for row in list(sweep.rows) if row["status"] == DONE]
         return (
-            _progress(sweep), _list(own, sweep), columns_of_table(sweep.swept), not ticks, not running, not stopped,
-            best_by_value(done, sweep.swept), _files(sweep.number), now,
+            _progress(sweep), _list(own, sweep), columns_of_table(sweep.swept, done), not ticks, not running,
+            not stopped, best_by_value(done, sweep.swept), _files(sweep.number), now,
         )  # fmt: skip
 
 
@@ -257,10 +257,11 @@ def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:
     return [
         {
             "id": str(row["number"]),
-            **{name: row.get(name) for name in ("number", "strategy", "status", "error")},
+            **{name: row.get(name) for name in ("number", "strategy")},
+            "status": row.get("error") or row["status"],
             **{name: value_text(name, row.get(name)) for name in sweep.swept},
-            "expected": expected(row).strip(" ()"),
-            **{name: row[name] * factor for name, (_, factor) in QUANTITIES.items() if row.get(name) is not None},
+            "expected": interval(row),
+            **{name: row[name] * each.factor for name, each in QUANTITIES.items() if row.get(name) is not None},
         }
         for row in ordered
     ]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
-from dashboard.frame.cards import LIVE, NUMBER, aria, card, graph, plain_table, scrolled, tiles
+from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, scrolled, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
+from dashboard.frame.tables import column, share_column, table
 from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import details, kpis, machine, rows
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.published import published_sets
+from dashboard.state.published import PublishedSet, published_sets
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import UnknownNameError
@@ -185,40 +185,40 @@ def _published() -> Any:
     drawn = graph("published-graph", 300, "Predicted against measured steps on GPUs; the table beside it sums them up")
     drawn.children.figure = published_steps(sets)
     rows = [
-        [[html.I(className="dot", style={"background": LINES[i % 8] if each.rows else "none"}), each.title],
-         f"{each.steps}", f"{each.mean_absolute_error:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
+        [_set_name(each, LINES[i % 8]), f"{each.steps}",
+         f"{each.mean_absolute_error:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
         for i, each in enumerate(sets)
     ]  # fmt: skip
     titles = ("measured by others", "steps", "mean off", "bias", "worst")
-    table = html.Div(plain_table(titles, rows), **scrolled("Measured by others"))
-    body = dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")
+    summed = html.Div(plain_table(titles, rows), **scrolled("Measured by others"))
+    body = dmc.SimpleGrid([drawn, summed], cols={"base": 1, "lg": 2}, className="columns")
     return card("published", "On GPUs: steps that others measured and published", [body])
 
 
+def _set_name(each: PublishedSet, colour: str) -> list[Any]:
+    """A set's title behind the colour of its points, or with why it has none."""
+    dot = html.I(className="dot", style={"background": colour if each.rows else "none"})
+    why = html.Span(" (no points: its steps are summed up by model)", className="figure-note")
+    return [dot, each.title] if each.rows else [dot, each.title, why]
+
+
 def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
-    signed = {"function": "params.value == null ? '' : d3.format('+.1%')(params.value)"}
     mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
-    marked = {"function": f"params.value == null ? '' : {mark} + d3.format('.1%')(params.value)"}
-    ratio, share = ({"type": "rightAligned", "valueFormatter": form} for form in (signed, marked))
     return [
-        {"field": "run", "headerName": "run", "flex": 1, "minWidth": 480},
-        {"field": "error", "headerName": "error", "width": 85, **ratio},
-        {"field": "predicted_ms", "headerName": "predicted (ms)", "width": 125, **NUMBER},
-        {"field": "expected", "headerName": "in 9 of 10 runs", "width": 140, "sortable": False, "hide": not intervals},
-        {"field": "actual_ms", "headerName": "actual (ms)", "width": 110, **NUMBER},
-        {"field": "spread_ms", "headerName": "spread (ms)", "width": 110, **NUMBER},
-        {"field": "predicted_mib", "headerName": "predicted (MiB)", "width": 135, **NUMBER},
-        {"field": "counted_mib", "headerName": "counted (MiB)", "width": 130, **NUMBER},
-        {"field": "held_mib", "headerName": "memory (MiB)", "width": 130, **NUMBER},
-        {"field": "measured_mib", "headerName": "measured (MiB)", "width": 140, **NUMBER},
-        {"field": "load", "headerName": "load", "width": 75, **NUMBER},
-        {"field": "stolen", "headerName": "host took", "width": 100, "hide": not stolen, **share},
+        column("run", "run", 480, flex=1, minWidth=480),
+        share_column("error", "error", 85, "+.1%"),
+        column("predicted_ms", "predicted (ms)", 125, decimals=1),
+        column("expected", "in 9 of 10 runs", 140, sortable=False, hide=not intervals),
+        column("actual_ms", "actual (ms)", 110, decimals=1),
+        column("spread_ms", "spread (ms)", 110, decimals=1),
+        column("predicted_mib", "predicted (MiB)", 135, decimals=1),
+        column("counted_mib", "counted (MiB)", 130, decimals=1),
+        column("held_mib", "memory (MiB)", 130, decimals=1),
+        column("measured_mib", "measured (MiB)", 140, decimals=1),
+        column("load", "load", 75, decimals=1),
+        share_column("stolen", "host took", 100, ".1%", mark, hide=not stolen),
     ]
 
 
 def _grid() -> Any:
-    return dag.AgGrid(
-        id="validate-rows", columnDefs=_columns(intervals=False, stolen=False), rowData=[], getRowId="params.data.run",
-        defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={"rowHeight": 28, "headerHeight": 30},
-        style={"height": 380},
-    )  # fmt: skip
+    return table("validate-rows", _columns(intervals=False, stolen=False), 380, "run")

@@ -122,7 +122,7 @@ class Desk:
     def want(self, configurations: Sequence[Configuration], tab: str, number: int | None = None) -> list[Configuration]:
         """Let these be computed behind a tab, in order and in place of what it wanted before; those still unknown."""
         with self._lock:
-            unknown = [wanted for wanted in dict.fromkeys(configurations) if self.glance(wanted) is None]
+            unknown = [each for each in dict.fromkeys(configurations) if self.glance(each) is None]
             if self._overtaken(tab, number):
                 return unknown
             self._touch(tab)

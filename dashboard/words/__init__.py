@@ -4,7 +4,7 @@ comparison  two runs side by side as rows of a table, with the difference and wh
 kpis        the numbers on top, each with its difference to the baseline
 moves       two plans of one network: which layers stand elsewhere, and what that changes for each device
 partition   the partition figure in words: its head, its heaviest nets, and the figures of each strategy
-sweep       where which strategy wins
+sweep       a sweep's quantities, each in one unit, and where which strategy wins
 volume      what plans move, in one unit for a page
 """
 

@@ -1,71 +1,31 @@
-"""The dashboard in a real browser: what a person sees and does."""
+"""Explore in a real browser: what a person sees and does."""
 
 from __future__ import annotations
 
 import csv
-import re
 import time
-from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from dashboard_screens import SCREENS, changed, choose, kpi, opened, state
 
-from benchmarks.browser import needs_browser, settled, shot, until, violations
+from benchmarks.browser import settled, shot, until, violations
 from benchmarks.screens import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
-from dashboard.state.sweeps import configuration_of
 from dashboard.state.validations import at_hand
-from simulator.engine import simulate
-from simulator.engine.noise import Noise
-from simulator.files import library, write_profile
 from simulator.network.catalogue import read_preset, write_cluster
-from traces.results.executions import Execution, write_execution
 
-pytestmark = [
-    pytest.mark.screens,
-    needs_browser,
-    pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small"),
-    pytest.mark.filterwarnings("default"),  # of the browser's driver
-]
+pytestmark = SCREENS
 
 
 @pytest.fixture(scope="module")
 def store() -> Store:
     profiles = bundled()
     return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand(), scenarios=shipped_scenarios())
-
-
-def opened(page: Any, site: str, query: str = "", path: str = "/") -> None:
-    page.goto(f"{site}{path}{'?' + query if query else ''}")
-    settled(page)
-
-
-def state(page: Any) -> dict[str, str]:
-    """The controls as the address tells them."""
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query, keep_blank_values=True).items()}
-
-
-def kpi(page: Any, label: str) -> str:
-    text: str = page.locator(".kpis > div", has_text=label).inner_text()
-    return text
-
-
-def choose(page: Any, control: str, option: str) -> None:
-    """Take the first option of a select that begins so."""
-    page.click(f"#{control}")
-    page.locator("[role=option]:visible", has_text=re.compile(f"^{re.escape(option)}")).first.click()
-
-
-def changed(page: Any, field: str, value: str) -> None:
-    until(page, "([f, v]) => new URLSearchParams(location.search).get(f) === v", [field, value])
-    settled(page)
 
 
 def test_the_first_screen_is_never_blank(page: Any, site: str) -> None:
@@ -316,190 +276,6 @@ def test_200_000_spans_are_moved_and_painted_in_time(page: Any, site: str, store
         page.keyboard.press(key)
     assert time.perf_counter() - started < 12
     assert float(page.get_attribute("#timeline", "data-paint-ms")) < 900  # 3 times the budget
-
-
-def test_compare_shares_one_axis(page: Any, site: str) -> None:
-    page.goto(f"{site}/compare")
-    boxes = [page.locator(f"#{name}").bounding_box() for name in ("results", "pair-card")]
-    assert boxes[0]["y"] + boxes[0]["height"] <= min(page.viewport_size["height"], boxes[1]["y"])  # numbers come first
-    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
-    until(page, "() => [0, 1].every((i) => document.querySelector(`#partition-${i} .drawn [data-layers]`))")
-    page.focus("#timeline-0")
-    page.keyboard.press("w")
-    page.wait_for_timeout(200)
-    assert page.get_attribute("#timeline-0", "data-view") == page.get_attribute("#timeline-1", "data-view")
-    assert "step time" in page.inner_text("#results")
-    page.keyboard.press("f")
-    page.wait_for_timeout(300)
-    shot(page, "compare")
-    assert violations(page) == []
-
-
-def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path) -> None:
-    page.goto(f"{site}/profiles")
-    until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
-    assert "measured end to end" in page.inner_text("#provenance")
-    page.wait_for_timeout(500)
-    shot(page, "profiles")
-    assert violations(page) == []
-    bad = tmp_path / "bad.json"
-    bad.write_text('{"schema": 1,\n "modle": "x"}')
-    page.set_input_files("#upload input[type=file]", str(bad))
-    page.wait_for_selector("#uploaded >> text=did you mean 'model'")
-    shot(page, "profiles-bad-upload", full=False)
-    write_profile(replace(store.profiles.get("vgg_small"), model="mine"), tmp_path / "mine.json")
-    page.set_input_files("#upload input[type=file]", str(tmp_path / "mine.json"))
-    page.wait_for_selector("#uploaded >> text=mine@")
-    page.click("#explore-profile[href*='mine@']")
-    until(page, "() => new URLSearchParams(location.search).get('profile')?.startsWith('mine@')")
-    settled(page)
-    assert state(page)["profile"].startswith("mine@")
-
-
-def rows_of(path: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of a table as values; empty cells are left out."""
-    if kind == "parquet":
-        table = import_module("pyarrow.parquet").read_table(path).to_pylist()
-    else:
-        with path.open(encoding="utf-8", newline="") as file:
-            table = list(csv.DictReader(file))
-    return [{name: value_of(cell) for name, cell in row.items() if cell not in (None, "")} for row in table]
-
-
-def value_of(cell: Any) -> Any:
-    """What a cell of text means."""
-    if not isinstance(cell, str):
-        return cell
-    with suppress(ValueError):
-        return int(cell)
-    with suppress(ValueError):
-        return float(cell)
-    return {"True": True, "False": False}.get(cell, cell)
-
-
-def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str, store: Store) -> None:
-    page.goto(f"{site}/sweep")
-    page.fill("#sweep-x-values", "1Gbps..64Gbps by x2")
-    page.click("#sweep-start")
-    page.wait_for_selector("#sweep-progress >> text=/of 21 points/")
-    page.reload()
-    page.wait_for_selector("#sweep-progress >> text=/of 21 points/")
-    until(page, "() => document.querySelector('#sweep-progress').innerText.endsWith('.')", timeout_s=180)
-    page.wait_for_timeout(1000)
-    shot(page, "sweep")
-    assert violations(page) == []
-    tables = {}
-    for kind in ("csv", "parquet") if find_spec("pyarrow") else ("csv",):
-        with page.expect_download() as download:
-            page.click(f"#sweep-files a[href$='.{kind}']")
-        assert re.fullmatch(rf"sweep-\d+\.{kind}", download.value.suggested_filename)
-        tables[kind] = rows_of(Path(download.value.path()), kind)
-    rows = tables["csv"]
-    assert [row["number"] for row in rows] == list(range(21)) and list(tables.values()) == [rows] * len(tables)
-    for row in rows[::5]:
-        again = store.outcome(configuration_of(row, store.default(), store)).run
-        assert again is not None and row["step_s"] == pytest.approx(again.report.step_s)
-        assert row["communication_bytes"] == pytest.approx(again.report.communication_bytes.total)
-    page.locator("#sweep-rows .ag-row[row-index='0'] [col-id=strategy]").click()
-    page.wait_for_selector("#sweep-explore a")
-    page.locator("#sweep-parallel-graph").scroll_into_view_if_needed()
-    plot = page.locator("#sweep-parallel-graph .nsewdrag").bounding_box()
-    page.mouse.move(plot["x"] + 2, plot["y"] + plot["height"] * 0.45)  # a box at the first axis, around what is low
-    page.mouse.down()
-    page.mouse.move(plot["x"] + plot["width"] * 0.1, plot["y"] + plot["height"] - 2, steps=4)
-    page.mouse.up()
-    until(page, "() => { const n = document.querySelectorAll('#sweep-rows .ag-center-cols-container .ag-row').length;"
-          " return n === 14; }")  # two strategies of three, seven bandwidths  # fmt: skip
-    page.fill("#sweep-x-values", "1Gbps..64Gbps by x1.05")
-    page.click("#sweep-start")
-    page.wait_for_selector("#sweep-progress >> text=/of 258 points/")
-    page.click("#sweep-cancel")
-    page.wait_for_selector("#sweep-progress >> text=Cancelled", timeout=60_000)
-    assert page.locator("#sweep-list button").count() == 2
-    page.locator("#sweep-list button").first.click()
-    page.wait_for_selector("#sweep-progress >> text=/21 of 21 points/")
-    page.fill("#sweep-x-values", "nonsense")
-    page.click("#sweep-start")
-    page.wait_for_selector("#sweep-problem >> text=cannot be swept")
-
-
-def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
-    page.goto(f"{site}/validate?by=ranks")
-    until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
-    worst = page.input_value("#validate-run")
-    details = page.inner_text("#validate-details")
-    assert worst in details and ("too short" in details or "too long" in details)
-    page.wait_for_timeout(300)
-    shot(page, "validate")
-    assert violations(page) == []
-    page.locator("#validate-rows .ag-row[row-index='2'] [col-id=error]").click()
-    until(page, "worst => ![null, worst].includes(new URLSearchParams(location.search).get('run'))", worst)
-    assert state(page)["by"] == "ranks" and state(page)["run"] == page.input_value("#validate-run")
-    page.keyboard.press("/")
-    page.keyboard.type("ddp")
-    page.keyboard.press("ArrowDown")
-    page.wait_for_selector("[role=option][data-combobox-selected] >> text=ddp")
-    page.keyboard.press("Enter")
-    until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
-    page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
-    page.wait_for_selector("#validate-problem >> text=schema is missing")
-
-
-def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store, tmp_path: Path) -> None:
-    configuration = store.default()
-    simulated = store.outcome(configuration)
-    assert simulated.run is not None and simulated.cluster is not None
-    timeline = simulate(Noise(jitter=0.15, stragglers={1: 1.4}, seed=3).disturb(simulated.run.graph), simulated.cluster)
-    sent = simulated.run.graph.bytes.astype(float)
-    write_execution(
-        Execution(steps_s=(timeline.step_s,) * 5, losses=(1.0,) * 5, sent_bytes=sent, timeline=timeline),
-        tmp_path / "slow-host1.npz",
-    )
-    page.goto(f"{site}/compare")
-    page.set_input_files("#execution-upload input", str(tmp_path / "slow-host1.npz"))
-    page.wait_for_selector("#compared >> text=longest over prediction")
-    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
-    until(page, "() => new URLSearchParams(location.search).get('against').startsWith('slow-host1@')")
-    views = [[float(t) for t in page.get_attribute(f"#timeline-{i}", "data-view").split(",")] for i in (0, 1)]
-    assert views == [[0, pytest.approx(timeline.step_s)]] * 2  # the longer of both
-    page.wait_for_timeout(500)
-    shot(page, "compare-actual")
-    assert violations(page) == []
-    page.reload()
-    page.wait_for_selector("#compared >> text=longest over prediction")
-    choose(page, "against", "the baseline")
-    page.wait_for_selector("#compared >> text=Changed controls")
-    page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
-    page.wait_for_selector("#execution-problem >> text=not a numpy archive")
-
-
-def test_a_scenario_over_time(page: Any, site: str) -> None:
-    page.goto(f"{site}/scenario?incident=6")
-    page.wait_for_selector("#incident-summary >> text=inter links")
-    lost = page.inner_text("#scenario-kpis")
-    page.locator("#incidents .ag-row[row-index='5'] [col-id=event]").click()
-    page.wait_for_selector("#incident-summary >> text=vanish")
-    until(page, "() => new URLSearchParams(location.search).get('incident') === '5'")
-    page.wait_for_timeout(400)
-    shot(page, "scenario")
-    assert violations(page) == []
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Space")
-    page.wait_for_selector("#incident-summary >> text=inter links")
-    page.click("#policy >> text=restart")
-    until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
-    assert state(page)["policy"] == "restart"
-    reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
-    page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
-    page.wait_for_selector("#scenario-summary >> text=unknown profile")
-
-
-def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
-    page.goto(f"{site}/compare?profile=vgg_digits&strategy=owt&microbatches=&batch_size=256")
-    page.wait_for_selector("#accuracy >> text=to 97%")
-    until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
-    page.wait_for_timeout(300)
-    shot(page, "compare-accuracy")
 
 
 def test_a_cluster_file_is_explored(page: Any, site: str, tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Compare, Profiles, Validate and Scenario in a real browser: what a person sees and does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_screens import SCREENS, choose, state
+
+from benchmarks.browser import settled, shot, until, violations
+from dashboard.state.scenarios import shipped_scenarios
+from dashboard.state.store import Store, bundled
+from dashboard.state.validations import at_hand
+from simulator.engine import simulate
+from simulator.engine.noise import Noise
+from simulator.files import write_profile
+from traces.results.executions import Execution, write_execution
+
+pytestmark = SCREENS
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    profiles = bundled()
+    return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand(), scenarios=shipped_scenarios())
+
+
+def test_compare_shares_one_axis(page: Any, site: str) -> None:
+    page.goto(f"{site}/compare")
+    boxes = [page.locator(f"#{name}").bounding_box() for name in ("results", "pair-card")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= min(page.viewport_size["height"], boxes[1]["y"])  # numbers come first
+    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
+    until(page, "() => [0, 1].every((i) => document.querySelector(`#partition-${i} .drawn [data-layers]`))")
+    page.focus("#timeline-0")
+    page.keyboard.press("w")
+    page.wait_for_timeout(200)
+    assert page.get_attribute("#timeline-0", "data-view") == page.get_attribute("#timeline-1", "data-view")
+    assert "step time" in page.inner_text("#results")
+    page.keyboard.press("f")
+    page.wait_for_timeout(300)
+    shot(page, "compare")
+    assert violations(page) == []
+
+
+def test_a_column_has_one_number_of_decimals(page: Any, site: str, store: Store) -> None:
+    page.goto(f"{site}/profiles?profile=resnet50_v100")
+    cells = "() => [...document.querySelectorAll('#layers .ag-cell[col-id=parameters_mib]')].map((c) => c.innerText)"
+    until(page, f"() => ({cells})().length > 5")
+    sizes = [layer.parameter_bytes / 2**20 for layer in store.profiles.get("resnet50_v100").layers]
+    shown = ["<0.001" if 0 < s < 0.0005 else f"{s:,.3f}" for s in (size + 1e-9 if size else 0.0 for size in sizes)]
+    texts = page.evaluate(cells)
+    assert texts == shown[: len(texts)] and {"<0.001", "0.000"} < set(texts)
+
+
+def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path) -> None:
+    page.goto(f"{site}/profiles")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
+    assert "measured end to end" in page.inner_text("#provenance")
+    page.wait_for_timeout(500)
+    shot(page, "profiles")
+    assert violations(page) == []
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"schema": 1,\n "modle": "x"}')
+    page.set_input_files("#upload input[type=file]", str(bad))
+    page.wait_for_selector("#uploaded >> text=did you mean 'model'")
+    shot(page, "profiles-bad-upload", full=False)
+    write_profile(replace(store.profiles.get("vgg_small"), model="mine"), tmp_path / "mine.json")
+    page.set_input_files("#upload input[type=file]", str(tmp_path / "mine.json"))
+    page.wait_for_selector("#uploaded >> text=mine@")
+    page.click("#explore-profile[href*='mine@']")
+    until(page, "() => new URLSearchParams(location.search).get('profile')?.startsWith('mine@')")
+    settled(page)
+    assert state(page)["profile"].startswith("mine@")
+
+
+def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
+    page.goto(f"{site}/validate?by=ranks")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
+    worst = page.input_value("#validate-run")
+    details = page.inner_text("#validate-details")
+    assert worst in details and ("too short" in details or "too long" in details)
+    page.wait_for_timeout(300)
+    shot(page, "validate")
+    assert violations(page) == []
+    page.locator("#validate-rows .ag-row[row-index='2'] [col-id=error]").click()
+    until(page, "worst => ![null, worst].includes(new URLSearchParams(location.search).get('run'))", worst)
+    assert state(page)["by"] == "ranks" and state(page)["run"] == page.input_value("#validate-run")
+    page.keyboard.press("/")
+    page.keyboard.type("ddp")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("[role=option][data-combobox-selected] >> text=ddp")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
+    page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
+    page.wait_for_selector("#validate-problem >> text=schema is missing")
+
+
+def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store, tmp_path: Path) -> None:
+    configuration = store.default()
+    simulated = store.outcome(configuration)
+    assert simulated.run is not None and simulated.cluster is not None
+    timeline = simulate(Noise(jitter=0.15, stragglers={1: 1.4}, seed=3).disturb(simulated.run.graph), simulated.cluster)
+    sent = simulated.run.graph.bytes.astype(float)
+    write_execution(
+        Execution(steps_s=(timeline.step_s,) * 5, losses=(1.0,) * 5, sent_bytes=sent, timeline=timeline),
+        tmp_path / "slow-host1.npz",
+    )
+    page.goto(f"{site}/compare")
+    page.set_input_files("#execution-upload input", str(tmp_path / "slow-host1.npz"))
+    page.wait_for_selector("#compared >> text=longest over prediction")
+    until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
+    until(page, "() => new URLSearchParams(location.search).get('against').startsWith('slow-host1@')")
+    views = [[float(t) for t in page.get_attribute(f"#timeline-{i}", "data-view").split(",")] for i in (0, 1)]
+    assert views == [[0, pytest.approx(timeline.step_s)]] * 2  # the longer of both
+    page.wait_for_timeout(500)
+    shot(page, "compare-actual")
+    assert violations(page) == []
+    page.reload()
+    page.wait_for_selector("#compared >> text=longest over prediction")
+    choose(page, "against", "the baseline")
+    page.wait_for_selector("#compared >> text=Changed controls")
+    page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
+    page.wait_for_selector("#execution-problem >> text=not a numpy archive")
+
+
+def test_a_scenario_over_time(page: Any, site: str) -> None:
+    page.goto(f"{site}/scenario?incident=6")
+    page.wait_for_selector("#incident-summary >> text=inter links")
+    lost = page.inner_text("#scenario-kpis")
+    page.locator("#incidents .ag-row[row-index='5'] [col-id=event]").click()
+    page.wait_for_selector("#incident-summary >> text=vanish")
+    until(page, "() => new URLSearchParams(location.search).get('incident') === '5'")
+    page.wait_for_timeout(400)
+    shot(page, "scenario")
+    assert violations(page) == []
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#incident-summary >> text=inter links")
+    page.click("#policy >> text=restart")
+    until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
+    assert state(page)["policy"] == "restart"
+    reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
+    page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
+    page.wait_for_selector("#scenario-summary >> text=unknown profile")
+
+
+def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
+    page.goto(f"{site}/compare?profile=vgg_digits&strategy=owt&microbatches=&batch_size=256")
+    page.wait_for_selector("#accuracy >> text=to 97%")
+    until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
+    page.wait_for_timeout(300)
+    shot(page, "compare-accuracy")
