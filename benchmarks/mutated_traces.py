@@ -232,6 +232,7 @@ def judged(sound: SoundFiles, number: int, longest_s: float = LONGEST_S) -> Verd
     """`attempt` in a process of its own, so that neither a hang nor a flood reaches this one."""
     with tempfile.TemporaryDirectory() as folder:
         reading, writing = os.pipe()
+        held_bytes = _memory_bytes()[1]  # the child has as much from its beginning
         child = os.fork()
         if child == 0:
             os.close(reading)
@@ -240,7 +241,7 @@ def judged(sound: SoundFiles, number: int, longest_s: float = LONGEST_S) -> Verd
         with os.fdopen(reading, "rb") as stream:
             outcome = stream.read().decode(errors="replace")
         _, status, usage = os.wait4(child, 0)
-    seconds, most_bytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    seconds, most_bytes = usage.ru_utime + usage.ru_stime, max(0, usage.ru_maxrss * 1024 - held_bytes)
     if os.WIFSIGNALED(status):
         outcome = f"no answer after {seconds:.0f} s" if os.WTERMSIG(status) == signal.SIGPROF else f"signal {status}"
     elif most_bytes > MOST_BYTES:
@@ -248,11 +249,18 @@ def judged(sound: SoundFiles, number: int, longest_s: float = LONGEST_S) -> Verd
     return Verdict(outcome=outcome, seconds=seconds, most_bytes=most_bytes)
 
 
+def _memory_bytes() -> tuple[int, int]:
+    """(address space, resident memory that a fork hands on: no pages of files) of this process."""
+    size, resident, shared = (int(field) for field in Path("/proc/self/statm").read_text().split()[:3])
+    return size * resource.getpagesize(), (resident - shared) * resource.getpagesize()
+
+
 def _report(writing: int, work: Callable[[], str], longest_s: float) -> None:
     """In the child: write what `work` answers, or its traceback, and end."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, longest_s)
-    resource.setrlimit(resource.RLIMIT_AS, (8 * MOST_BYTES, 8 * MOST_BYTES))
+    most_bytes = _memory_bytes()[0] + 8 * MOST_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
     warnings.simplefilter("error")
     try:
         outcome = work()

@@ -40,7 +40,7 @@ def test_a_hang_a_traceback_and_a_flood_are_faults(monkeypatch: pytest.MonkeyPat
             time.process_time()
 
     def flood(*_: object) -> str:
-        return str(len(bytearray(os.urandom(1)) * 60_000_000))
+        return str(len(bytearray(os.urandom(1)) * 200_000_000))
 
     assert judged(sound, 0).outcome in ("imported", "refused")
     monkeypatch.setattr(mutated_traces, "attempt", spin)
