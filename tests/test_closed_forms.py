@@ -249,6 +249,25 @@ def test_a_transfer_waits_for_its_turn_on_a_core_that_computes(receiver_s: float
     assert timeline.end_s[2] == pytest.approx(end_s, rel=EXACT)
 
 
+@pytest.mark.parametrize(
+    ("cores", "computing", "end_s"),
+    [(1.0, [2], 2.5 + 0.25 / 3), (2.0, [2], 1.5), (2.0, [1, 2], 2.125), (8.0, [1, 2], 1.5), (8.0, [0, 1, 2], 1.75)],
+)
+def test_a_free_core_takes_a_transfer_at_once(cores: float, computing: list[int], end_s: float) -> None:
+    """A message of 0.5 s leaves device 0 after 1 s of a core, on a host of three; if all compute it waits 0.25 s."""
+    builder = GraphBuilder()
+    first = builder.add(Kind.FORWARD, 1, device=0, seconds=1.0)
+    for device in computing:
+        builder.add(Kind.FORWARD, 1, device=device, seconds=9.0 if device else 4.0)
+    message = builder.add(Kind.ACTIVATION, 1, device=1, route=builder.route(Route(((0, 1),))), bytes=0.5 * BANDWIDTH)
+    builder.depend(message, first)
+    free = star(3, latency_s=0.0)
+    devices = tuple(replace(device, host="h") for device in free.devices)
+    cluster = replace(free, devices=devices, host_cores={"h": cores})
+    timeline = simulate(builder.build(np.zeros(3), ["l0"]), cluster, Runtime(busy_latency_s=0.25))
+    assert timeline.end_s[message] == pytest.approx(end_s, rel=EXACT)
+
+
 def one_layer(sharding: Sharding, microbatches: int = 1, speed: float = 1.0) -> float:
     """Seconds of a step of one layer whose passes take 12 s and whose update by SGD takes 8 s."""
     (layer,) = chain(1, forward_s=4.0, backward_s=8.0).layers

@@ -10,8 +10,8 @@ from simulator.engine.run_context import RunContext
 class BusyHosts:
     """A transfer waits `turn_s` where all devices on its hosts compute, in proportion where only some do.
 
-    None waits for longer than any of those devices computes. Where messages meet their receivers, READY tasks, which
-    carry no bytes, do not wait.
+    A host with a core on which nothing computes makes none wait, and none waits for longer than any of those devices
+    computes. Where messages meet their receivers, READY tasks, which carry no bytes, do not wait.
     """
 
     def __init__(self, run: RunContext, computes: Callable[[int], bool], go_on: Callable[[int], None]) -> None:
@@ -20,6 +20,7 @@ class BusyHosts:
         self._run, self._computes, self._go_on = run, computes, go_on
         self._route, self._turn_s, self._bytes = columns.route.tolist(), columns.turn_s.tolist(), columns.bytes.tolist()
         self._touched, self._neighbours = columns.touched.lists(), columns.neighbours.lists()
+        self._spare = columns.spare.tolist()
         self._meets = len(columns.line) > 0
 
     def begin(self, task: int) -> None:
@@ -43,12 +44,14 @@ class BusyHosts:
             self._run.wake_network()
 
     def _busy_share(self, task: int) -> float:
-        """The part that computes of the devices on a transfer's hosts, on average over its ends."""
+        """The part that computes of the devices on a transfer's hosts, less those for which there is a core, on average
+        over its ends."""
         ends = self._touched[self._route[task]]
         if not ends or (self._meets and not self._bytes[task]):
             return 0.0
         total = 0.0
         for end in ends:
             if neighbours := self._neighbours[end]:
-                total += sum(map(self._computes, neighbours)) / len(neighbours)
+                computing = sum(map(self._computes, neighbours)) - self._spare[end]
+                total += max(0, computing) / (len(neighbours) - self._spare[end])
         return total / len(ends)

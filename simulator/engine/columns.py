@@ -59,7 +59,8 @@ class Columns:
     overlap_rate: rate at which a device computes while a transfer touches it (1: no slower).
     touched (by route): devices whose compute a transfer slows, or of whose hosts it waits for a turn.
     turn_s [routes]: the wait where all devices on a transfer's hosts compute; neighbours (by device): who shares its
-    host. Transfers without bytes have no turn where there are lines.
+    host; spare [devices]: how many of them compute before one takes the last core of the host. Transfers without bytes
+    have no turn where there are lines.
     core_device, core_s_per_byte (by route, core_start): what transfers compute at their ends; alone_s [tasks]: how
     long a transfer lasts alone, over which its core work is spread.
 
@@ -87,6 +88,7 @@ class Columns:
     touched: Ragged
     turn_s: Floats
     neighbours: Ragged
+    spare: Ints
     core_start: Ints
     core_device: Ints
     core_s_per_byte: Floats
@@ -136,6 +138,7 @@ def _frame(
     core_start, core_device, core_s_per_byte = _core_seconds(graph.routes, cluster, runtime)
     hosts = _shared_hosts(cluster, costly=len(core_device) > 0)
     slowed, busy = runtime.overlap_slowdown > 1, runtime.busy_latency_s > 0
+    neighbours = _neighbours(cluster) if busy else _NO_ROWS
     on_cores = [slowed or device.host in hosts for device in cluster.devices]
     none = np.zeros(0)
     return Columns(
@@ -155,7 +158,8 @@ def _frame(
         overlap_rate=1 / runtime.overlap_slowdown,
         touched=Ragged.of(route.devices for route in graph.routes) if slowed or busy else _NO_ROWS,
         turn_s=np.array([r.latencies * runtime.busy_latency_s for r in graph.routes]) if busy else none,
-        neighbours=_neighbours(cluster) if busy else _NO_ROWS,
+        neighbours=neighbours,
+        spare=_spare(cluster, neighbours),
         core_start=core_start,
         core_device=core_device,
         core_s_per_byte=core_s_per_byte,
@@ -213,6 +217,13 @@ def _neighbours(cluster: Cluster) -> Ragged:
     for number, device in enumerate(cluster.devices):
         on_host.get(device.host, []).append(number)
     return Ragged.of(on_host.get(device.host, []) for device in cluster.devices)
+
+
+def _spare(cluster: Cluster, neighbours: Ragged) -> Ints:
+    """By device, how many of its neighbours compute before one takes its host's last core, or is the last of them."""
+    sharing = np.diff(neighbours.start)
+    cores = [int(cluster.host_cores.get(device.host, 1)) for device in cluster.devices[: len(sharing)]]
+    return np.clip(np.array(cores, dtype=np.int64), 1, np.maximum(sharing, 1)) - 1
 
 
 def _core_seconds(routes: Sequence[Route], cluster: Cluster, runtime: Runtime) -> tuple[Ints, Ints, Floats]:

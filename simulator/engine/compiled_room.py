@@ -139,6 +139,7 @@ def _inputs(columns: Columns) -> dict[str, Array]:
         "touched": columns.touched.values,
         "neighbour_start": columns.neighbours.start,
         "neighbour": columns.neighbours.values,
+        "spare": columns.spare,
     }
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 

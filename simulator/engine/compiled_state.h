@@ -51,7 +51,7 @@ typedef struct {
     i64 tasks, devices, resources, fixed_classes, has_lines, has_overlap, has_turns, has_cores;
     double overlap_rate;
     const i64 *device_of_task, *route, *priority, *activity_class, *dependency_start, *dependencies;
-    const i64 *line_of_route, *touched_start, *touched, *neighbour_start, *neighbour, *core_start, *core_device;
+    const i64 *line_of_route, *touched_start, *touched, *neighbour_start, *neighbour, *spare, *core_start, *core_device;
     const double *delay_s, *work, *bytes, *turn_s, *core_s_per_byte, *alone_s;
 
     /* The clock: timers, the events of this instant from head to tail, when to look for activities that end, and when

@@ -140,7 +140,8 @@ static void begin_core_work(Run *r, i64 number)
     }
 }
 
-/* The part that computes of the devices on a transfer's hosts, on average over its ends. */
+/* The part that computes of the devices on a transfer's hosts, less those for which there is a core, on average over its
+ * ends. */
 static double busy_share(Run *r, i64 number)
 {
     i64 route = r->task[number].route, first = r->touched_start[route], end = r->touched_start[route + 1];
@@ -152,7 +153,8 @@ static double busy_share(Run *r, i64 number)
             Device *device = r->device + r->neighbour[k];
             computing += !device->is_idle || device->first >= 0;
         }
-        if (b > a) total += (double)computing / (double)(b - a);
+        i64 spare = b > a ? r->spare[r->touched[i]] : 0;
+        if (computing > spare) total += (double)(computing - spare) / (double)(b - a - spare);
     }
     return total / (double)(end - first);
 }
