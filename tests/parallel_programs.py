@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from traces.capture.fx_steps import Trained
+from simulator import files
+from traces.calibrate import runtime_overheads
 from traces.lab.rank import Rank
 from traces.runs.torch_runtimes import fsdp, tensor_parallel
 from traces.runs.torch_runtimes.network_blocks import build, samples
+from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.tensor_parallel import Split
 from traces.zoo.networks import Network, load
 from traces.zoo.transformers import Decoder
@@ -105,3 +110,23 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.narrow(self.tanh(self.wide(x)))  # type: ignore[no-any-return]
+
+
+def pass_overhead(rank: Rank, path: str, posting_s: float, repeats: int) -> float:
+    """Seconds that a pass takes more in a pipeline where posting each message takes `posting_s` of the processor."""
+
+    def posted(messages: list[dist.P2POp]) -> list[dist.P2POp]:
+        end_s = time.thread_time() + posting_s * bool(messages)
+        while time.thread_time() < end_s:
+            pass
+        return messages
+
+    class Slow(Stage):
+        def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+            return posted(super().get_fwd_send_ops(fwd_chunk_id))
+
+        def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+            return posted(super().get_bwd_send_ops(bwd_chunk_id))
+
+    runtime_overheads.Stage = Slow  # type: ignore[misc]
+    return runtime_overheads.pass_overhead_s(files.read_profile(path), rank.number, repeats=repeats)

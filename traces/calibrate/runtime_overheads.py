@@ -1,10 +1,11 @@
-"""What runtimes add to the layers' own work, each measured on one rank without a network.
+"""What runtimes add to the layers' own work, measured on one rank without a network, but for torch's pipelines.
 
 Our executor adds to every task: assembling inputs, passing gradients on and memory that no layer may overwrite cost
-time that a profile of the layers does not have. Its step and the same layers timed one by one are measured in turns in
-one process, so that a drift of the machine hits them alike. torch's pipelines add to every pass over a stage: cutting
-batches, keeping inputs and outputs, checking shapes. DDP, FSDP2 and tensor parallelism add hooks, copies and dispatch
-to a step. Their steps take turns with plain ones over the same micro-batches.
+time that a profile of the layers does not have. Its step and an ordinary one, to which a profile's layers are scaled,
+are measured in turns in one process, so that a drift of the machine hits them alike. torch's pipelines add to every
+pass over a stage: cutting batches, keeping inputs and outputs, checking shapes, and posting messages to the next host.
+DDP, FSDP2 and tensor parallelism add hooks, copies and dispatch to a step. Their steps take turns with plain ones over
+the same micro-batches.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.distributed import pipelining
 from torch.nn import Module
 
+from simulator.errors import require
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Synchronisation
 from simulator.studies.scaling import replicated
 from simulator.workload import Profile
 from traces.capture import machine_settings
-from traces.capture.fx_steps import Loss, Trained, trace
+from traces.capture.fx_steps import Loss, Trained, tensors, trace
 from traces.capture.measurement_rounds import MeasurementRounds
 from traces.capture.momentum_sgd import optimizer
 from traces.runs.executor.execute import random_batch
@@ -39,32 +42,64 @@ from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import Network, load
 
-MICROBATCHES = 4
+MICROBATCHES = 8
+"""Of the pipeline in which passes are timed, or as many as a batch has samples."""
 
 
-def pass_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, group: Any = None) -> float:
-    """Seconds that torch's pipelines add to each pass over a stage, which here is the whole network; at least 0.
+def pass_overhead_s(
+    profile: Profile, rank: int, *, repeats: int = 15, warmup: int = 3, group: dist.ProcessGroup | None = None
+) -> float:
+    """Processor seconds that a pass over a stage takes longer in torch's pipelines than by itself; at least 0.
 
-    group: a process group of this rank alone, by default the default one. Raises UnknownNameError when the network is
-    not in the zoo.
+    Called on ranks 0 and 1 alike, which run the two halves of the network as the stages of a GPipe pipeline. Steps of
+    the pipeline take turns with the same passes over the same stage by itself. What counts is the processor time of
+    each rank's main thread: not that it waits for messages, but that it posts them, and computes from caches that are
+    colder after the wait. group: of these two ranks, by default the default one. Raises UnknownNameError when the
+    network is not in the zoo, InputError when it has one layer.
     """
-    network, cpu = load(profile.model), torch.device("cpu")
-    names = [layer.name for layer in profile.layers]
-    observer = TaskObserver(0, names)
+    network, cpu, homes = load(profile.model), torch.device("cpu"), [0, 1]
+    stages, observer = _halves(profile), TaskObserver(rank, [layer.name for layer in profile.layers])
     with machine_settings.settings(1, profile.dtype, 0, cpu):
-        parts = cut(trace(Trained(network.build())), [names], observer)
-        loss = partial(observer.call, names[-1], loss_of(Loss()))
-        stage = Stage(parts, 0, [0], observer, group)
-        runtime = pipelining.ScheduleGPipe(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
-        plain = build(network)
+        stage = Stage(cut(trace(Trained(network.build())), stages, observer), rank, homes, observer, group)
+        loss = partial(observer.call, stages[1][-1], loss_of(Loss()))
+        microbatches = min(MICROBATCHES, profile.batch_size)
+        pipeline = pipelining.ScheduleGPipe(stage, microbatches, loss_fn=loss, scale_grads=False)
         data, target = samples(network, profile.batch_size), torch.zeros(profile.batch_size)
+        inputs: list[tuple[Any, ...]] = []
 
         def step() -> None:
-            for part in data.tensor_split(MICROBATCHES):
-                plain(part).backward()
+            if rank == 0:
+                pipeline.step(data)
+            else:
+                pipeline.step(target=target)
 
-        longer_s = _longer_s(step, lambda: runtime.step(data, target=target), repeats, warmup)
-    return longer_s / (2 * MICROBATCHES)
+        seen = stage.submod.register_forward_pre_hook(lambda _, each: inputs.append(each))
+        step()
+        seen.remove()
+        alone = [tuple(map(_leaf, each)) for each in inputs[-microbatches:]]
+
+        def passes() -> None:
+            outputs = [stage.submod(*each) for each in alone]
+            for output in outputs:
+                ends = [each for each in tensors(loss(output, target) if rank else output) if each.requires_grad]
+                torch.autograd.backward(ends, list(map(torch.ones_like, ends)))
+
+        longer_s = _longer_s(passes, step, repeats, warmup, time.thread_time)
+    return longer_s / (2 * microbatches)
+
+
+def _halves(profile: Profile) -> list[list[str]]:
+    """The names of the layers that take the first half of a step, and of the others; both have some."""
+    require(len(profile.layers) >= 2, "layers", len(profile.layers), "a pipeline of two stages has at least 2")
+    seconds = np.cumsum([layer.forward_s + layer.backward_s for layer in profile.layers])
+    first = min(int(np.searchsorted(seconds, seconds[-1] / 2)) + 1, len(profile.layers) - 1)
+    names = [layer.name for layer in profile.layers]
+    return [names[:first], names[first:]]
+
+
+def _leaf(value: Any) -> Any:
+    """A tensor of the same numbers that nothing has made; what is no tensor as it is."""
+    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
 def wrapped_overhead_s(
@@ -91,14 +126,20 @@ def wrapped_overhead_s(
     return _longer_s(step_of(build(network)), step_of(wrap(build(network))), repeats, warmup)
 
 
-def _longer_s(plain: Callable[[], object], wrapped: Callable[[], object], repeats: int, warmup: int) -> float:
+def _longer_s(
+    plain: Callable[[], object],
+    wrapped: Callable[[], object],
+    repeats: int,
+    warmup: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """By how many seconds `wrapped` takes longer than `plain`, which take turns: the median, at least 0."""
     longer_s = []
     for _ in range(warmup + repeats):
-        ends_s = [time.perf_counter()]
+        ends_s = [clock()]
         for step in (plain, wrapped):
             step()
-            ends_s.append(time.perf_counter())
+            ends_s.append(clock())
         longer_s.append((ends_s[2] - ends_s[1]) - (ends_s[1] - ends_s[0]))
     return max(0.0, statistics.median(longer_s[warmup:]))
 
@@ -122,8 +163,8 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
         worker = Worker(script, 0, Threads(ThreadGroup(1), 0))
         batch = random_batch(script)
         for _ in range(warmup + repeats):
-            layers_s = rounds.passes.step(rounds.inputs).total_s
+            ordinary_s = rounds.whole_step()
             step = worker.step(*batch)
-            overheads_s.append((float(np.nanmax(step.end_s)) - layers_s) / len(script.graph))
+            overheads_s.append((float(np.nanmax(step.end_s)) - ordinary_s) / len(script.graph))
         worker.close()
     return max(0.0, statistics.median(overheads_s[warmup:]))

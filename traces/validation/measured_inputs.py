@@ -72,7 +72,8 @@ def measure_inputs(
         cluster, runtime = median_calibration([(read_cluster(path), read_runtime(path)) for path in made])
         write_cluster(cluster, folder / "clusters" / f"{network.name}.yaml", runtime)
     if any(case.needs_overhead for case in of_model):
-        _overhead(folder, model, cores, say, repeats["overhead"])
+        pipelined = [case.network for case in of_model if case.via == "pipelining"]
+        _overhead(folder, model, pipelined, cores, say, repeats["overhead"])
 
 
 def _profile(folder: Path, model: str) -> Path:
@@ -130,32 +131,48 @@ def capture_rank(
     return str(path)
 
 
-def _overhead(folder: Path, model: str, cores: Sequence[int], say: Callable[[str], None], repeats: int) -> None:
-    """Measure on every core at once what runtimes add to the work of the network's layers, unless it is stored."""
+def _overhead(
+    folder: Path, model: str, pipelined: Sequence[LabNetwork], cores: Sequence[int], say: Callable[[str], None],
+    repeats: int,
+) -> None:  # fmt: skip
+    """Measure what runtimes add to the work of the network's layers, unless it is stored: torch's pipelines in the
+    first of the labs where it is `pipelined`, the others on every core at once."""
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
         say(f"runtimes' overhead on {model}")
         arguments: dict[str, object] = {"path": str(_profile(folder, model)), "repeats": repeats}
         overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
-        of_task_s, of_pass_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
+        of_task_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
+        of_pass_s = statistics.fmean(_pass_overheads_s(pipelined[0], cores, arguments)) if pipelined else 0.0
         overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
         files.write_text_atomic(path, files.to_json(overhead))
 
 
-def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float, float]:
-    """What each process of `_overhead` does: seconds per task of our executor, per pass of torch's pipelines, per step
-    of DistributedDataParallel."""
+def _pass_overheads_s(network: LabNetwork, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:
+    """What torch's pipelines add to a pass on each of the lab's first two ranks."""
+    nominal, pinned = network.cluster(cores), list(network.pinning(cores))[:2]
+    with Lab(nominal, shaping_of(network)) as lab:
+        target = "traces.validation.measured_inputs:pass_rank"
+        return launch(target, 2, lab=lab, arguments=arguments, cores=pinned, timeout_s=300)
+
+
+def pass_rank(rank: Rank, path: str, repeats: int) -> float:
+    """What each process of `_pass_overheads_s` does."""
+    rank.doing("a pipeline of two stages")
+    return pass_overhead_s(files.read_profile(path), rank.number, repeats=repeats)
+
+
+def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float]:
+    """What each process of `_overhead` does: seconds per task of our executor, per step of DistributedDataParallel."""
     profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
     of_task_s = task_overhead_s(profile, repeats=repeats)
-    rank.doing("a pipeline of one stage")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    of_pass_s = pass_overhead_s(profile, repeats=repeats)
     rank.doing("DistributedDataParallel on one rank")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     network, half = load(profile.model), profile.batch_size // 2
     ddp_s = wrapped_overhead_s(network, half, DistributedDataParallel, repeats=repeats)
     dist.destroy_process_group()
-    return of_task_s, of_pass_s, ddp_s
+    return of_task_s, ddp_s
 
 
 def _calibrated(
