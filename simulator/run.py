@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from simulator.cluster import Cluster
 from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
+from simulator.lowering.typical_scaling import device_class
 from simulator.plan import Plan
 from simulator.report.metrics import Report, measure
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
+
+DRAWS = 32
+"""Simulations of an expected step: 16 and their mirror images."""
+QUARTILES = 1.349
+"""Interquartile range of a normal distribution, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +144,25 @@ def lowered(
     while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered.values()) > _MOST_TASKS_KEPT:
         _lowered.popitem(last=False)
     return kept
+
+
+def expected_step_s(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL) -> float | None:
+    """Seconds of a step on devices that vary as the captured steps did: wherever they meet, they wait for the slowest.
+
+    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None for what is no CPU, which
+    alone its ranks share with a whole machine, and where the profile has no spread of its step.
+    """
+    variance_s = step_variance_s(profile)
+    if not variance_s or device_class(profile.device) != "CPU":
+        return None
+    graph = lower(ShardedModel(profile, plan), cluster, runtime)
+    noises = (Noise(variance_s=variance_s, seed=number // 2, mirrored=number % 2 > 0) for number in range(DRAWS))
+    return fmean(simulate(noise.disturb(graph), cluster, runtime).step_s for noise in noises)
+
+
+def step_variance_s(profile: Profile) -> float:
+    """The variance of the profile's whole steps over their seconds; 0 where it is not known."""
+    return (profile.step_spread_s / QUARTILES) ** 2 / profile.step_s if profile.step_s else 0.0
 
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:

@@ -273,7 +273,7 @@ def test_a_short_pass_counts_with_what_disturbs_a_step_of_many(monkeypatch: pyte
     network = Network(build=lambda: nn.Linear(8, 8), input_shape=(8,))
     rounds = MeasurementRounds(network, torch.device("cpu"), 4, torch.float32, ())
     marks = iter([0.0, 9.0, *(10.0, 11.0), *(20.0, 25.0), *(30.0, 31.0), *(40.0, 41.0)])  # the first warms up
-    monkeypatch.setattr(rounds._clock, "mark", lambda: next(marks))
+    monkeypatch.setattr(rounds._step_clock, "mark", lambda: next(marks))
     assert rounds._whole_pass(rounds.inputs[:1]) == 2.0
     assert next(marks, None) is None
 

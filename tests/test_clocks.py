@@ -105,7 +105,7 @@ def test_warm_up_does_not_count(gpu: Gpu) -> None:
 
 
 def test_a_joint_update_is_shared_out_by_elements() -> None:
-    marks = Marks(device_clocks.HostClock(1))
+    marks = Marks(device_clocks.HostClock(time.thread_time))
     marks.clock.mark = iter([3.0]).__next__  # type: ignore[method-assign]
     marks.share("update_s", {0: 30, 4: 10}, 1.0)
     assert marks.read() == Times(update_s={0: 1.5, 4: 0.5})
@@ -153,9 +153,29 @@ def test_what_it_costs_to_ask_for_gradients_is_not_the_layers(
 
 
 def test_the_median_empty_call_is_taken_off_and_no_layer_takes_less_than_nothing() -> None:
-    marks = Marks(device_clocks.HostClock(1))
+    marks = Marks(device_clocks.HostClock(time.thread_time))
     for layer, (backward_s, empty_s) in enumerate([(9.0, 1.0), (1.5, 7.0), (3.0, 2.0)]):
         marks.add("backward_s", {layer: 1}, 0.0, backward_s)
         marks.add("empty_call_s", {layer: 1}, 0.0, empty_s)
     marks.add("backward_s", {3: 1}, 0.0, 5.0)
     assert marks.read().backward_s == {0: 7.0, 1: 0.0, 2: 1.0, 3: 5.0}
+
+
+class Sleeper(torch.nn.Module):
+    """Takes 20 ms on the wall and none of the processor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.02)
+        return x
+
+
+def test_ordinary_steps_are_timed_on_the_wall_and_layers_scaled_to_them() -> None:
+    from traces.capture.measurement_rounds import MeasurementRounds
+
+    network = Network(build=lambda: torch.nn.Sequential(torch.nn.Linear(64, 64), Sleeper()), input_shape=(64,))
+    rounds = MeasurementRounds(network, torch.device("cpu"), 2, torch.float32, [])
+    assert rounds.passes.step(rounds.inputs).total_s < 0.02
+    rounds.measure(repeats=3, warmup=1)
+    layers = list(rounds.layers())
+    assert sum(layer.forward_s + layer.backward_s + layer.update_s for layer in layers) > 0.02
+    assert sum(point.forward_s + point.backward_s for layer in layers for point in layer.scaling) > 0.02

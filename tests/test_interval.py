@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import hypot
+from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import shardscope
 from plans import planned
 
 from benchmarks.accuracy import neusight, sailor
-from benchmarks.published import shared_data
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster
 from simulator.network.topologies import Wire, flat_switch
 from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, GPU_MODEL_BAND, capture_spread, step_interval
 from simulator.report.metrics import Report
 from simulator.run import run
+from simulator.units import format_time
 from simulator.workload import Profile
 
 PROFILE = files.read_profile("vgg_small")
@@ -44,6 +47,16 @@ def test_every_cause_has_its_seconds_and_squares_add_up() -> None:
     above = hypot(*(part[1] for part in interval.parts.values()))
     assert interval.high_s == pytest.approx(report.step_s + above) and interval.unknown == ()
     assert 0 < interval.low_s < report.step_s
+
+
+def test_it_lies_around_the_step_of_devices_that_vary() -> None:
+    profile = replace(PROFILE, step_s=0.1, step_spread_s=0.004)
+    report = report_of(profile, PAIR)
+    plain, shifted = (step_interval(report, profile, PAIR, middle_s) for middle_s in (None, report.step_s + 0.01))
+    assert (plain.middle_s, shifted.middle_s) == (report.step_s, report.step_s + 0.01)
+    assert shifted.parts == plain.parts
+    ends = [(each.low_s - each.middle_s, each.high_s - each.middle_s) for each in (plain, shifted)]
+    assert ends[0] == pytest.approx(ends[1])
 
 
 def test_what_no_file_says_adds_nothing_and_is_named() -> None:
@@ -86,9 +99,21 @@ def test_steps_on_gpus_carry_what_published_ones_missed() -> None:
     assert step_interval(report, profile, PAIR).parts["model"] == (-low * report.step_s, high * report.step_s)
 
 
-@pytest.mark.skipif(not (shared_data() / "sailor").is_dir(), reason="no published measurements (SHARDSCOPE_DATA)")
-def test_the_band_is_that_of_the_accuracy_page() -> None:
+def test_the_band_is_that_of_the_accuracy_page(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
     steps = [*neusight.predicted_steps(), *sailor.predicted_steps()]
     missed = [step.measured_s / step.predicted_s - 1 for step in steps]
     assert len(missed) == 17
     assert pytest.approx(tuple(np.quantile(missed, [0.05, 0.95])), abs=0.01) == GPU_MODEL_BAND
+
+
+def test_the_command_line_says_the_step_of_devices_that_vary(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("simulate", "vgg_small", "--cluster", "cpu-1g", "--strategy", "data")
+    assert shardscope(*words, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert 1.01 < said["interval"]["middle_s"] / said["step_s"] < 1.1
+    assert shardscope(*words) == 0
+    row = f"as devices vary {format_time(said['interval']['middle_s'])}"
+    assert row in " ".join(capsys.readouterr().out.split())
+    assert shardscope(*words, "--straggler", "1=1.01") == 0
+    assert "as devices vary" not in capsys.readouterr().out

@@ -23,7 +23,7 @@ from dashboard.state.measures import shares
 from dashboard.words.kpis import kpis
 from simulator.cluster import Cluster
 from simulator.report.interval import step_interval
-from simulator.run import Run
+from simulator.run import Run, expected_step_s
 from simulator.workload import Profile
 
 _SCRIPTS = ("painting.js", "pointing.js", "spans.js", "timeline.js")
@@ -103,12 +103,14 @@ def _figure(name: str, title: str, figure: Figure) -> str:
 
 def _kpis(section: Section, baseline: Run | None) -> str:
     assert section.run is not None
-    interval = step_interval(section.run.report, section.profile, section.cluster)
+    run = section.run
+    middle_s = expected_step_s(section.profile, section.cluster, run.plan, runtime=run.runtime)
+    interval = step_interval(run.report, section.profile, section.cluster, middle_s)
     cells = "".join(
         f'<div><div class="kpi-label">{escape(kpi.label)}</div><span class="kpi-value">{escape(kpi.value)}</span> '
         f'<span class="kpi-change {kpi.tone}">{escape(kpi.change)}</span>'
         f'<div class="figure-note">{escape(kpi.note)}</div></div>'
-        for kpi in kpis(section.run.report, baseline.report if baseline else None, interval=interval)
+        for kpi in kpis(run.report, baseline.report if baseline else None, interval=interval)
     )
     return f'<div class="kpis">{cells}</div>'
 

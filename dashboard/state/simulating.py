@@ -25,7 +25,7 @@ from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
 from simulator.report.interval import StepInterval, step_interval
-from simulator.run import Run, run
+from simulator.run import Run, expected_step_s, run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats
 from simulator.units import format_time
@@ -81,7 +81,8 @@ class Outcome:
         """Between which seconds the step is expected, made when somebody asks; None without a run."""
         if self.run is None or self.cluster is None:
             return None
-        return step_interval(self.run.report, self.profile, self.cluster)
+        middle_s = expected_step_s(self.profile, self.cluster, self.run.plan, runtime=self.run.runtime)
+        return step_interval(self.run.report, self.profile, self.cluster, middle_s)
 
     @property
     def interval_s(self) -> tuple[float, float] | None:

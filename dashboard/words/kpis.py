@@ -44,11 +44,12 @@ def seconds_range(ends_s: tuple[float, float] | None) -> str:
     return "" if low == high else f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-def interval_hint(interval: StepInterval) -> str:
-    """What the interval of a step is made of, as the command line says it."""
+def interval_hint(interval: StepInterval, step_s: float) -> str:
+    """What the interval of a step of `step_s` seconds is made of, as the command line says it."""
+    middle = f", around {format_time(interval.middle_s)} as devices vary" if interval.middle_s != step_s else ""
     parts = ", ".join(f"{cause} {format_time(max(sides))}" for cause, sides in interval.parts.items())
     unknown = f"; not included: {'; '.join(interval.unknown)}" if interval.unknown else ""
-    return f"; 9 of 10 steps within the range below it, by {parts}{unknown}" if parts else unknown
+    return f"; 9 of 10 steps within the range below it{middle}, by {parts}{unknown}" if parts else unknown
 
 
 def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: StepInterval | None = None) -> list[Kpi]:
@@ -57,7 +58,7 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
     tokens: of a sample that has any. interval: of the step.
     """
     fullest = max(report.devices, key=_fullness)
-    around = interval_hint(interval) if interval else ""
+    around = interval_hint(interval, report.step_s) if interval else ""
     rows: list[Quantity] = [
         ("Step time", format_time(report.step_s), f"one training step{around}", lambda r: r.step_s),
         _throughput(report, tokens),

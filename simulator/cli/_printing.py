@@ -81,6 +81,8 @@ def print_report(
     figures = new_table("", "", header=False)
     for name, value in _figures(report):
         figures.add_row(name, value)
+        if name == "step" and (varied := format_time(interval.middle_s)) != value:
+            figures.add_row("as devices vary", varied)
         if name == "step" and interval.parts:
             between = f"{format_time(interval.low_s)} to {format_time(interval.high_s)}"
             figures.add_row("in 9 of 10 steps", f"{between} ({', '.join(map(_part, interval.parts.items()))})")

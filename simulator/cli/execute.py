@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
     from simulator import files
+    from simulator.run import expected_step_s
     from simulator.run import run as simulate
     from traces.results.timeline_comparison import compare
     from traces.results.validation_cases import with_habits_of
@@ -105,19 +106,24 @@ def run(args: argparse.Namespace) -> int:
         executions.write_execution(execution, args.output)
     if args.trace_out:
         _printing.write_trace(replace(done, timeline=execution.timeline), cluster, args.trace_out)
-    (_print_json if args.json else _print)(execution, compare(done.graph, done.timeline, execution.timeline))
+    expected_s = expected_step_s(profile, cluster, plan, runtime=runtime) or done.report.step_s
+    comparison = compare(done.graph, done.timeline, execution.timeline)
+    (_print_json if args.json else _print)(execution, comparison, expected_s)
     return 0
 
 
-def _print(execution: Execution, comparison: Comparison) -> None:
-    """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong."""
+def _print(execution: Execution, comparison: Comparison, expected_s: float) -> None:
+    """Predicted and actual step, what its critical path consisted of, and the tasks that were most wrong.
+
+    expected_s: the predicted step of devices that vary.
+    """
     console = _tables.new_console()
     low, high = (format_time(f(execution.steps_s)) for f in (min, max))
-    step = format_time(statistics.median(execution.steps_s))
-    predicted = format_time(comparison.predicted.step_s)
-    count = len(execution.steps_s)
-    _tables.say(console, f"step {step}, the median of {count} ({low} to {high}); predicted {predicted}")
-    _tables.say(console, f"error of the prediction {comparison.error:+.1%}")
+    step_s, count = statistics.median(execution.steps_s), len(execution.steps_s)
+    predicted, varied = format_time(comparison.predicted.step_s), format_time(expected_s)
+    predicted += f", {varied} as devices vary" if varied != predicted else ""
+    _tables.say(console, f"step {format_time(step_s)}, the median of {count} ({low} to {high}); predicted {predicted}")
+    _tables.say(console, f"error of the prediction {expected_s / step_s - 1:+.1%}")
     table = _tables.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
     for kind, total in comparison.totals(comparison.path).items():
         longer = total.actual_s - total.predicted_s
@@ -130,18 +136,20 @@ def _print(execution: Execution, comparison: Comparison) -> None:
         console.print("", _worst(title, comparison.graph, worst(_SHOWN)), sep="\n")
 
 
-def _print_json(execution: Execution, comparison: Comparison) -> None:
-    """Both steps, and the predicted and actual seconds of each kind of task on the critical path."""
+def _print_json(execution: Execution, comparison: Comparison, expected_s: float) -> None:
+    """The steps, and the predicted and actual seconds of each kind of task on the critical path."""
     path = {
         kind.name.lower(): {"tasks": total.tasks, "predicted_s": total.predicted_s, "actual_s": total.actual_s}
         for kind, total in comparison.totals(comparison.path).items()
     }
+    step_s = statistics.median(execution.steps_s)
     _printing.print_json(
         {
             "steps_s": execution.steps_s,
-            "actual_s": statistics.median(execution.steps_s),
+            "actual_s": step_s,
             "predicted_s": comparison.predicted.step_s,
-            "error_ratio": comparison.error,
+            "expected_s": expected_s,
+            "error_ratio": expected_s / step_s - 1,
             "critical_path": path,
             "waits_s": comparison.waits_s,
         }

@@ -36,19 +36,22 @@ GH200 (Sailor) in docs/accuracy.md, those included whose layer times were extrap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInterval:
-    """Seconds between which 9 of 10 actual steps are expected; parts: by cause, (below, above) the prediction.
+    """Seconds between which 9 of 10 actual steps are expected; parts: by cause, (below, above) the middle.
 
-    unknown: what nothing is known of, in words.
+    middle_s: the step expected of devices that vary (`simulator.run.expected_step_s`). unknown: what nothing is known
+    of, in words.
     """
 
     low_s: float
+    middle_s: float
     high_s: float
     parts: Mapping[str, tuple[float, float]]
     unknown: tuple[str, ...] = ()
 
 
-def step_interval(report: Report, profile: Profile, cluster: Cluster) -> StepInterval:
-    """The interval around `report.step_s`, which profile and cluster predicted."""
+def step_interval(report: Report, profile: Profile, cluster: Cluster, middle_s: float | None = None) -> StepInterval:
+    """The interval around `middle_s`, by default `report.step_s`, which profile and cluster predicted."""
+    middle_s = report.step_s if middle_s is None else middle_s
     compute_s = _on_path(report, "compute") + _on_path(report, "server")
     parts: dict[str, tuple[float, float]] = {}
     unknown = []
@@ -73,7 +76,11 @@ def step_interval(report: Report, profile: Profile, cluster: Cluster) -> StepInt
         parts["model"] = (-GPU_MODEL_BAND[0] * report.step_s, GPU_MODEL_BAND[1] * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
     return StepInterval(
-        low_s=max(report.step_s - below_s, 0.0), high_s=report.step_s + above_s, parts=parts, unknown=tuple(unknown)
+        low_s=max(middle_s - below_s, 0.0),
+        middle_s=middle_s,
+        high_s=middle_s + above_s,
+        parts=parts,
+        unknown=tuple(unknown),
     )
 
 

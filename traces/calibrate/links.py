@@ -5,7 +5,7 @@
                  time. Bytes are those of the whole tensor
     core time    what compute loses beside a one-way stream, at the sender and at the receiver, per byte
     round wait   by how much each round of an all-reduce takes longer where its ranks compute
-    pass         what torch's pipelines add to every pass, on one rank
+    pass         by how much passes over a stage take longer in torch's pipelines, on the first two devices
 
 Links of equal tier, bandwidth and latency are alike: one pair of devices is measured for every kind of route.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
@@ -15,10 +16,19 @@ LEAD_MARGIN = 1.5
 
 
 def clock_of(device: torch.device) -> Clock:
-    """The clock of a device; for a CPU, of the number of threads that torch is set to."""
+    """The clock of a device's layers; for a CPU, of the number of threads that torch is set to.
+
+    A single thread's layers are timed by the processor time that they used, which leaves out the slices that other
+    processes took.
+    """
     if device.type == "cuda":
         return _cuda_clock(torch.cuda.current_device() if device.index is None else device.index)
-    return HostClock(torch.get_num_threads())
+    return HostClock(time.thread_time if torch.get_num_threads() == 1 else time.perf_counter)
+
+
+def step_clock_of(device: torch.device) -> Clock:
+    """The clock of a device's ordinary steps, which is that of its runs: for a CPU the clock on the wall."""
+    return clock_of(device) if device.type == "cuda" else HostClock(time.perf_counter)
 
 
 @cache
@@ -61,16 +71,12 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For a CPU, which is done when the call returns.
-
-    A single thread is timed by the processor time it used, which equals the time that passed on an undisturbed
-    machine, and leaves out the slices that other processes took on a shared one.
-    """
+    """For a CPU, which is done when the call returns. mark: seconds by some clock."""
 
     fill_steps, joint_update, times_calls = 0, False, True
 
-    def __init__(self, threads: int) -> None:
-        self.mark = time.thread_time if threads == 1 else time.perf_counter
+    def __init__(self, mark: Callable[[], float]) -> None:
+        self.mark = mark
 
     def seconds(self, start: float, end: float) -> float:
         return end - start

@@ -7,7 +7,8 @@ hits all of them alike.
 
 On a CPU a layer that is timed by itself also takes what timing it costs, and finds colder caches; and between layers
 there is work that is no layer's. In a small micro-batch that is a fifth of the whole and more. So the layers of each
-batch size are scaled to take as long together as the ordinary pass of that size.
+batch size are scaled to take as long together as the ordinary pass of that size. Layers are timed by the processor,
+which leaves out what disturbs one of them; ordinary steps and passes by the clock on the wall, as runs are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor
 from simulator.errors import InputError
 from simulator.workload import Layer, ScalingPoint
 from traces.capture.channel_fractions import Narrowed
-from traces.capture.device_clocks import clock_of
+from traces.capture.device_clocks import clock_of, step_clock_of
 from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import survey
 from traces.capture.layer_times import Times
@@ -53,7 +54,7 @@ class MeasurementRounds:
         fractions: Sequence[Fraction],
     ) -> None:
         self.trained = trained_on(network, torch_device, dtype)
-        self._clock, self._stolen = clock_of(torch_device), StolenTime()
+        self._clock, self._step_clock, self._stolen = clock_of(torch_device), step_clock_of(torch_device), StolenTime()
         self.inputs = draw(network, batch_size, torch_device, dtype)
         source = StepSource(self.trained, self.inputs)
         self.recorded, self.skipped = source.recorded, list[int]()
@@ -173,7 +174,7 @@ class MeasurementRounds:
                 )
 
     def _round(self) -> None:
-        self.whole_s.append(self._whole_step())
+        self.whole_s.append(self.whole_step())
         self._full.append(self.passes.step(self.inputs))
         smallest = min(self._smaller, default=len(self.inputs))
         passes = self._smaller_passes.get(smallest, self.passes)  # sums of gradients are as large at every batch size
@@ -185,16 +186,16 @@ class MeasurementRounds:
         for (reading, fraction), times in self._narrow.items():
             times.append(self.passes.narrowed(self.inputs, self.variants(fraction, reading)))
 
-    def _whole_step(self) -> float:
+    def whole_step(self) -> float:
         """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
-        self._clock.settle()
-        for _ in range(self._clock.fill_steps):
+        self._step_clock.settle()
+        for _ in range(self._step_clock.fill_steps):
             self._train()
-        start = self._clock.mark()
+        start = self._step_clock.mark()
         self._train()
-        end = self._clock.mark()
-        self._clock.settle()
-        return self._clock.seconds(start, end)
+        end = self._step_clock.mark()
+        self._step_clock.settle()
+        return self._step_clock.seconds(start, end)
 
     def _whole_pass(self, data: Data) -> float:
         """Seconds of an ordinary forward and backward pass: the mean of as many as make a step, one after another.
@@ -203,9 +204,9 @@ class MeasurementRounds:
         """
         seconds = []
         for _ in range(1 + len(self.inputs) // len(data)):
-            start = self._clock.mark()
+            start = self._step_clock.mark()
             self.trained(data).backward()
-            seconds.append(self._clock.seconds(start, self._clock.mark()))
+            seconds.append(self._step_clock.seconds(start, self._step_clock.mark()))
             self._optimizer.zero_grad()
         return statistics.fmean(seconds[1:])
 

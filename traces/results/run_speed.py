@@ -15,6 +15,7 @@ import numpy as np
 
 from simulator import files
 from simulator.cluster import Cluster
+from simulator.run import expected_step_s
 from simulator.run import run as simulate
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
@@ -38,8 +39,11 @@ def error_at_run_speed(folder: Path, case: Case) -> float | None:
     layers = simulate(profile, cluster, plan, runtime=layers_alone)
     within_s = runtime.task_overhead_s if case.via == "execute" else 0.0
     speeds = run_speeds(layers.graph, layers.timeline, actual, len(cluster.devices), within_s)
-    report = simulate(profile, with_speeds(cluster, speeds), plan, runtime=runtime).report
-    return report.step_s / actual.step_s - 1
+    as_fast = with_speeds(cluster, speeds)
+    step_s = expected_step_s(profile, as_fast, plan, runtime=runtime)
+    if step_s is None:
+        step_s = simulate(profile, as_fast, plan, runtime=runtime).report.step_s
+    return step_s / actual.step_s - 1
 
 
 def run_speeds(

@@ -13,6 +13,7 @@ import torch
 
 from simulator.cluster import Cluster
 from simulator.plan import Plan
+from simulator.run import expected_step_s
 from simulator.run import run as simulate
 from simulator.runtime import Runtime
 from simulator.workload import Profile
@@ -102,11 +103,12 @@ def _checked(
 ) -> Checkup:
     predicted = simulate(profile, cluster, plan, runtime=runtime)
     options: dict[str, Any] = {"model": profile.model, "steps": STEPS, "lab": lab, "timeout_s": timeout_s}
+    expected_s = expected_step_s(profile, cluster, plan, runtime=runtime)
     actual = run(profile, cluster, plan, **options)
     comparison = compare(predicted.graph, predicted.timeline, actual.execution.timeline)
     return Checkup(
         name=name,
-        predicted_s=predicted.timeline.step_s,
+        predicted_s=predicted.timeline.step_s if expected_s is None else expected_s,
         actual_s=actual.step_s,
         spread_s=actual.spread_s,
         spent=spent_on_path(comparison),

@@ -33,6 +33,7 @@ from simulator.owned_files import remove_unfinished
 from simulator.plan import Plan
 from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
+from simulator.run import expected_step_s
 from simulator.run import run as simulate
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -131,7 +132,7 @@ def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> N
             _, _, report, interval = predicted(folder, outcome.case, make_plan)
             again = replace(
                 outcome,
-                predicted_s=report.step_s,
+                predicted_s=interval.middle_s,
                 predicted_bytes=report.communication_bytes.total,
                 predicted_memory_bytes=report.peak_memory_bytes,
                 interval_s=(interval.low_s, interval.high_s),
@@ -153,19 +154,21 @@ def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
 def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, Plan, Report, StepInterval]:
     """The case's plan, the simulator's report and its interval, from the stored profile and calibration alone.
 
-    The plan is that of the first round, where there was one.
+    What is predicted is the middle of the interval: ranks vary, and wait for each other. The plan is that of the first
+    round, where there was one.
     """
     profile, cluster, runtime = prediction_inputs(folder, case)
     path = plan_path(folder, case)
     plan = files.read_plan(path) if path.exists() else make_plan(case, profile, cluster)
     report = simulate(profile, cluster, plan, runtime=runtime).report
-    return profile, plan, report, step_interval(report, profile, cluster)
+    middle_s = expected_step_s(profile, cluster, plan, runtime=runtime)
+    return profile, plan, report, step_interval(report, profile, cluster, middle_s)
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:
     """The case with one more round."""
     profile, plan, report, interval = predicted(folder, case, make_plan)
-    load, steps = os.getloadavg()[0], max(STEPS, math.ceil(COUNTED_S / report.step_s))
+    load, steps = os.getloadavg()[0], max(STEPS, math.ceil(COUNTED_S / interval.middle_s))
     run = _run(case, profile, plan, case.network.cluster(cores), case.pinning(cores), steps)
     files.write_plan(plan, plan_path(folder, case))
     write_execution(run.execution, timeline_path(folder, case))
@@ -178,11 +181,11 @@ def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -
         load=load,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}",
         stolen_share=run.execution.stolen_share,
-        predicted_s=report.step_s,
+        predicted_s=interval.middle_s,
     )
     return ValidatedRun(
         case=case,
-        predicted_s=report.step_s,
+        predicted_s=interval.middle_s,
         predicted_bytes=report.communication_bytes.total,
         predicted_memory_bytes=report.peak_memory_bytes,
         interval_s=(interval.low_s, interval.high_s),

@@ -1,7 +1,7 @@
 """Messages and all-reduces between ranks: processes by torch.distributed (gloo), or threads of one process.
 
-Every call blocks until its tensor may be reused or has arrived, and may be made from several threads at once. Tensors
-are contiguous rows of shape (elements,).
+Every call but `send` blocks until its tensor may be reused or has arrived, and all may be made from several threads at
+once. Tensors are contiguous rows of shape (elements,).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -34,8 +35,8 @@ def together() -> float:
 class Transport(Protocol):
     """What one rank needs of the others; a device's number is its rank."""
 
-    def send(self, row: Tensor, target: int, tag: int) -> None:
-        """Send a row (elements,) under `tag`; returns when it may be changed again."""
+    def send(self, row: Tensor, target: int, tag: int) -> Callable[[], None]:
+        """Begin to send a row (elements,) under `tag`; what it returns waits until the row may be changed again."""
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         """Fill a row (elements,) with what `source` sent under `tag`."""
@@ -59,8 +60,14 @@ class Gloo:
     def __init__(self, groups: list[tuple[int, ...]]) -> None:
         self._groups = {group: dist.new_group(list(group)) for group in groups}
 
-    def send(self, row: Tensor, target: int, tag: int) -> None:
-        dist.send(row, target, tag=tag)
+    def send(self, row: Tensor, target: int, tag: int) -> Callable[[], None]:
+        work = dist.isend(row, target, tag=tag)
+
+        def wait() -> None:
+            assert work is not None  # only a rank outside of the group gets none
+            work.wait()
+
+        return wait
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         dist.recv(row, source, tag=tag)
@@ -105,8 +112,9 @@ class Threads:
     def __init__(self, threads: ThreadGroup, rank: int) -> None:
         self._threads, self._rank = threads, rank
 
-    def send(self, row: Tensor, target: int, tag: int) -> None:
+    def send(self, row: Tensor, target: int, tag: int) -> Callable[[], None]:
         self._threads.queue(self._rank, target, tag).put(row.clone())
+        return lambda: None
 
     def receive(self, row: Tensor, source: int, tag: int) -> None:
         try:

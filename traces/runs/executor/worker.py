@@ -2,10 +2,11 @@
 
     main thread     ready compute task of the smallest (priority, index) -> run it -> tasks that are ready now
     receivers       have receives posted for the next messages in the predicted order, RECEIVES_AHEAD at a time
-    senders         block on one message or collective of messages each, from when it is ready
+    senders         block until a message has left that the main thread began to send, or on a collective of messages
     a thread for each group of devices, which runs the backend's all-reduces of the group in order
 
-Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it arrives. There is no
+Every blocking call has a thread of its own, so nothing polls and a message's end is noted when it arrives. The main
+thread begins to send by itself: another would wait for its turn on a core that computes, for up to 4 ms. There is no
 deadlock: the predicted order is a linear extension of the graph, and there is a sender for every message.
 A device of speed s < 1 waits after each of its tasks until 1/s times its duration has passed.
 """
@@ -121,7 +122,7 @@ class Worker:
             return
         self._start_s[task] = time.monotonic()
         if task in self._sends:
-            self._senders.submit(self._caught, task, partial(self._send, task))
+            self._senders.submit(self._caught, task, self._send(task))
         else:
             transfer = self._updates.transfers.get(task)
             summed = transfer is not None and transfer.step == "all-reduce"
@@ -157,7 +158,8 @@ class Worker:
         except BaseException as error:
             self._events.put(error)
 
-    def _send(self, task: int) -> None:
+    def _send(self, task: int) -> Callable[[], None]:
+        """Begin to send; what it returns waits until the message has left."""
         target = self._graph.routes[self._graph.route[task]].pairs[0][1]
         if task in self._script.moves:
             row = self._flow(task).row(self._script.moves[task].move)
@@ -165,7 +167,7 @@ class Worker:
             row = self._updates.message(task)
         row = row.contiguous()
         self._sent_bytes[task] = row.nbytes
-        self._transport.send(row, target, task)
+        return self._transport.send(row, target, task)
 
     def _receive(self, task: int) -> Tensor:
         if task in self._script.moves:
