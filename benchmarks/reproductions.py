@@ -1,7 +1,7 @@
 """Print a section of docs/reproductions.md: our numbers beside the published ones.
 
 Usage: python -m benchmarks.reproductions SECTION. All but `unequal` and `convergence` need the published measurements
-(SHARDSCOPE_DATA); `hypergraph` takes some minutes, `hypergraph_steps` some ten minutes of two.
+(SHARDSCOPE_DATA); `hypergraph` takes some minutes, `hypergraph_steps` six of both cores.
 `python -m benchmarks.pasted` puts them into the page.
 """
 

@@ -95,15 +95,19 @@ def runs(stored: Validation) -> str:
 
 
 def field(stored: Validation) -> str:
-    """The field suite by pass and kind of run, as predicted beforehand and with devices as fast as in the runs."""
+    """The field suite by kind of run, pass and day, as predicted beforehand and with devices as fast as in the runs."""
     kinds: dict[str, list[ValidatedRun]] = {}
     passes: dict[str, list[ValidatedRun]] = {}
+    days: dict[str, list[ValidatedRun]] = {}
     for outcome in stored.outcomes:
         kinds.setdefault(_kind(outcome), []).append(outcome)
         passes.setdefault(f"all of seed {seed_of(outcome.case)}", []).append(outcome)
+        days.setdefault(f"all of {outcome.rounds[0].date[:10]}", []).append(outcome)
     head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
     head += ["at the run's speed: mean", "bias", "worst"]
-    groups = {**dict(sorted(kinds.items())), **(dict(sorted(passes.items())) if len(passes) > 1 else {})}
+    groups = dict(sorted(kinds.items()))
+    for several in (passes, days):
+        groups |= dict(sorted(several.items())) if len(several) > 1 else {}
     disturbed = [outcome for outcome in stored.outcomes if outcome.disturbed]
     if disturbed:
         others = [outcome for outcome in stored.outcomes if not outcome.disturbed]
