@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from traces.capture.fx_steps import Trained
 from simulator import files
 from traces.calibrate import runtime_overheads
+from traces.capture.fx_steps import Trained
 from traces.lab.rank import Rank
 from traces.runs.torch_runtimes import fsdp, tensor_parallel
 from traces.runs.torch_runtimes.network_blocks import build, samples

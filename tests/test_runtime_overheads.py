@@ -17,7 +17,7 @@ from traces.lab.launch import launch
 
 def test_posting_a_message_counts_for_half_of_it_on_both_ranks() -> None:
     """The first rank posts a message after each pass forward, the second after each backward, so that a pass takes
-    half of a posting more; 30 ms stand well above what a loaded machine adds to the passes by themselves or in turns."""
+    half of a posting more; 30 ms stand well above what a loaded machine adds to one of them."""
     arguments = {"path": "vgg_small", "posting_s": 60e-3, "repeats": 5}
     for seconds in launch("parallel_programs:pass_overhead", 2, arguments=arguments, timeout_s=100):
         assert seconds == pytest.approx(30e-3, abs=15e-3)
