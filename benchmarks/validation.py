@@ -1,8 +1,9 @@
-"""The tables of the documentation out of the validation that the dashboard ships.
+"""The tables of the documentation out of the validations that the dashboard ships.
 
-    python -m benchmarks.validation accuracy      print a table: accuracy, machine or runs of the home suite, field
+    python -m benchmarks.validation suites           print a table: suites, field; of home accuracy, machine or runs
     python -m benchmarks.validation --ship FOLDER    ship what `shardscope validate --output FOLDER` wrote
     python -m benchmarks.validation --pack FOLDER    ship FOLDER of a field suite, with the tasks of its runs
+    python -m benchmarks.validation --add FOLDER     the same beside the runs that are shipped
 
 `python -m benchmarks.pasted --write` then puts the tables into the pages.
 """
@@ -12,31 +13,41 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from benchmarks.published import table
 from dashboard.state.validations import FIELD, SHIPPED, at_hand
-from simulator import collectives
+from simulator import collectives, files
 from simulator.cli.validate import row
+from simulator.owned_files import temporary_folder
 from traces.results.field_cases import seed_of
 from traces.results.validations import DISTURBED, ValidatedRun, Validation, summarised
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The tables of the shipped validation.")
-    parser.add_argument("table", nargs="?", choices=("accuracy", "machine", "runs", "field"))
+    parser.add_argument("table", nargs="?", choices=("suites", "accuracy", "machine", "runs", "field"))
     parser.add_argument("--ship", type=Path, metavar="FOLDER", help="make FOLDER's validation the shipped one")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make FOLDER the shipped validation with tasks")
+    parser.add_argument("--add", type=Path, metavar="FOLDER", help="add FOLDER's runs to the shipped ones with tasks")
     args = parser.parse_args()
+    if args.add:
+        with temporary_folder() as name:
+            print(f"{FIELD.name}: {pack(joined(FIELD, args.add, Path(name)), FIELD)} runs with their tasks")
     if args.pack:
         print(f"{FIELD.name}: {pack(args.pack, FIELD)} runs with their tasks, {FIELD.stat().st_size / 1e3:.0f} kB")
     if args.ship:
         shutil.copy(args.ship / "validation.json", SHIPPED)
     if args.table:
-        tables = {"accuracy": accuracy, "machine": machine, "runs": runs, "field": field}
-        suite = "field" if args.table == "field" else "home"
-        print(tables[args.table](at_hand()[suite].validation))
+        stored = {name: suite.validation for name, suite in at_hand().items()}
+        if args.table == "suites":
+            print(suites(stored["field"], stored["home"]))
+        else:
+            tables = {"accuracy": accuracy, "machine": machine, "runs": runs, "field": field}
+            print(tables[args.table](stored["field" if args.table == "field" else "home"]))
 
 
 def pack(folder: Path, archive: Path) -> int:
@@ -47,6 +58,37 @@ def pack(folder: Path, archive: Path) -> int:
         for path in paths:  # undated, so that the same folder gives the same archive
             packed.writestr(ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes(), ZIP_DEFLATED, 9)
     return sum(path.suffix == ".npz" for path in paths)
+
+
+def joined(archive: Path, folder: Path, into: Path) -> Path:
+    """Write the runs of an archive and those of a validation's folder into one; a run of the same name counts once.
+
+    The folder's files are kept where both have them: profiles, clusters, what runtimes add.
+    """
+    ZipFile(archive).extractall(into)
+    older, newer = (files.read_json(path / "validation.json", Validation) for path in (into, folder))
+    shutil.copytree(folder, into, dirs_exist_ok=True)
+    by_name = {outcome.case.name: outcome for outcome in (*older.outcomes, *newer.outcomes)}
+    outcomes = tuple(sorted(by_name.values(), key=lambda outcome: -abs(outcome.error)))
+    files.write_text_atomic(into / "validation.json", files.to_json(replace(newer, outcomes=outcomes)))
+    return into
+
+
+def suites(field: Validation, home: Validation) -> str:
+    """Both suites side by side, with what they are to hold to; of the field suite also its latest two passes alone."""
+    latest = sorted(field.outcomes, key=lambda outcome: outcome.rounds[0].date, reverse=True)
+    seeds = list(dict.fromkeys(seed_of(outcome.case) for outcome in latest))[:2]
+    two = [outcome for outcome in latest if seed_of(outcome.case) in seeds]
+    by_executor = [outcome for outcome in home.outcomes if outcome.case.via == "execute"]
+    named = " and ".join(map(str, sorted(seeds)))
+    groups: list[tuple[str, Sequence[ValidatedRun], str]] = [
+        ("field: drawn at random, predicted before each run", field.outcomes, "6 %, within 3 %, 15 %, 80 %"),
+        (f"field: its latest two passes (seeds {named})", two, "6 %, within 3 %, 15 %, 80 %"),
+        ("home: the causes below were found with it", home.outcomes, "6.9 %, 80 %"),
+        ("home: its runs of our own executor", by_executor, "8 %"),
+    ]
+    rows = [[*_covered_row(name, outcomes), target] for name, outcomes, target in groups]
+    return table(["suite", "runs", "mean absolute error", "bias", "worst", "within the interval", "target"], rows)
 
 
 def machine(stored: Validation) -> str:
@@ -61,8 +103,9 @@ def machine(stored: Validation) -> str:
         if stolen
         else ""
     )
+    last = dates[-1][-5:] if dates[0][:10] == dates[-1][:10] else dates[-1]
     return (
-        f"{dates[0]} to {dates[-1][-5:]} UTC, {stored.machine} each, {stored.cores} cores, torch "
+        f"{dates[0]} to {last} UTC, {stored.machine} each, {stored.cores} cores, torch "
         f"{stored.software['torch']}, Python {stored.software['python']}. Processes in the run queue as a run began: "
         f"median {statistics.median(loads):.1f}, at most {max(loads):.1f}, those of the run before included.{host}"
     )
@@ -118,12 +161,16 @@ def field(stored: Validation) -> str:
 
 
 def _field_row(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
-    summary = summarised(outcomes)
-    covered = "" if summary.covered is None else f"{summary.covered:.0%}"
-    if summary.at_run_speed is None:
-        return [*_summary(kind, outcomes), covered, "", "", ""]
-    mean, bias, worst = summary.at_run_speed
-    return [*_summary(kind, outcomes), covered, f"{mean:.1%}", f"{bias:+.1%}", f"{worst:+.1%}"]
+    at_run_speed = summarised(outcomes).at_run_speed
+    if at_run_speed is None:
+        return [*_covered_row(kind, outcomes), "", "", ""]
+    mean, bias, worst = at_run_speed
+    return [*_covered_row(kind, outcomes), f"{mean:.1%}", f"{bias:+.1%}", f"{worst:+.1%}"]
+
+
+def _covered_row(kind: str, outcomes: Sequence[ValidatedRun]) -> list[object]:
+    covered = summarised(outcomes).covered
+    return [*_summary(kind, outcomes), "" if covered is None else f"{covered:.0%}"]
 
 
 def _kind(outcome: ValidatedRun) -> str:
@@ -141,7 +188,7 @@ def _kind(outcome: ValidatedRun) -> str:
     )
 
 
-def _summary(kind: str, outcomes: list[ValidatedRun]) -> list[object]:
+def _summary(kind: str, outcomes: Sequence[ValidatedRun]) -> list[object]:
     summary = summarised(outcomes)
     errors = f"{summary.mean_absolute_error:.1%}", f"{summary.bias:+.1%}", f"{summary.worst_error:+.1%}"
     return [kind, summary.runs, *errors]

@@ -112,8 +112,8 @@ class Bottleneck(nn.Module):
         return self.narrow(self.tanh(self.wide(x)))  # type: ignore[no-any-return]
 
 
-def pass_overhead(rank: Rank, path: str, posting_s: float, repeats: int) -> float:
-    """Seconds that a pass takes more in a pipeline where posting each message takes `posting_s` of the processor."""
+def pass_cost(rank: Rank, path: str, posting_s: float, repeats: int) -> tuple[float, float]:
+    """The cost of a pass in a pipeline where posting each message takes `posting_s` of the processor."""
 
     def posted(messages: list[dist.P2POp]) -> list[dist.P2POp]:
         end_s = time.thread_time() + posting_s * bool(messages)
@@ -129,4 +129,4 @@ def pass_overhead(rank: Rank, path: str, posting_s: float, repeats: int) -> floa
             return posted(super().get_bwd_send_ops(bwd_chunk_id))
 
     runtime_overheads.Stage = Slow  # type: ignore[misc]
-    return runtime_overheads.pass_overhead_s(files.read_profile(path), rank.number, repeats=repeats)
+    return runtime_overheads.pass_cost(files.read_profile(path), rank.number, repeats=repeats)

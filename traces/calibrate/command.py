@@ -36,7 +36,7 @@ from simulator.workload import Profile
 from traces.calibrate import links
 from traces.calibrate.link_probe import measure
 from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.runtime_overheads import pass_overhead_s, wrapped_overhead_s
+from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, wrapped_overhead_s
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.lab import namespaces
@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     by_rank, where = _on_ranks(cluster, task, args.timeout)
     if os.environ.get("RANK", "0") == "0":
         measured, runtime = links.apply(cluster, links.measurement_of_ranks(task, by_rank), where)
-        runtime = replace(runtime, pass_overhead_s=median([each["pass_overhead_s"] for each in by_rank[:2]]))
+        costs = [each["pass_cost"] for each in by_rank[:2]]
+        runtime = replace(runtime, pass_overhead_s=pass_overhead_s(costs, runtime.send_cpu_s_per_byte))
         copies = _copies_note(median([each["copies_s_per_byte"] for each in by_rank]))
         measured = replace(measured, sources=(*measured.sources, copies))
         write_cluster(measured, args.output, runtime)
@@ -148,7 +149,7 @@ def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     pair = dist.new_group([0, 1])
     rank.doing("a pipeline of two stages")
     if rank.number < 2:
-        measured["pass_overhead_s"] = pass_overhead_s(files.read_profile(PASS_NETWORK), rank.number, group=pair)
+        measured["pass_cost"] = pass_cost(files.read_profile(PASS_NETWORK), rank.number, group=pair)
     dist.barrier()
     rank.doing("DistributedDataParallel on one rank")
     network = load(COPIED_NETWORK)

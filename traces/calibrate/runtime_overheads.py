@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,19 +46,28 @@ MICROBATCHES = 8
 """Of the pipeline in which passes are timed, or as many as a batch has samples."""
 
 
-def pass_overhead_s(
-    profile: Profile, rank: int, *, repeats: int = 15, warmup: int = 3, group: dist.ProcessGroup | None = None
-) -> float:
-    """Processor seconds that a pass over a stage takes longer in torch's pipelines than by itself; at least 0.
+def pass_overhead_s(by_rank: Sequence[tuple[float, float]], send_cpu_s_per_byte: float) -> float:
+    """What torch's pipelines add to a pass, by what `pass_cost` gave on both ranks: the mean of them, each at least 0.
 
-    Called on ranks 0 and 1 alike, which run the two halves of the network as the stages of a GPipe pipeline. Steps of
+    The simulator charges `send_cpu_s_per_byte` of a message to the core that sends it, so that is taken off.
+    """
+    return statistics.fmean(max(0.0, longer_s - size * send_cpu_s_per_byte) for longer_s, size in by_rank)
+
+
+def pass_cost(
+    profile: Profile, rank: int, *, repeats: int = 15, warmup: int = 3, group: dist.ProcessGroup | None = None
+) -> tuple[float, float]:
+    """Processor seconds that a pass over a stage takes longer in torch's pipelines than by itself, and bytes that it
+    sends, both means over all passes of a step.
+
+    Called on ranks 0 and 1 alike, which run two parts of the network as the stages of a GPipe pipeline. Steps of
     the pipeline take turns with the same passes over the same stage by itself. What counts is the processor time of
     each rank's main thread: not that it waits for messages, but that it posts them, and computes from caches that are
     colder after the wait. group: of these two ranks, by default the default one. Raises UnknownNameError when the
     network is not in the zoo, InputError when it has one layer.
     """
     network, cpu, homes = load(profile.model), torch.device("cpu"), [0, 1]
-    stages, observer = _halves(profile), TaskObserver(rank, [layer.name for layer in profile.layers])
+    stages, observer = _parts(profile), TaskObserver(rank, [layer.name for layer in profile.layers])
     with machine_settings.settings(1, profile.dtype, 0, cpu):
         stage = Stage(cut(trace(Trained(network.build())), stages, observer), rank, homes, observer, group)
         loss = partial(observer.call, stages[1][-1], loss_of(Loss()))
@@ -78,23 +87,32 @@ def pass_overhead_s(
         seen.remove()
         alone = [tuple(map(_leaf, each)) for each in inputs[-microbatches:]]
 
+        def ends(output: Any) -> list[torch.Tensor]:
+            return [each for each in tensors(output) if each.requires_grad]
+
         def passes() -> None:
             outputs = [stage.submod(*each) for each in alone]
             for output in outputs:
-                ends = [each for each in tensors(loss(output, target) if rank else output) if each.requires_grad]
-                torch.autograd.backward(ends, list(map(torch.ones_like, ends)))
+                last = ends(loss(output, target) if rank else output)
+                torch.autograd.backward(last, list(map(torch.ones_like, last)))
 
+        sent = [ends(each if rank else stage.submod(*each)) for each in alone]
+        sent_bytes = sum(each.nbytes for message in sent for each in message)
         longer_s = _longer_s(passes, step, repeats, warmup, time.thread_time)
-    return longer_s / (2 * microbatches)
+    return longer_s / (2 * microbatches), sent_bytes / (2 * microbatches)
 
 
-def _halves(profile: Profile) -> list[list[str]]:
-    """The names of the layers that take the first half of a step, and of the others; both have some."""
-    require(len(profile.layers) >= 2, "layers", len(profile.layers), "a pipeline of two stages has at least 2")
-    seconds = np.cumsum([layer.forward_s + layer.backward_s for layer in profile.layers])
-    first = min(int(np.searchsorted(seconds, seconds[-1] / 2)) + 1, len(profile.layers) - 1)
-    names = [layer.name for layer in profile.layers]
-    return [names[:first], names[first:]]
+def _parts(profile: Profile) -> list[list[str]]:
+    """The names of the layers of two stages: cut after the smallest output that leaves both a quarter of a step or
+    more, if any does, as what a message takes is measured elsewhere; of equal ones that nearest to the middle."""
+    layers = profile.layers
+    require(len(layers) >= 2, "layers", len(layers), "a pipeline of two stages has at least 2")
+    seconds = np.cumsum([layer.forward_s + layer.backward_s for layer in layers])
+    shares = seconds / seconds[-1]
+    even = [at for at in range(len(layers) - 1) if 0.25 <= shares[at] <= 0.75] or range(len(layers) - 1)
+    last = min(even, key=lambda at: (layers[at].output_bytes, abs(shares[at] - 0.5)))
+    names = [layer.name for layer in layers]
+    return [names[: last + 1], names[last + 1 :]]
 
 
 def _leaf(value: Any) -> Any:

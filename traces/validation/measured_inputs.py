@@ -23,7 +23,7 @@ from simulator.runtime import Runtime
 from traces.calibrate.links import calibrate
 from traces.calibrate.measured_points import sizes_to
 from traces.calibrate.median_calibration import median_calibration
-from traces.calibrate.runtime_overheads import pass_overhead_s, task_overhead_s, wrapped_overhead_s
+from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, task_overhead_s, wrapped_overhead_s
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
 from traces.lab.launch import launch
@@ -72,7 +72,7 @@ def measure_inputs(
         cluster, runtime = median_calibration([(read_cluster(path), read_runtime(path)) for path in made])
         write_cluster(cluster, folder / "clusters" / f"{network.name}.yaml", runtime)
     if any(case.needs_overhead for case in of_model):
-        pipelined = [case.network for case in of_model if case.via == "pipelining"]
+        pipelined = any(case.via == "pipelining" for case in of_model)
         _overhead(folder, model, pipelined, cores, say, repeats["overhead"])
 
 
@@ -132,34 +132,33 @@ def capture_rank(
 
 
 def _overhead(
-    folder: Path, model: str, pipelined: Sequence[LabNetwork], cores: Sequence[int], say: Callable[[str], None],
-    repeats: int,
-) -> None:  # fmt: skip
-    """Measure what runtimes add to the work of the network's layers, unless it is stored: torch's pipelines in the
-    first of the labs where it is `pipelined`, the others on every core at once."""
+    folder: Path, model: str, pipelined: bool, cores: Sequence[int], say: Callable[[str], None], repeats: int
+) -> None:
+    """Measure what runtimes add to the work of the network's layers, unless it is stored: torch's pipelines, where it
+    is `pipelined`, between two processes, the others on every core at once."""
     path = folder / "overheads" / f"{model}.json"
     if not path.exists():
         say(f"runtimes' overhead on {model}")
         arguments: dict[str, object] = {"path": str(_profile(folder, model)), "repeats": repeats}
         overheads_s = on_all_cores("traces.validation.measured_inputs:overhead_rank", cores, arguments, timeout_s=300)
         of_task_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
-        of_pass_s = statistics.fmean(_pass_overheads_s(pipelined[0], cores, arguments)) if pipelined else 0.0
+        of_pass_s = _pass_overhead_s(cores, arguments) if pipelined else 0.0
         overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
         files.write_text_atomic(path, files.to_json(overhead))
 
 
-def _pass_overheads_s(network: LabNetwork, cores: Sequence[int], arguments: dict[str, object]) -> list[float]:
-    """What torch's pipelines add to a pass on each of the lab's first two ranks."""
-    nominal, pinned = network.cluster(cores), list(network.pinning(cores))[:2]
-    with Lab(nominal, shaping_of(network)) as lab:
-        target = "traces.validation.measured_inputs:pass_rank"
-        return launch(target, 2, lab=lab, arguments=arguments, cores=pinned, timeout_s=300)
+def _pass_overhead_s(cores: Sequence[int], arguments: dict[str, object]) -> float:
+    """What torch's pipelines add to a pass, between two processes over loopback: what a lab's links add to moving bytes
+    is calibrated."""
+    pinned = [[core] for core in cores[:2]]
+    by_rank = launch("traces.validation.measured_inputs:pass_rank", 2, arguments=arguments, cores=pinned, timeout_s=300)
+    return pass_overhead_s(by_rank, send_cpu_s_per_byte=0.0)
 
 
-def pass_rank(rank: Rank, path: str, repeats: int) -> float:
-    """What each process of `_pass_overheads_s` does."""
+def pass_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float]:
+    """What each process of `_pass_overhead_s` does."""
     rank.doing("a pipeline of two stages")
-    return pass_overhead_s(files.read_profile(path), rank.number, repeats=repeats)
+    return pass_cost(files.read_profile(path), rank.number, repeats=repeats)
 
 
 def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float]:
