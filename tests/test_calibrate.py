@@ -175,10 +175,14 @@ def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16
     task = {"pair": [0, 1], "size": size, "repeats": 30}
+    quartiles_s: list[float] = []
     with Lab(PAIR, Shaping(discipline="htb", burst_s=5e-3)) as lab:  # a bucket of 125,000 bytes
-        seconds = launch("traces.calibrate.link_probe:_ping_pong", 2, lab=lab, arguments=task)[0]
-    # there and back without rests each bucket refills half of the time, so that a message takes size / rate / 2
-    assert statistics.quantiles(seconds, n=4)[0] < 0.6 * size / RATE / 2
+        # there and back without rests each bucket refills half of the time, so that a message takes size / rate / 2;
+        # what else the machine does only adds to that
+        while min(quartiles_s, default=inf) >= 0.6 * size / RATE / 2 and len(quartiles_s) < 3:
+            seconds = launch("traces.calibrate.link_probe:_ping_pong", 2, lab=lab, arguments=task)[0]
+            quartiles_s.append(statistics.quantiles(seconds, n=4)[0])
+    assert min(quartiles_s) < 0.6 * size / RATE / 2
 
 
 @needs_lab
