@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import statistics
 from dataclasses import replace
 from math import inf
@@ -27,7 +28,7 @@ from simulator.plan import Synchronisation
 from traces.calibrate import contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
-from traces.calibrate.measured_points import band_of, bytes_per_s, curve_of, sizes_to
+from traces.calibrate.measured_points import band_of, bytes_per_s, curve_of, sizes_to, typical_mean
 from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
@@ -88,10 +89,25 @@ def test_each_tier_learns_from_the_shortest_route_that_crosses_it() -> None:
     assert cluster.latency_s(0, 2) == pytest.approx(50e-6, rel=1e-5)
 
 
-def test_a_disturbed_short_message_takes_no_longer_than_a_longer_one() -> None:
-    points = [(4, 3e-3, 0.0), (1e3, 1e-4, 0.0), (1e6, 5e-2, 0.0)]
+def test_a_short_message_that_took_longer_than_longer_ones_takes_what_they_take_on_average() -> None:
+    points = [(4, 3e-3, 0.0), (1e3, 1e-3, 0.0), (2e3, 2e-3, 0.0), (1e6, 5e-2, 0.0)]
     curve = apply(PAIR, measurement({(0, 1): points}), "on paper")[0].links[0].curve
-    assert curve == Curve(points=((4, 1e-4), (1e3, 1e-4), (1e6, 5e-2)))
+    assert curve == Curve(points=((4, 2e-3), (1e3, 2e-3), (2e3, 2e-3), (1e6, 5e-2)))
+
+
+@given(st.lists(st.floats(1e-6, 10), min_size=2, max_size=12))
+def test_a_curve_keeps_the_sum_of_the_means_and_those_that_rise(means: list[float]) -> None:
+    curve = curve_of([(4.0**number, seconds, 0.0) for number, seconds in enumerate(means)])
+    assert rising(curve) and sum(seconds for _, seconds in curve.points) == pytest.approx(sum(means))
+    assert curve_of([(size, seconds, 0.0) for size, seconds in curve.points]) == curve
+
+
+def test_a_typical_mean_is_that_of_both_of_two_times_and_not_of_a_disturbance() -> None:
+    twofold = [1e-3, 5e-3, 5e-3, 1e-3, 1e-3] * 6
+    random.Random(0).shuffle(twofold)
+    assert typical_mean(twofold) == pytest.approx(2.6e-3, rel=0.15)
+    assert typical_mean([*twofold[:-1], 1.0]) == pytest.approx(2.6e-3, rel=0.3)
+    assert typical_mean([3.0]) == 3.0 and typical_mean([1.0, 2.0, 9.0]) == 2.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=2, max_size=10))
@@ -160,7 +176,7 @@ def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(mo
     monkeypatch.setattr(contention, "compute", rested_s.append)
     for transfer_s in (0.0, 0.01, 1.0):
         link_probe._rest(transfer_s)
-    assert rested_s == pytest.approx([0.0, 0.03, 0.05])
+    assert rested_s == pytest.approx([0.005, 0.03, 0.05])
 
 
 def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
@@ -174,13 +190,13 @@ def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
 @needs_lab
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16
-    task = {"pair": [0, 1], "size": size, "repeats": 30}
+    task = {"pair": [0, 1], "sizes": [size], "rate": RATE}
     quartiles_s: list[float] = []
     with Lab(PAIR, Shaping(discipline="htb", burst_s=5e-3)) as lab:  # a bucket of 125,000 bytes
         # there and back without rests each bucket refills half of the time, so that a message takes size / rate / 2;
         # what else the machine does only adds to that
         while min(quartiles_s, default=inf) >= 0.6 * size / RATE / 2 and len(quartiles_s) < 3:
-            seconds = launch("traces.calibrate.link_probe:_ping_pong", 2, lab=lab, arguments=task)[0]
+            (seconds,) = launch("traces.calibrate.link_probe:_messages", 2, lab=lab, arguments=task)[0]
             quartiles_s.append(statistics.quantiles(seconds, n=4)[0])
     assert min(quartiles_s) < 0.6 * size / RATE / 2
 

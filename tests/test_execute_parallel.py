@@ -28,7 +28,7 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Gloo
+from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 
@@ -195,7 +195,7 @@ def test_zero_3_keeps_a_slice_between_steps() -> None:
     assert execution_of_ranks(ranks).steps_s and not any(value.isnan().any() for value in parameters.values())
     (held,) = {len(bucket.devices) for bucket in script.buckets}
     assert held == 4
-    worker = Worker(script, 0, Gloo([]))
+    worker = Worker(script, 0, Threads(ThreadGroup(4), 0))
     alone = whole_parameters(script, [worker.shards.parameters])
     worker.close()
     kept = sum(int((~value.isnan()).sum()) for value in alone.values())

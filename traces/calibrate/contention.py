@@ -11,7 +11,6 @@ Called on all ranks alike.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from threading import Thread
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from traces.calibrate.measured_points import typical_mean
 from traces.lab.rank import Rank
 
 STREAM_S = 0.15
@@ -72,7 +72,7 @@ def round_waits(rank: Rank, repeats: Sequence[int]) -> list[float]:
             dist.barrier()
             work = dist.all_reduce(tensor, async_op=True)
             busy_s.append(_products(lambda _, work=work: work.is_completed())[1])  # type: ignore[misc]
-        usual_s = statistics.median(idle_s[1:])
+        usual_s = typical_mean(idle_s[1:])
         waits += [(seconds - usual_s) / (2 * (rank.ranks - 1)) for seconds in busy_s[1:]]
     return waits
 

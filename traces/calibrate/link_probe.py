@@ -7,8 +7,12 @@ Before each message and each collective the links rest while the ranks compute, 
 Whatever shapes a link by a token bucket lets so much pass at full speed after a rest, which transfers one right after
 the other would not show: 65 kB take 0.4 instead of 1.4 ms at 200 Mbit/s with a bucket of 125 kB.
 
-A size is measured again while its times lie apart, as they do on a machine whose cores others take at times: the
-median of six transfers of which three were held up is not the network's.
+Messages there and back have connections of their own and receives that are posted before. gloo's thread that reads
+from a connection spins while another holds its lock to write to it, and on a core that both share the writer goes on at
+the kernel's next tick, up to 4 ms later. A ping-pong over one connection meets that in up to half of its turns (4 to
+32 kB took 0.05 or 2 ms), a message to a rank that waits for it hardly ever, an all-reduce as often in a step as here.
+
+A size is measured again while its times lie apart, as they do there and on a machine whose cores others take at times.
 """
 
 from __future__ import annotations
@@ -36,8 +40,9 @@ STEADY = 0.05
 LONGEST_MEASURED_S = 3.0
 """... and until its transfers took so long."""
 BOTH_WAYS_BYTES = 1 << 20
-RESTS, LONGEST_REST_S = 3.0, 0.05
-"""How many times as long as the last transfer the links rest, at most LONGEST_REST_S."""
+RESTS, SHORTEST_REST_S, LONGEST_REST_S = 3.0, 5e-3, 0.05
+"""How many times as long as the last transfer the links rest, within these: at least longer than a kernel's tick, so
+that the other rank waits, and its word that it does has been read."""
 
 
 def measure(
@@ -58,7 +63,7 @@ def measure(
     messages = []
     for pair, rate in zip(pairs, rates, strict=True):
         rank.doing(f"messages between {pair[0]} and {pair[1]}")
-        messages.append([_ping_pong(rank, pair, size, _repeats(size, rate)) for size in sizes])
+        messages.append(_messages(rank, pair, sizes, rate))
     slowest = min(rates, default=inf)
     times: dict[str, list[Any]] = {name: [] for name in collectives}
     for count in counts:
@@ -103,13 +108,19 @@ def _agree(group: Any, unsteady: bool) -> bool:
     return bool(wish)
 
 
-def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list[float]:
-    """Half the time of a message there and back, of each repetition but the first; nothing on other ranks."""
+def _messages(rank: Rank, pair: Sequence[int], sizes: Sequence[int], rate: float) -> list[list[float]]:
+    """Half the time of a message there and back, of each size and repetition but the first; nothing on other ranks."""
+    there, back = dist.new_group(), dist.new_group()
+    return [_there_and_back(rank, pair, (there, back), size, _repeats(size, rate)) for size in sizes]
+
+
+def _there_and_back(rank: Rank, pair: Sequence[int], ways: Sequence[Any], size: int, repeats: int) -> list[float]:
+    """What `_messages` returns of one size; ways: the process groups of messages there, and of those back."""
     dist.barrier()
     if rank.number not in pair:
         return []
-    first, second = pair
-    tensor, again = torch.zeros(size, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8)
+    (first, second), (there, back) = pair, ways
+    sent, received, again = *torch.zeros(2, size, dtype=torch.uint8), torch.ones(1, dtype=torch.uint8)
     seconds = [0.0]
     while True:
         if rank.number == first:
@@ -119,15 +130,15 @@ def _ping_pong(rank: Rank, pair: Sequence[int], size: int, repeats: int) -> list
             dist.recv(again, first)
         if not again:
             return seconds[2:]
-        if rank.number == first:
-            _rest(seconds[-1])
+        if rank.number == second:
+            dist.recv(received, first, group=there)
+            dist.send(sent, first, group=back)
+            continue
+        came = dist.irecv(received, second, group=back)
+        _rest(seconds[-1])
         start = time.perf_counter()
-        if rank.number == first:
-            dist.send(tensor, second)
-            dist.recv(tensor, second)
-        else:
-            dist.recv(tensor, first)
-            dist.send(tensor, first)
+        dist.send(sent, second, group=there)
+        came.wait()
         seconds.append((time.perf_counter() - start) / 2)
 
 
@@ -167,7 +178,7 @@ def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> l
 
 def _rest(transfer_s: float) -> None:
     """Compute while the links rest from a transfer that took so long."""
-    contention.compute(min(RESTS * transfer_s, LONGEST_REST_S))
+    contention.compute(min(max(RESTS * transfer_s, SHORTEST_REST_S), LONGEST_REST_S))
 
 
 def _prepared(name: str, group: Any, count: int, size: int) -> Callable[[], Any]:

@@ -1,6 +1,7 @@
 """From what ranks measured to a Cluster and a Runtime: curves of bytes -> seconds, core time per byte, waits.
 
-    message      half of a ping-pong between two devices: send, receive, and everything that a rank waits for
+    message      half of a message there and one back between two devices whose receives are posted, on connections of
+                 their own: send, receive, and everything that a rank waits for
     collectives  all-reduce, all-gather and reduce-scatter of the first N devices, each in one call; the slowest rank's
                  time. Bytes are those of the whole tensor
     core time    what compute loses beside a one-way stream, at the sender and at the receiver, per byte
@@ -13,7 +14,6 @@ Links of equal tier, bandwidth and latency are alike: one pair of devices is mea
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,9 +27,16 @@ from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
 from traces.calibrate import shared_cores
 from traces.calibrate.link_probe import BOTH_WAYS_BYTES
-from traces.calibrate.measured_points import Points, band_of, bytes_per_s, curve_of, largest_spread
+from traces.calibrate.measured_points import (
+    Points,
+    band_of,
+    bytes_per_s,
+    curve_of,
+    largest_spread,
+    typical_mean,
+)
 from traces.capture import machine_settings
-from traces.capture.measurement_rounds import median, spread
+from traces.capture.measurement_rounds import spread
 from traces.capture.stolen_time import largest, stolen_words
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
@@ -46,7 +53,7 @@ UNSURE = 0.5
 class Measurement:
     """A measurement of links: by device pair, and by collective and number of devices.
 
-    send_s_per_byte, receive_s_per_byte: core seconds, (median, interquartile range). round_wait_s: the same of what a
+    send_s_per_byte, receive_s_per_byte: core seconds, (mean, interquartile range). round_wait_s: the same of what a
     round waits where its ranks compute. both_ways: the rate of a message while one goes the other way, over the rate
     of one alone. cores: which ranks share which cores. stolen_share: the largest share of core time that a
     rank's machine lost to its host, None where no machine says.
@@ -63,7 +70,7 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """The largest interquartile range over median at the largest size."""
+        """The largest interquartile range over mean at the largest size."""
         return largest_spread([*self.messages.values(), *(p for c in self.collectives.values() for p in c.values())])
 
 
@@ -183,7 +190,7 @@ def measurement_of_ranks(task: Mapping[str, Any], by_rank: Sequence[Mapping[str,
         }
         for name in task["collectives"]
     }
-    exchange_s = statistics.median(_slowest([each["exchange"] for each in by_rank[:2]]))
+    exchange_s = typical_mean(_slowest([each["exchange"] for each in by_rank[:2]]))
     near = next((points for pair, points in messages.items() if set(pair) == {0, 1}), next(iter(messages.values())))
     wait_s, range_s = _figure([wait for each in by_rank for wait in each["round_waits_s"]])
     return Measurement(
@@ -199,7 +206,7 @@ def measurement_of_ranks(task: Mapping[str, Any], by_rank: Sequence[Mapping[str,
 
 
 def _figure(values: Sequence[float]) -> tuple[float, float]:
-    return (median(values), spread(values)) if values else (0.0, 0.0)
+    return (typical_mean(values), spread(values)) if values else (0.0, 0.0)
 
 
 def _slowest(repetitions: Sequence[Sequence[float]]) -> list[float]:
@@ -207,7 +214,7 @@ def _slowest(repetitions: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _point(size: int, seconds: Sequence[float]) -> tuple[float, float, float]:
-    return size, median(seconds), spread(seconds)
+    return size, typical_mean(seconds), spread(seconds)
 
 
 def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[tuple[Any, ...], Link]) -> None:
@@ -234,7 +241,7 @@ def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[st
     largest = max(points[-1][0] for points in measurement.messages.values())
     measured = (
         f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
-        f"{os.cpu_count()} cores in all; {versions}; medians, interquartile range at the largest size, "
+        f"{os.cpu_count()} cores in all; {versions}; means, interquartile range at the largest size, "
         f"{largest / 1e6:.3g} MB, at most {measurement.spread:.1%}"
     )
     nanoseconds = {"sent": measurement.send_s_per_byte, "received": measurement.receive_s_per_byte}

@@ -1,12 +1,12 @@
 """From repeated measurements of sizes to curves and rates. Whatever was measured, a curve comes out; no torch here.
 
-Points of one curve are (bytes, median seconds, interquartile range in seconds), in the order of bytes.
+Points of one curve are (bytes, mean seconds, interquartile range in seconds), in the order of bytes.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from itertools import accumulate
 
 from simulator.cluster import AchievedShare
 from simulator.curve import Curve
@@ -18,13 +18,32 @@ SHORTEST_S = 1e-9
 BAND_TO_RANGE = 1.22
 """5 and 95 % lie 1.645 standard deviations from the middle, the quartiles 0.674: this many interquartile ranges."""
 MOST_OFF = 0.9
-"""A band is kept this close to the median, as a share of it, however wide the measurements lie."""
+"""A band is kept this close to the mean, as a share of it, however wide the measurements lie."""
+PARTS = 5
+"""Of a measurement whose means `typical_mean` compares."""
+
+
+def typical_mean(seconds: Sequence[float]) -> float:
+    """The mean of at least one value, to six significant digits, which few large values do not move: the median of the
+    means of PARTS parts, every fifth value in each ("median of means").
+
+    gloo's transfers take one of two times, up to 4 ms apart and about as often the one as the other, wherever its
+    threads wait for a core: their median is one of the two by chance, and a step adds up both.
+    """
+    means = [statistics.fmean(seconds[first::PARTS]) for first in range(min(PARTS, len(seconds)))]
+    return float(f"{statistics.median(means):.6g}")
 
 
 def curve_of(points: Points) -> Curve:
-    """The medians, none above that of a longer message: what disturbs a measurement only ever adds time."""
-    falling = list(accumulate((max(seconds, SHORTEST_S) for _, seconds, _ in reversed(points)), min))
-    return Curve(points=tuple((size, seconds) for (size, _, _), seconds in zip(points, reversed(falling), strict=True)))
+    """The means, those that fall with a larger size replaced by their own mean until none does (isotonic regression by
+    pooling adjacent violators: Ayer et al., Ann. Math. Statist. 26(4), 1955)."""
+    pools: list[list[float]] = []
+    for _, seconds, _ in points:
+        pools.append([max(seconds, SHORTEST_S)])
+        while len(pools) > 1 and statistics.fmean(pools[-2]) > statistics.fmean(pools[-1]):
+            pools[-2:] = [[*pools[-2], *pools[-1]]]
+    rising = [statistics.fmean(pool) for pool in pools for _ in pool]
+    return Curve(points=tuple((size, seconds) for (size, _, _), seconds in zip(points, rising, strict=True)))
 
 
 def bytes_per_s(curve: Curve) -> float:
@@ -38,13 +57,13 @@ def bytes_per_s(curve: Curve) -> float:
 
 def band_of(points: Points) -> AchievedShare:
     """The share of the measured rate that the largest size got: 1 in the middle, and between 5 and 95 %."""
-    _, median_s, range_s = points[-1]
-    deviation = min(BAND_TO_RANGE * range_s / max(median_s, SHORTEST_S), MOST_OFF)
+    _, mean_s, range_s = points[-1]
+    deviation = min(BAND_TO_RANGE * range_s / max(mean_s, SHORTEST_S), MOST_OFF)
     return AchievedShare(median=1.0, low=1 / (1 + deviation), high=1 / (1 - deviation))
 
 
 def largest_spread(curves: Sequence[Points]) -> float:
-    """The largest interquartile range over median at the curves' largest sizes."""
+    """The largest interquartile range over mean at the curves' largest sizes."""
     return max((points[-1][2] / max(points[-1][1], SHORTEST_S) for points in curves), default=0.0)
 
 

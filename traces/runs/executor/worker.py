@@ -1,7 +1,8 @@
 """One rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it.
 
     main thread     ready compute task of the smallest (priority, index) -> run it -> tasks that are ready now
-    receivers       have receives posted for the next messages in the predicted order, RECEIVES_AHEAD at a time
+    receivers       have receives posted for the next messages in the predicted order, RECEIVES_AHEAD at a time, the
+                    first before the step
     senders         block until a message has left that the main thread began to send, or on a collective of messages
     a thread for each group of devices, which runs the backend's all-reduces of the group in order
 
@@ -86,9 +87,9 @@ class Worker:
         self._waits = self._wait_counts.copy()
         self._ready: list[tuple[int, int]] = []
         self._sent_bytes = np.zeros(len(self._graph))
-        began = self._transport.start()
         for task in self._expected:
             self._receivers.submit(self._caught, task, partial(self._receive, task))
+        began = self._transport.start()
         for task in np.flatnonzero(self._own_tasks & (self._waits == 0)).tolist():
             self._begin(task)
         self._run()
