@@ -39,6 +39,15 @@ class Curve:
             rule = f"more bytes do not take less time than the {before_s:g} s of {small:g}; measure again"
             require(after_s >= before_s * (1 - NOISE), f"{where}: points", f"{after_s:g} s at {large:g} bytes", rule)
 
+    @property
+    def bytes_per_s(self) -> float:
+        """What a long message gets: the slope of the last segment that rises, else the last size over its time."""
+        (last_bytes, last_s), *before = reversed(self.points)
+        for size, seconds in before:
+            if seconds < last_s:
+                return (last_bytes - size) / (last_s - seconds)
+        return last_bytes / last_s
+
     def seconds(self, size_bytes: float) -> float:
         """Time of a message of `size_bytes`."""
         (b_last, t_last), (b_prev, t_prev) = self.points[-1], self.points[-2]

@@ -28,7 +28,7 @@ from simulator.plan import Synchronisation
 from traces.calibrate import contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
-from traces.calibrate.measured_points import band_of, bytes_per_s, curve_of, sizes_to, typical_mean
+from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typical_mean
 from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
@@ -122,8 +122,8 @@ def test_any_measurement_gives_a_curve_a_rate_and_a_band(measured: list[tuple[fl
 
 def test_equal_times_at_the_two_largest_sizes_leave_the_rate_of_the_segment_before() -> None:
     points = [(1e3, 1e-3, 0.0), (2e3, 2e-3, 0.0), (8e3, 3e-3, 0.0), (16e3, 3e-3, 0.0)]
-    assert bytes_per_s(curve_of(points)) == pytest.approx(14e3 / 1e-3)
-    assert bytes_per_s(curve_of([(1e3, 1e-3, 0.0), (2e3, 1e-3, 0.0)])) == 2e6
+    assert curve_of(points).bytes_per_s == pytest.approx(14e3 / 1e-3)
+    assert curve_of([(1e3, 1e-3, 0.0), (2e3, 1e-3, 0.0)]).bytes_per_s == 2e6
 
 
 def test_a_band_is_1_22_interquartile_ranges_to_each_side() -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install 'shards
 
 
 import torch
+import torch.distributed as dist
 from plans import planned
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, profile_of
@@ -107,6 +108,26 @@ def trained_in_processes(rank: Rank, collective: str) -> dict[str, Any]:
         "losses": losses,
         "slots": {",".join(map(str, key)): {name: p.tolist() for name, p in slot.items()} for key, slot in slots},
     }
+
+
+def test_messages_to_higher_and_lower_ranks_have_connections_of_their_own() -> None:
+    """Else gloo's reader spins on the lock of a rank that writes while the other's message comes."""
+    results = launch("test_execute_runs:swapped_in_processes", 2)
+    assert results == [{"came": [1.0], "default": False}, {"came": [0.0], "default": True}]
+
+
+def swapped_in_processes(rank: Rank) -> dict[str, Any]:
+    """What each of those processes does: a row of its number out while the other's comes in."""
+    groups, isend = [], dist.isend
+
+    def noted(row: Tensor, target: int, group: dist.ProcessGroup | None, tag: int) -> Any:
+        groups.append(group)
+        return isend(row, target, group=group, tag=tag)
+
+    dist.isend = noted
+    transport, room = Gloo([]), torch.empty(1)
+    transport.swap(torch.full((1,), float(rank.number)), 1 - rank.number, room, 1 - rank.number, tag=7)
+    return {"came": room.tolist(), "default": groups == [None]}
 
 
 def _in_processes(collective: str) -> Script:

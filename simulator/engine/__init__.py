@@ -31,6 +31,8 @@ from simulator.engine.columns import Columns, check_dependencies, make_columns
 from simulator.engine.compiled import compiled_binding_chain, compiled_chain_s, is_available, run_compiled
 from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, UnknownNameError
+from simulator.network.token_buckets import depths_bytes, shaped
+from simulator.network.transfers import paths
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
@@ -41,6 +43,9 @@ ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
     "compiled": run_compiled,
     "reference": run_reference,
 }
+
+
+BUCKET_ROUNDS = 3
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL, engine: str | None = None) -> Timeline:
@@ -54,7 +59,26 @@ def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL, engin
     start_s, end_s = ENGINES[name](columns)
     if (end_s == inf).any():
         raise StuckError(_explain(graph, end_s))
+    if graph.routes and depths_bytes(cluster).any():
+        start_s, end_s = _with_token_buckets(graph, cluster, columns, name, (start_s, end_s))
     return Timeline(start_s=start_s, end_s=end_s, engine=name)
+
+
+def _with_token_buckets(
+    graph: TaskGraph, cluster: Cluster, columns: Columns, name: str, spans: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Spans of all tasks, given those with full buckets, where transfers wait for the tokens that earlier ones took.
+
+    Which tokens lack depends on when transfers begin, so the spans are those of as many rounds as change anything, at
+    most BUCKET_ROUNDS.
+    """
+    rates, before_s = paths(graph.routes, cluster).rate_bytes_per_s, None
+    for _ in range(BUCKET_ROUNDS):
+        buckets = shaped(graph, cluster, *spans)
+        if before_s is not None and np.array_equal(buckets.later_s, before_s):
+            break
+        spans, before_s = ENGINES[name](columns.shaped(buckets, rates)), buckets.later_s
+    return spans
 
 
 def longest_chain_s(graph: TaskGraph, seconds: Floats, engine: str | None = None) -> float:

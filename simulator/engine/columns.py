@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.network.token_buckets import Shaped
 from simulator.network.transfers import Paths, alone_s, demand, link_speeds, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
@@ -102,6 +103,15 @@ class Columns:
     def routes(self) -> int:
         """How many routes there are; the class of device d is routes + d."""
         return len(self.class_cap) - self.devices
+
+    def shaped(self, buckets: Shaped, rate_bytes_per_s: Floats) -> Columns:
+        """The same where transfers find too few tokens; rate_bytes_per_s [routes]: of an uncontended one."""
+        contends = np.flatnonzero((self.route >= 0) & (self.activity_class >= 0))
+        work, delay_s = self.work.copy(), self.delay_s + buckets.later_s
+        work[contends] += buckets.later_s[contends] * rate_bytes_per_s[self.route[contends]]
+        delay_s[contends] = self.delay_s[contends]
+        alone = {"alone_s": self.alone_s + buckets.later_s} if len(self.alone_s) else {}
+        return replace(self, work=work, delay_s=delay_s, bytes=buckets.paced_bytes, **alone)
 
 
 def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Columns:

@@ -70,7 +70,8 @@ class Room:
         run = self.run.copy()
         fields = run.reshape(1).view(np.int64)
         fields[self.inside] += memory.ctypes.data + base
-        durations = {name: np.ascontiguousarray(getattr(columns, name)) for name in ("delay_s", "work", "alone_s")}
+        names = ("delay_s", "work", "bytes", "alone_s")
+        durations = {name: np.ascontiguousarray(getattr(columns, name)) for name in names}
         for name, array in {**durations, "start_s": start_s, "end_s": end_s}.items():
             run[name] = array.ctypes.data
         return [run, memory, *durations.values()]
@@ -129,7 +130,7 @@ def _inputs(columns: Columns) -> dict[str, Array]:
     """The columns that C reads as they are, whatever the speed of links."""
     names = (
         "route", "priority", "activity_class", "dependency_start", "dependencies", "core_start",
-        "core_device", "bytes", "turn_s", "core_s_per_byte",
+        "core_device", "turn_s", "core_s_per_byte",
     )  # fmt: skip
     arrays = {
         **{name: getattr(columns, name) for name in names},

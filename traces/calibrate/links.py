@@ -30,7 +30,6 @@ from traces.calibrate.link_probe import BOTH_WAYS_BYTES
 from traces.calibrate.measured_points import (
     Points,
     band_of,
-    bytes_per_s,
     curve_of,
     largest_spread,
     typical_mean,
@@ -223,7 +222,7 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
     new = [link for link in route if _kind(link) not in kinds]
     known_s = sum(kinds[_kind(link)].latency_s for link in route if _kind(link) in kinds)
     curve = curve_of(points)
-    share = bytes_per_s(curve) / min(link.bandwidth_bytes_per_s for link in route)
+    share = curve.bytes_per_s / min(link.bandwidth_bytes_per_s for link in route)
     for link in new:
         kinds[_kind(link)] = replace(
             link,

@@ -46,15 +46,6 @@ def curve_of(points: Points) -> Curve:
     return Curve(points=tuple((size, seconds) for (size, _, _), seconds in zip(points, rising, strict=True)))
 
 
-def bytes_per_s(curve: Curve) -> float:
-    """What a long message gets: the slope of the curve's last segment that rises, else the last size over its time."""
-    (last_bytes, last_s), *before = reversed(curve.points)
-    for size, seconds in before:
-        if seconds < last_s:
-            return (last_bytes - size) / (last_s - seconds)
-    return last_bytes / last_s
-
-
 def band_of(points: Points) -> AchievedShare:
     """The share of the measured rate that the largest size got: 1 in the middle, and between 5 and 95 %."""
     _, mean_s, range_s = points[-1]
