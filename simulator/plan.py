@@ -111,7 +111,9 @@ class Synchronisation:
     left its default size). With `overlap` a bucket leaves as soon as it is full, without it when the whole backward
     pass has ended. serving_workers: how many serve in "ps-workers" (None: one per host). With half_precision gradients
     travel in 16 bits; beyond that compression makes them `compression_ratio` times smaller, for which every device
-    computes compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves.
+    computes compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves. broadcast_bytes: of
+    buffers, such as the statistics of batch norm, which the plan's first device sends all others before the first
+    forward pass of a step, as torch's DDP does unless it is told not to.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -124,6 +126,7 @@ class Synchronisation:
     half_precision: bool = False
     compression_ratio: float = 1.0
     compression_s_per_byte: float = 0.0
+    broadcast_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
@@ -133,6 +136,7 @@ class Synchronisation:
             require(self.first_bucket_bytes >= 0, "first_bucket_bytes", self.first_bucket_bytes, rule)
         require(1 <= self.compression_ratio <= 1e9, "compression_ratio", self.compression_ratio, "it is at least 1")
         require_time("compression_s_per_byte", self.compression_s_per_byte)
+        require_bytes("broadcast_bytes", self.broadcast_bytes)
         if self.serving_workers is not None:
             rule = "it is at least 1 (left out: one per host)"
             require(self.serving_workers >= 1, "serving_workers", self.serving_workers, rule)

@@ -21,7 +21,7 @@ from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import two_tier
 from simulator.plan import Synchronisation
 from simulator.report.volume import communication_volume
-from simulator.run import run
+from simulator.run import run, step_report
 from simulator.taskgraph import Kind
 
 
@@ -163,6 +163,22 @@ def test_half_precision_and_compression_send_less() -> None:
     narrow = replace(profile, dtype="bfloat16")
     assert run(narrow, star(4), replicated(narrow, 4, synchronisation=replace(lean, compression_ratio=1.0))).report \
         .communication_bytes.total == pytest.approx(6 * size, EXACT)  # fmt: skip
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_buffers_are_sent_to_all_before_the_first_pass(microbatches: int) -> None:
+    """From device to device: as many bytes over each of three routes, and the step is that much longer."""
+    profile, size = chain(4, batch=8), 4e4
+    plan = replace(replicated(profile, 4), microbatches=microbatches)
+    sending = replace(plan, synchronisation=replace(plan.synchronisation, broadcast_bytes=size))
+    without, with_ = run(profile, star(4), plan).report, run(profile, star(4), sending).report
+    assert with_.step_s - without.step_s == pytest.approx(size / BANDWIDTH + 3 * LATENCY, EXACT)
+    assert with_.communication_bytes.parameters == pytest.approx(3 * size, EXACT)
+    volume = communication_volume(ShardedModel(profile, sending), star(4))
+    assert np.array(with_.communication_bytes.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
+    assert step_report(profile, star(4), sending).step_s == with_.step_s
+    alone = run(profile, star(1), replicated(profile, 1, synchronisation=sending.synchronisation)).report
+    assert alone.communication_bytes.total == 0
 
 
 def test_compression_runs_as_soon_as_its_gradient_is_there() -> None:

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from simulator.report.metrics import Report
 
 OF_GRADIENTS = (
-    *("sync", "bucket", "first_bucket", "no_overlap", "half_precision", "compression", "compression_cost", "servers"),
+    *(
+        "sync",
+        "bucket",
+        "first_bucket",
+        "no_overlap",
+        "half_precision",
+        "compression",
+        "compression_cost",
+        "broadcast",
+        "servers",
+    ),
 )
 """What counts only where gradients are summed between devices."""
 

@@ -95,6 +95,8 @@ def add_gradients(step: argparse._ActionsContainer) -> None:
         type=_values.time,
         help="what compressing 1 GB of gradients takes a device, e.g. 5ms",
     )
+    text = "bytes of buffers that the first device sends all others as a step begins, as torch DDP does (default 0)"
+    step.add_argument("--broadcast", metavar="SIZE", type=_values.size, help=text)
     step.add_argument(
         "--optimizer", choices=OPTIMIZERS, help="decides the optimizer state in memory (default momentum)"
     )
@@ -268,6 +270,8 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
         changes["compression_ratio"] = args.compression
     if args.compression_cost is not None:
         changes["compression_s_per_byte"] = args.compression_cost / 1e9
+    if args.broadcast is not None:
+        changes["broadcast_bytes"] = args.broadcast
     return replace(base, **changes)
 
 

@@ -157,12 +157,24 @@ def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
         first, *others = cluster.devices
         cluster = replace(cluster, devices=(replace(first, speed=first.speed * share / (1 - share)), *others))
     synchronisation = Synchronisation(
-        collective=case.collective, bucket_bytes=case.bucket_bytes, first_bucket_bytes=case.first_bucket_bytes
+        collective=case.collective,
+        bucket_bytes=case.bucket_bytes,
+        first_bucket_bytes=case.first_bucket_bytes,
+        broadcast_bytes=_broadcast_bytes(case),
     )
     step, own = split_settings({"batch_size": case.batch_size, "synchronisation": synchronisation, **options})
     if "judged" in partitioners.options(case.strategy):
         own["judged"] = False  # runs are compared on all ranks of their network
     return partitioners.make_plan(case.strategy, profile, cluster, step, **own)
+
+
+def _broadcast_bytes(case: Case) -> float:
+    """What DistributedDataParallel sends as a step begins, where it is told nothing: the network's buffers."""
+    from traces.zoo.networks import load
+
+    if case.via != "ddp" or not case.defaults:
+        return 0.0
+    return float(sum(buffer.numel() * buffer.element_size() for buffer in load(case.model).build().buffers()))
 
 
 def _print(outcomes: Sequence[ValidatedRun]) -> None:

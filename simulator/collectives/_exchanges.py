@@ -7,6 +7,7 @@ replaces the formula; its sizes are those of the whole tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from simulator.cluster import Cluster
 from simulator.collectives._collective import CollectiveTask
@@ -21,17 +22,22 @@ def exchange(name: str, cluster: Cluster, group: Sequence[int], size_bytes: floa
         all-reduce                    2(n-1)/n x S/B + 2(n-1) x latency
         all-gather, reduce-scatter    (n-1)/n x S/B + (n-1) x latency: half a ring all-reduce
         all-to-all                    (n-1)/n^2 x S/B + latency: each device sends 1/n of its share to each other
+        broadcast                     S/B + (n-1) x latency, from device to device; measured as an all-reduce
 
     Raises UnknownNameError.
     """
     members, n = tuple(group), len(group)
-    seconds = cluster.collective_s(name.replace("-", "_"), members, size_bytes)
+    measured = "all-reduce" if name == "broadcast" else name
+    seconds = cluster.collective_s(measured.replace("-", "_"), members, size_bytes)
     halves = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}.get(name)
     if halves:
         return Route(around(members), rounds=halves * (n - 1)), halves * (n - 1) / n * size_bytes, seconds
     if name == "all-to-all":
         return Route(tuple((a, b) for a in members for b in members if a != b)), size_bytes / n**2, seconds
-    raise UnknownNameError.of("collective", name, ("all-gather", "all-reduce", "all-to-all", "reduce-scatter"))
+    if name == "broadcast":
+        return Route(tuple(pairwise(members)), rounds=n - 1), size_bytes, seconds
+    known = ("all-gather", "all-reduce", "all-to-all", "broadcast", "reduce-scatter")
+    raise UnknownNameError.of("collective", name, known)
 
 
 def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: float) -> list[CollectiveTask]:

@@ -2,6 +2,7 @@
 
 backward_tasks     the tasks that end backward passes, by device and by parameter: what the synchronisation of
                    gradients waits for
+buffer_broadcast   buffers that all replicas shall have alike: the first device sends them as a step begins
 buckets            buckets: which parameter gradients travel together in one collective
 costs              what a shard of a layer costs, interpolated from the layer's measured points
 crossings          which shard reads which, and what therefore crosses between devices

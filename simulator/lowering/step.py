@@ -16,6 +16,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering import schedules
 from simulator.lowering.backward_tasks import BackwardTasks
+from simulator.lowering.buffer_broadcast import add_broadcast
 from simulator.lowering.equal_links import fits
 from simulator.lowering.equal_ranks import keep_first_ranks
 from simulator.lowering.exchange_tasks import add_exchanges
@@ -67,6 +68,7 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
         add_rendezvous(builder, orders, schedule)
     if plan.states.stage == 3:
         add_gathers(builder, model, cluster, passes, starts)
+    add_broadcast(builder, model, cluster, passes, starts)
     delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
@@ -93,7 +95,8 @@ def lower_once(
     stragglers: by device, how many times longer its tasks are going to take. Raises InputError as `lower` does.
     """
     plan.check(profile, cluster)
-    for symmetry in Symmetry.all_of(profile, plan, cluster, runtime, stragglers or {}):
+    alike = not plan.synchronisation.broadcast_bytes  # else one replica sends what the others receive
+    for symmetry in Symmetry.all_of(profile, plan, cluster, runtime, stragglers or {}) if alike else ():
         model = ShardedModel(profile, symmetry.plan, symmetry)
         try:
             graph = symmetry.joint(_lowered(model, cluster, runtime))

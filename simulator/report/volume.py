@@ -34,6 +34,10 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
                 route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
                 for pair in route.pairs:
                     parameters[pair] += sent_bytes * gathers_per_step(model.plan)
+    if model.plan.synchronisation.broadcast_bytes and len(model.plan.devices) > 1:
+        sent_bytes = model.plan.synchronisation.broadcast_bytes
+        for pair in collectives.exchange("broadcast", cluster, model.plan.devices, sent_bytes)[0].pairs:
+            parameters[pair] += sent_bytes
     matrix = forward + backward + synchronisation + parameters
     source, target = np.nonzero(matrix)
     return Communication(

@@ -86,6 +86,7 @@ class Script:
         require(settings.collective in (ALL_REDUCE, *served), "sync", settings.collective, rule)
         plain = not settings.half_precision and settings.compression_ratio == 1 and not settings.compression_s_per_byte
         require(plain, "synchronisation", "compressed", "only whole gradients are sent for real")
+        require(not settings.broadcast_bytes, "broadcast_bytes", settings.broadcast_bytes, "the executor sends none")
         for what in _not_executed(self.profile, self.plan):
             raise InputError(f"plan: it has {what}, which the executor does not run; simulate it, or leave that out")
 
