@@ -20,10 +20,10 @@ Kept = TypeVar("Kept")
 class Kind(IntEnum):
     """What a task does.
 
-    WEIGHT makes the gradient of parameters where a schedule splits it from BACKWARD, which then makes those of inputs.
-    READY is a receiver's word to a sender, of no bytes, where messages wait for their receivers. PARAMETERS gathers
-    parameters that several devices share out, or sends buffers to all. RECOMPUTE is a forward pass done again because its activations were
-    dropped. Stored runs name kinds by number, so new ones come last.
+    WEIGHT makes the gradient of parameters where a schedule splits it from BACKWARD, which then makes those of
+    inputs. READY is a receiver's word to a sender, of no bytes, where messages wait for their receivers. PARAMETERS
+    gathers parameters that several devices share out, or sends buffers to all. RECOMPUTE is a forward pass done
+    again because its activations were dropped. Stored runs name kinds by number, so new ones come last.
     """
 
     FORWARD = 0
