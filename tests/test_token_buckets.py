@@ -101,7 +101,7 @@ def test_only_bytes_without_a_token_take_core_time(engine: str) -> None:
 def test_paced_bytes_are_those_beyond_the_tokens() -> None:
     cluster, graph = shaped_pair(), messages((0.0, 2e4, None), (0.0, 6e4, None))
     timeline = simulate(graph, cluster)
-    found = shaped(graph, cluster, timeline.start_s, timeline.end_s)
-    assert found.paced_bytes[graph.is_transfer] == pytest.approx([1.0, 29e3], rel=1e-3)
-    assert found.later_s[graph.is_transfer] == pytest.approx([0.0, 19e3 / RATE], rel=1e-3)
-    assert not found.later_s[~graph.is_transfer].any()
+    finds = shaped(graph, cluster, timeline.start_s, timeline.end_s)
+    assert finds.paced_bytes[graph.is_transfer] == pytest.approx([1.0, 29e3], rel=1e-3)
+    assert finds.later_s[graph.is_transfer] == pytest.approx([0.0, 19e3 / RATE], rel=1e-3)
+    assert not finds.later_s[~graph.is_transfer].any()
