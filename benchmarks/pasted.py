@@ -91,7 +91,8 @@ def _block(page: Path, match: re.Match[str]) -> PastedBlock:
     if group == "fence":
         commands = tuple(_commands(text.splitlines()))
     else:
-        commands = (PastedCommand(command=match["command"], lines=tuple(text.splitlines())),)
+        lines = tuple(text.splitlines()) or ("",)  # an empty block waits for its output
+        commands = (PastedCommand(command=match["command"], lines=lines),)
     start, end = match.span(group)
     barrier, reason = match["barrier"] or "", match["reason"] or ""
     return PastedBlock(page=page, start=start, end=end, barrier=barrier, reason=reason, commands=commands)

@@ -123,3 +123,12 @@ def test_a_page_is_written_and_then_up_to_date(tmp_path: Path) -> None:
     page.write_text(rewritten(text, made))
     assert page.read_text() == text.replace("old\nolder", "1").replace("old", "new")
     assert shlex.split(blocks(page)[0].commands[1].command) == ["shardscope", "best", "x"]
+
+
+def test_an_empty_block_waits_for_its_output(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- output: python -m benchmarks.validation suites -->\n<!-- end -->\n")
+    (block,) = blocks(page)
+    made = rerun(block)
+    assert differences(block, made)
+    assert rewritten(page.read_text(), [(block, made)]).count("\n") > 4

@@ -110,8 +110,8 @@ class Columns:
         work, delay_s = self.work.copy(), self.delay_s + buckets.later_s
         work[contends] += buckets.later_s[contends] * rate_bytes_per_s[self.route[contends]]
         delay_s[contends] = self.delay_s[contends]
-        alone = {"alone_s": self.alone_s + buckets.later_s} if len(self.alone_s) else {}
-        return replace(self, work=work, delay_s=delay_s, bytes=buckets.paced_bytes, **alone)
+        alone_s = self.alone_s + buckets.later_s if len(self.alone_s) else self.alone_s
+        return replace(self, work=work, delay_s=delay_s, bytes=buckets.paced_bytes, alone_s=alone_s)
 
 
 def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Columns:
