@@ -12,16 +12,17 @@ class Runtime:
     """Habits of a training runtime, each a number that can be measured.
 
     task_overhead_s, pass_overhead_s: added to every compute task, and to every pass of a schedule over a stage,
-    whatever the speed of the device. overlap_slowdown (>= 1): a device's compute takes that many times longer while a
-    transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte: core seconds that a transfer takes
-    at its ends, on hosts in `Cluster.host_cores`, evenly over the time that it would last alone; what computes there
-    gets the rest. busy_latency_s: each round of a transfer that starts while all devices on its hosts compute waits
-    that much longer, in proportion where only some do, not at all where a core is free, and no longer than any
-    computes. rendezvous: what a pass of a pipeline sends leaves together, when it has ended and its receives are
-    posted. gradient_scaling: share of an update that pipelines take to divide gradients by the number of micro-batches.
-    context_bytes, workspace_bytes: what it holds on every device that it uses, such as a CUDA context and the buffers
-    of communicators, and what its operators work in. full_schedules: those that it refuses with fewer micro-batches
-    than stages. Raises InputError on a negative number or a slowdown below 1.
+    whatever the speed of the device. overlap_slowdown (>= 1): a device's compute takes that many times longer while
+    a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte: core seconds that a transfer
+    takes at its ends, on hosts in `Cluster.host_cores`, evenly over the time that it would last alone, but for
+    bytes that find a token in a link's bucket; what computes there gets the rest. busy_latency_s: each round of a
+    transfer that starts while all devices on its hosts compute waits that much longer, in proportion where only
+    some do, not at all where a core is free, and no longer than any computes. rendezvous: what a pass of a pipeline
+    sends leaves together, when it has ended and its receives are posted. gradient_scaling: share of an update that
+    pipelines take to divide gradients by the number of micro-batches. context_bytes, workspace_bytes: what it holds
+    on every device that it uses, such as a CUDA context and the buffers of communicators, and what its operators
+    work in. full_schedules: those that it refuses with fewer micro-batches than stages. Raises InputError on a
+    negative number or a slowdown below 1.
     """
 
     __pydantic_config__ = {"extra": "forbid"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plans import planned
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
 from test_collective_times import EXACT, NET, NODE, SIZE, SIZES, tasks_of
 
@@ -177,6 +178,9 @@ def test_buffers_are_sent_to_all_before_the_first_pass(microbatches: int) -> Non
     volume = communication_volume(ShardedModel(profile, sending), star(4))
     assert np.array(with_.communication_bytes.matrix) == pytest.approx(np.array(volume.matrix), EXACT)
     assert step_report(profile, star(4), sending).step_s == with_.step_s
+    options = {"judged": False, "batch_size": 8, "synchronisation": sending.synchronisation}
+    staged = planned("pipeline", profile, star(4), **options)  # which sums no gradients between devices
+    assert run(profile, star(4), staged).report.communication_bytes.parameters == 0
     alone = run(profile, star(1), replicated(profile, 1, synchronisation=sending.synchronisation)).report
     assert alone.communication_bytes.total == 0
 

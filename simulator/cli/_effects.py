@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from simulator.report.metrics import Report
 
 OF_GRADIENTS = (
-    *(
-        "sync",
-        "bucket",
-        "first_bucket",
-        "no_overlap",
-        "half_precision",
-        "compression",
-        "compression_cost",
-        "broadcast",
-        "servers",
-    ),
-)
+    "sync", "bucket", "first_bucket", "no_overlap", "half_precision", "compression", "compression_cost", "broadcast",
+    "servers",
+)  # fmt: skip
 """What counts only where gradients are summed between devices."""
 
 

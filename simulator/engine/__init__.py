@@ -46,6 +46,7 @@ ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
 
 
 BUCKET_ROUNDS = 3
+"""How often at most a step is simulated again with what its transfers lacked of tokens in the round before."""
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, runtime: Runtime = IDEAL, engine: str | None = None) -> Timeline:

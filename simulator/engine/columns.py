@@ -55,6 +55,8 @@ class Columns:
     class_start[c] : class_start[c + 1], and no activity of it is faster than class_cap[c]. shares_cores: whether any
     compute task has a class.
 
+    bytes: of transfers, for which core_s_per_byte counts; of those with token buckets the bytes that find no token.
+
     What a runtime may ask for besides; a column is empty where it does not:
     line [routes]: the rendezvous line of one-pair routes: transfers of a line go one after the other.
     overlap_rate: rate at which a device computes while a transfer touches it (1: no slower).

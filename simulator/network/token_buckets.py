@@ -42,7 +42,8 @@ def depths_bytes(cluster: Cluster) -> Floats:
 class Shaped:
     """What buckets make of a graph's transfers, both of shape (tasks,), 0 for compute.
 
-    later_s: seconds by which each takes longer than alone after a rest. paced_bytes: which found no token, at least 1.
+    later_s: seconds by which each takes longer than alone after a rest. paced_bytes: which found no token; at least 1
+    of what has bytes, as without any it would be a receiver's word to the engines.
     """
 
     later_s: Floats

@@ -7,6 +7,7 @@ import numpy as np
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.lowering.buckets import gathers_per_step
+from simulator.lowering.buffer_broadcast import broadcast
 from simulator.lowering.exchange_bytes import add_bytes
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.report.traffic import Communication
@@ -34,10 +35,9 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
                 route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
                 for pair in route.pairs:
                     parameters[pair] += sent_bytes * gathers_per_step(model.plan)
-    if model.plan.synchronisation.broadcast_bytes and len(model.plan.devices) > 1:
-        sent_bytes = model.plan.synchronisation.broadcast_bytes
-        for pair in collectives.exchange("broadcast", cluster, model.plan.devices, sent_bytes)[0].pairs:
-            parameters[pair] += sent_bytes
+    if (sent := broadcast(model, cluster)) is not None:
+        for pair in sent[0].pairs:
+            parameters[pair] += sent[1]
     matrix = forward + backward + synchronisation + parameters
     source, target = np.nonzero(matrix)
     return Communication(

@@ -9,8 +9,8 @@ the other would not show: 65 kB take 0.4 instead of 1.4 ms at 200 Mbit/s with a 
 
 Messages there and back have connections of their own and receives that are posted before. gloo's thread that reads
 from a connection spins while another holds its lock to write to it, and on a core that both share the writer goes on at
-the kernel's next tick, up to 4 ms later. A ping-pong over one connection meets that in up to half of its turns (4 to
-32 kB took 0.05 or 2 ms), a message to a rank that waits for it hardly ever, an all-reduce as often in a step as here.
+the kernel's next tick, up to 4 ms later. A ping-pong over one connection meets that in many of its turns (4 to 32 kB
+took 0.05 or 2 ms), a message to a rank that waits for it hardly ever, an all-reduce as often in a step as here.
 
 A size is measured again while its times lie apart, as they do there and on a machine whose cores others take at times.
 """

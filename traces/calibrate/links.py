@@ -27,13 +27,7 @@ from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
 from traces.calibrate import shared_cores
 from traces.calibrate.link_probe import BOTH_WAYS_BYTES
-from traces.calibrate.measured_points import (
-    Points,
-    band_of,
-    curve_of,
-    largest_spread,
-    typical_mean,
-)
+from traces.calibrate.measured_points import Points, band_of, curve_of, largest_spread, typical_mean
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import spread
 from traces.capture.stolen_time import largest, stolen_words

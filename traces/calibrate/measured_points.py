@@ -27,8 +27,8 @@ def typical_mean(seconds: Sequence[float]) -> float:
     """The mean of at least one value, to six significant digits, which few large values do not move: the median of the
     means of PARTS parts, every fifth value in each ("median of means").
 
-    gloo's transfers take one of two times, up to 4 ms apart and about as often the one as the other, wherever its
-    threads wait for a core: their median is one of the two by chance, and a step adds up both.
+    gloo's all-reduces take one of two times, up to 4 ms apart, as its threads wait for each other or not (see
+    `link_probe`): their median is one of the two by chance, and a step adds up both.
     """
     means = [statistics.fmean(seconds[first::PARTS]) for first in range(min(PARTS, len(seconds)))]
     return float(f"{statistics.median(means):.6g}")

@@ -56,8 +56,8 @@ class Gloo:
 
     groups: every device group of the plan, alike on all ranks. Messages to higher ranks have connections of their own:
     gloo's thread that reads from a connection spins while another holds its lock to write, and on a core that both
-    share the writer goes on at the kernel's next tick, up to 4 ms later. Two ranks that send to each other at once
-    would meet that every second time.
+    share the writer goes on at the kernel's next tick, up to 4 ms later. Ranks that send to each other at once meet
+    that over one connection.
     """
 
     def __init__(self, groups: list[tuple[int, ...]]) -> None:
