@@ -34,4 +34,5 @@ def partition(
     blocks = (tuple(names[i] for i in unit) for unit in separable_units(profile) if len(unit) > 1)
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=3, group=group)
-    return Partition(placements=placements, recomputed=tuple(blocks) if recomputation == "full" else (), states=states)
+    recomputed = tuple(blocks) if recomputation == "full" else ()
+    return Partition(placements=placements, schedule="sequential", recomputed=recomputed, states=states)

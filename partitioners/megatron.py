@@ -20,7 +20,7 @@ from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
-STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
+STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}  # without stages: sequential
 RECOMPUTATION = ("none", "selective", "full")
 Devices = npt.NDArray[np.int64]
 
@@ -69,10 +69,13 @@ def partition(
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
             placements[layer.name] = _sharding(profile, layer, devices, cut, sequence_parallel)
-    schedule = "1f1b" if pipeline > 1 else None
-    segments = _segments(profile, units, recomputation)
-    exchange = "scattered" if scattered else "collectives" if tensor * context > 1 else "messages"
-    return Partition(placements=placements, schedule=schedule, recomputed=segments, exchange=exchange)
+    return Partition(
+        placements=placements,
+        schedule="1f1b" if pipeline > 1 else "sequential",
+        recomputed=_segments(profile, units, recomputation),
+        exchange="scattered" if scattered else "collectives" if tensor * context > 1 else "messages",
+        received_again=_received_again(profile, placements),
+    )
 
 
 def separable_units(profile: Profile) -> list[range]:
@@ -159,6 +162,22 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
+
+
+def _received_again(profile: Profile, placements: Mapping[str, Sharding]) -> tuple[str, ...]:
+    """Layers cut by sequence of which another device keeps its own part alone: what column-parallel layers read under
+    sequence parallelism, and the keys and values of context parallelism."""
+
+    def is_read_whole(position: int) -> bool:
+        layer, parts = profile.layers[position], placements[profile.layers[position].name].degrees[2]
+        readers = [profile.layers[i] for i in profile.consumers[position]]
+        return parts > 1 and any(
+            placements[reader.name].degrees[2] < parts
+            or (reader.geometry.kernel is None and layer.name not in reader.geometry.aligned_inputs)
+            for reader in readers
+        )
+
+    return tuple(layer.name for position, layer in enumerate(profile.layers) if is_read_whole(position))
 
 
 def _segments(profile: Profile, units: Sequence[range], recomputation: str) -> tuple[tuple[str, ...], ...]:

@@ -39,6 +39,9 @@ class Runtime:
     context_bytes: float = 0.0
     workspace_bytes: float = 0.0
     full_schedules: tuple[str, ...] = ()
+    overlaps_weight_gradients: bool = False
+    """Layers cut by output channels send their input gradients on before they compute their weight gradients, and what
+    is received again for those arrives meanwhile: Megatron-LM's tensor parallelism, nanotron's asynchronous one."""
 
     def __post_init__(self) -> None:
         require(1 <= self.overlap_slowdown <= 1e6, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")

@@ -1,9 +1,10 @@
 """What a shard of a layer costs, interpolated from the layer's measured points.
 
 Time over the batch is piecewise linear through the measured batch sizes (a kernel's time is a fixed cost
-plus a cost per sample, with steps that the points carry); time over output channels is a factor, measured at
-the profile's batch size and piecewise linear too, and so is time over input channels. Without points of its own that is
-time over output channels, because a product of matrices does as much for either. A part of the height or width counts
+plus a cost per sample, with steps that the points carry). A fraction of the channels that was measured at several batch
+sizes has such a curve of its own. Otherwise time over output channels is a factor, measured at the profile's batch size
+and piecewise linear too, and so is time over input channels. Without points of its own that is time over output
+channels, because a product of matrices does as much for either. A part of the height or width counts
 as that many fewer samples, because a convolution's work is proportional to samples x area. A profile without any point
 along the batch or the channels takes typical_scaling's fixed cost for its class of device and kind of layer instead.
 """
@@ -11,11 +12,12 @@ along the batch or the channels takes typical_scaling's fixed cost for its class
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.lowering.typical_scaling import Bound, Direction, class_without_points, fixed_share
-from simulator.workload import Layer, Profile
+from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def shard_seconds(
@@ -47,15 +49,20 @@ Points = tuple[tuple[float, ...], tuple[float, ...]]
 class PassCurve:
     """One pass of a layer: (batch size, seconds) points, and (channel fraction, factor) points or the fixed seconds.
 
-    inputs: (input channel fraction, factor) points, the whole alone where none was measured.
+    inputs: (input channel fraction, factor) points, the whole alone where none was measured. parts: by (channel, input
+    channel) fraction that was measured at several batch sizes, its (batch size, seconds) points.
     """
 
     batches: Points
     channels: Points
     inputs: Points
     channels_fixed_s: float
+    parts: Mapping[tuple[float, float], Points]
 
     def seconds(self, work: float, channel_fraction: float, input_fraction: float) -> float:
+        own = self.parts.get((channel_fraction, input_fraction))
+        if own is not None:
+            return _line(own, work)
         whole_s = _line(self.batches, work)
         if input_fraction != 1 and len(self.inputs[0]) > 1:
             return self._part_s(whole_s * _line(self.inputs, input_fraction), channel_fraction)
@@ -79,6 +86,10 @@ def _curves(
     fractions = {point.channel_fraction: point for point in points if point.batch_size == batch_size}
     at_batch = [point for point in layer.scaling if point.batch_size == batch_size]
     inputs = {point.input_channel_fraction: point for point in at_batch if point.channel_fraction == 1}
+    parts: dict[tuple[float, float], list[ScalingPoint]] = {}
+    for point in layer.scaling:
+        parts.setdefault((point.channel_fraction, point.input_channel_fraction), []).append(point)
+    parts.pop((1.0, 1.0), None)
     batch_share = fixed_share(by_batch, Direction.BATCH, layer, bound)
     channel_share = fixed_share(by_channels, Direction.CHANNELS, layer, bound)
 
@@ -96,6 +107,11 @@ def _curves(
             channels=_sorted(factors),
             inputs=_sorted(terms),
             channels_fixed_s=whole * channel_share,
+            parts={
+                fractions: _sorted({float(point.batch_size): getattr(point, name) for point in measured})
+                for fractions, measured in parts.items()
+                if len(measured) > 1
+            },
         )
 
     return curve("forward_s"), curve("backward_s")

@@ -50,6 +50,7 @@ def keep_first_ranks(builder: GraphBuilder, passes: Passes, ranks: Ints) -> Pass
         recompute=np.where(again < 0, again, number[again]),
         segment=passes.segment,
         total=int(forward.sum()),
+        readers=passes.readers,
     )
 
 

@@ -11,11 +11,12 @@ from simulator.cluster import Cluster
 from simulator.lowering.gradients import addition_s
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.runtime import IDEAL, Runtime
 from simulator.sample_work import mean_work
 from simulator.taskgraph import Floats, Ints, Kind
 
 
-def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> Passes:
+def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Passes:
     """Append forward and backward of every shard of one micro-batch; backward needs its own forward."""
     device = np.concatenate(model.devices)  # (shards of all layers,)
     sizes = [len(devices) for devices in model.devices]
@@ -28,7 +29,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> 
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
-    weight_s = seconds[1] * _weight_fractions(model)[layer] if model.schedule.splits_backward else np.zeros(1)
+    weight_s = seconds[1] * _weight_fractions(model, runtime)[layer]
     turn = 2 * len(sizes) - 1 - layer
     backward = builder.add(
         Kind.BACKWARD, len(device), seconds=seconds[1] - weight_s, priority=turn, allocated_bytes=output, **columns
@@ -41,7 +42,15 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> 
         builder.depend(last[split], backward[split])
     builder.column("freed_bytes")[last] += saved + output
     again = _add_recomputations(builder, model, layer, forward)
-    return Passes(first=first, device=device, last=last, recompute=again, segment=model.segment_of, total=len(device))
+    return Passes(
+        first=first,
+        device=device,
+        last=last,
+        recompute=again,
+        segment=model.segment_of,
+        total=len(device),
+        readers=() if model.schedule.splits_backward or not split else _first_readers(model),
+    )
 
 
 def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints, forward: Ints) -> Ints:
@@ -111,16 +120,28 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
         np.add.at(column, last[apart], size_bytes[apart])
 
 
-def _weight_fractions(model: ShardedModel) -> Floats:
-    """The part of each layer's backward pass that makes parameter gradients, where the schedule splits it.
+def _weight_fractions(model: ShardedModel, runtime: Runtime) -> Floats:
+    """The part of each layer's backward pass that makes parameter gradients, where schedule or runtime splits it.
 
     Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
-    for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does.
+    for gradients of the first stage, which therefore does its whole backward pass then, as torch's runtime does. A
+    runtime splits only the layers cut by output channels, whose input gradients are summed between devices.
     """
     fractions = np.zeros(len(model.profile.layers))
-    fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
-    fractions[model.stages[0]] = 1.0
+    if model.schedule.splits_backward:
+        fractions[[layer.parameter_bytes > 0 for layer in model.profile.layers]] = 0.5
+        fractions[model.stages[0]] = 1.0
+    elif runtime.overlaps_weight_gradients:
+        cut = [sharding.degrees[1] > 1 for sharding in model.placements]
+        fractions[[layer.sums_inputs and is_cut for layer, is_cut in zip(model.profile.layers, cut, strict=True)]] = 0.5
     return fractions
+
+
+def _first_readers(model: ShardedModel) -> tuple[int, ...]:
+    """By layer, the first that reads the same inputs: their input gradients are added up before they are sent."""
+    first: dict[tuple[str, ...], int] = {}
+    layers = enumerate(model.profile.layers)
+    return tuple(first.setdefault(layer.inputs or (layer.name,), position) for position, layer in layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +151,8 @@ class Passes:
     first has shape (layers + 1,), the other arrays (shards of all layers,).
     last: for each forward task, the one that ends its backward pass: its weight gradient where that is split off.
     recompute: for each forward task, the one that does it again, -1 where its activations are kept. segment: by layer,
-    the number of the segment that is recomputed as a whole.
+    the number of the segment that is recomputed as a whole. readers: where a backward pass is followed by its own
+    weight gradients, by layer the first with the same inputs: weight gradients come after the input gradients of all.
     """
 
     first: Ints
@@ -139,6 +161,7 @@ class Passes:
     recompute: Ints
     segment: Mapping[int, int]
     total: int
+    readers: tuple[int, ...] = ()
 
     def forward(self, layer: int) -> Ints:
         return np.arange(self.first[layer], self.first[layer + 1])
@@ -155,15 +178,23 @@ class Passes:
         if kind == Kind.WEIGHT:
             split_off: Ints = last[last != backward]
             return split_off
-        if (self.recompute[forward] < 0).all():
+        if (self.recompute[forward] < 0).all() and not self.readers:
             return backward
         layer = np.searchsorted(self.first, forward, side="right") - 1
         segment = np.array([self.segment.get(int(position), -1) for position in layer])
-        tasks, done = [], {-1}
-        for task, number in zip(backward.tolist(), segment[::-1].tolist(), strict=True):
+        tasks, done, reads = [], {-1}, -1
+        weights: list[int] = []  # of layers that read the same as the one at hand
+        for task, after, number, position in zip(
+            backward.tolist(), last.tolist(), segment[::-1].tolist(), layer[::-1].tolist(), strict=True
+        ):
+            if self.readers and self.readers[position] != reads:
+                tasks.append(np.array(weights, dtype=np.int64))
+                weights, reads = [], self.readers[position]
             if number not in done:
                 tasks.append(self.recompute[forward[segment == number]])
                 done.add(number)
             tasks.append(np.array([task]))
-        ordered: Ints = np.concatenate(tasks)
+            if after != task and self.readers:
+                weights.append(after)
+        ordered: Ints = np.concatenate([*tasks, np.array(weights, dtype=np.int64)])
         return ordered

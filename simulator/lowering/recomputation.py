@@ -86,7 +86,7 @@ def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster,
     later, earlier = builder.edges()
     tasks = ExchangeTasks(builder, cluster, devices, model.profile.element_bytes(position), exchange)
     own, frees = passes.forward(position), passes.last[reading]
-    added = tasks.add(Kind.ACTIVATION, position, terms=own, targets=reading + passes.total, frees=frees)
+    added = tasks.add(Kind.ACTIVATION, position, terms=own, targets=frees, frees=frees)
     last = passes.forward(max(readers))
     for task, transfer in zip(added, exchange.transfers, strict=True):
         here = last[np.isin(passes.device[last], devices[list(transfer.devices)])]

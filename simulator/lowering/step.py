@@ -48,7 +48,7 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     """The same of a plan that is checked."""
     profile, plan, schedule = model.profile, model.plan, model.schedule
     builder, meets = GraphBuilder(), runtime.rendezvous and schedule.receives is not None
-    passes = add_passes(builder, model, cluster)
+    passes = add_passes(builder, model, cluster, runtime)
     add_exchanges(builder, model, cluster, passes, own_buffers=meets)
     join_recomputations(builder, model, cluster, passes)
     if model.symmetry and len(model.symmetry.ranks) > 1:
