@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 
 from partitioners import make_plan
-from partitioners._hypergraph import build, grid_of
-from partitioners._kahypar import cut
+from partitioners._hypergraphs.hypergraph import build, grid_of
+from partitioners._hypergraphs.kahypar import cut
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks import placements
 from benchmarks.published import profile, shared_data, table
-from partitioners._contiguous import best_stages
-from partitioners._stage_costs import Costs, crossing_bytes
+from partitioners._stages.contiguous import best_stages
+from partitioners._stages.stage_costs import Costs, crossing_bytes
 from simulator.taskgraph import Floats
 from simulator.workload import Profile
 

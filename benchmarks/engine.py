@@ -17,7 +17,7 @@ import numpy as np
 from simulator.cluster import Cluster, Device, Link
 from simulator.engine import ENGINES, engine_name, simulate
 from simulator.engine.columns import make_columns
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind, TaskGraph
 

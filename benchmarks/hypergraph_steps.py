@@ -16,7 +16,7 @@ from multiprocessing import TimeoutError, get_context
 
 from benchmarks.published import BATCH, TITLES, profile, switch, table
 from partitioners import make_plan
-from partitioners._judge import Judge
+from partitioners._judge.judge import Judge
 from partitioners._strongest import STRATEGIES as OTHERS
 from partitioners._strongest import strongest
 from simulator.cluster import Cluster

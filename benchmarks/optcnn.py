@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.published import GIB, TITLES, profile, table
 from partitioners import make_plan
-from partitioners._elimination import least_sum
-from partitioners._optcnn import CostTables, cost_tables
+from partitioners._layerwise.elimination import least_sum
+from partitioners._layerwise.optcnn import CostTables, cost_tables
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_preset

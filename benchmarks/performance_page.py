@@ -56,10 +56,10 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 - **Ranks of tensor parallelism** are simulated once too, those of sequence parallelism and of copies with them, where
   every layer of a replica is on as many devices, one shard each and all equally fast in all replicas, and activations
   move in collectives. One micro-batch is lowered with all ranks; its tasks are sorted into classes that take as long,
-  hold as much and wait for the same classes, and the first rank's stay (`simulator.lowering.equal_ranks`). A collective
-  inside a group leads over the links of all, and what rank i sends to rank i becomes one transfer. Shards cut
-  unequally, messages that cross ranks, outputs received again (full recomputation), unequal links, and bytes that do
-  not add up exactly, such as those of rings of three replicas, are simulated in full; with a straggler all ranks of
+  hold as much and wait for the same classes, and the first rank's stay (`simulator.lowering.tasks.equal_ranks`). A
+  collective inside a group leads over the links of all, and what rank i sends to rank i becomes one transfer. Shards
+  cut unequally, messages that cross ranks, outputs received again (full recomputation), unequal links, and bytes that
+  do not add up exactly, such as those of rings of three replicas, are simulated in full; with a straggler all ranks of
   the first replica of each class are.
 - **Lowering** makes the messages of layers in a row, and the sums of all buckets, as arrays, and together the
   exchanges of layers that are alike, cut alike and read alike. What the shards of a run of layers cut alike cost, who

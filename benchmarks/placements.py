@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from partitioners._contiguous import best_stages
-from partitioners._stage_costs import Costs
+from partitioners._stages.contiguous import best_stages
+from partitioners._stages.stage_costs import Costs
 from simulator.taskgraph import Floats
 
 PUBLISHED_MS = {"bert24": 46.6082, "resnet50": 479.038}

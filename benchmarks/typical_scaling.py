@@ -1,4 +1,4 @@
-"""Writes simulator/lowering/typical_scaling.json, and in docs/profiles.md what it predicts of networks it has not seen.
+"""Writes simulator/lowering/costs/typical_scaling.json, and in docs/profiles.md what it predicts of networks not seen.
 
     python -m benchmarks.typical_scaling      (SHARDSCOPE_DATA says where the measurements of others are)
 
@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.gpu_library import ACESO, Shipped, build_from, neusight
 from benchmarks.published import table
 from simulator import files
-from simulator.lowering.typical_scaling import (
+from simulator.lowering.costs.typical_scaling import (
     EVERY_FAMILY,
     PATH,
     Bound,

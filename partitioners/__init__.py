@@ -12,6 +12,18 @@ where it reads another choice of the step, or none, it lists them with what it d
     STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
 
 `make_plan` puts the plan together: what the step asks for holds, whether the strategy reads it or not.
+
+Strategies share what stands behind them, in files and rooms that start with "_":
+
+_strongest       the strongest plans of every strategy: what a search starts from, and what its answer is compared with
+_scenario_plans  plans for the devices that a scenario leaves: the strategy's, or one close to the plan before
+
+_search/         search among plans by what they promise and then by simulating them
+_stages/         contiguous stages: what they cost, and which cut is the shortest
+_layerwise/      what the strategy `layerwise` weighs, and how it finds the least sum
+_hypergraphs/    networks and plans as hypergraphs, and the programs that cut them
+_judge/          plans are compared by their simulated steps
+_network/        how long traffic takes on the links of a cluster when nothing else runs
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
-from partitioners._repartition import repartition
+from partitioners._hypergraphs.repartition import repartition
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario

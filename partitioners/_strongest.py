@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from partitioners import make_plan
-from partitioners._judge import Judge, Verdict
-from partitioners._stage_cuts import SCHEDULES, stage_plans
+from partitioners._judge.judge import Judge, Verdict
+from partitioners._stages.stage_cuts import SCHEDULES, plan_allows, stage_plans
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan, StepSettings
 
@@ -78,12 +78,6 @@ def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Ve
                 verdict = _judged(judge, replace(best.plan, schedule=schedule))
                 best = verdict if verdict is not None and verdict.beats(best) else best
     return best
-
-
-def plan_allows(plan: Plan) -> bool:
-    """Whether a plan may have stages: every layer whole or by sample alone, on more than one set of devices."""
-    placements = plan.placements.values()
-    return all(p.degrees[1:] == (1, 1, 1) for p in placements) and len({p.device_set for p in placements}) > 1
 
 
 def with_microbatches(plan: Plan, factor: float) -> Plan | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering.sample_shares import balanced_shares
+from simulator.lowering.costs.sample_shares import balanced_shares
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cluster import Cluster
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
 

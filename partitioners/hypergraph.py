@@ -18,12 +18,12 @@ from typing import Literal
 import numpy as np
 
 from partitioners import make_plan, options
-from partitioners._hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
-from partitioners._judge import Judge, Progress, Verdict
-from partitioners._kahypar import Run, cut, kahypar
-from partitioners._local_search import improve
-from partitioners._migrate import Cut, migrate
-from partitioners._mtkahypar import mtkahypar
+from partitioners._hypergraphs.hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
+from partitioners._hypergraphs.kahypar import Run, cut, kahypar
+from partitioners._hypergraphs.mtkahypar import mtkahypar
+from partitioners._judge.judge import Judge, Progress, Verdict
+from partitioners._search.local_search import improve
+from partitioners._search.migrate import Cut, migrate
 from partitioners._strongest import STRATEGIES, strongest
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require

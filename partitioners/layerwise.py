@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import prod
 
-from partitioners._elimination import least_sum
-from partitioners._judge import Judge, Progress
-from partitioners._optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
+from partitioners._judge.judge import Judge, Progress
+from partitioners._layerwise.elimination import least_sum
+from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError, require

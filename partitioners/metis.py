@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from partitioners._hypergraph import Grid, grid_of
+from partitioners._hypergraphs.hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, require
 from simulator.lowering.sharded_model import ShardedModel

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from partitioners._contiguous import contiguous_stages
-from partitioners._judge import Judge
-from partitioners._judged_stages import judged_stages, stage_cuts
+from partitioners._judge.judge import Judge
+from partitioners._stages.contiguous import contiguous_stages
+from partitioners._stages.judged_stages import judged_stages, stage_cuts
 from simulator.cluster import Cluster
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile

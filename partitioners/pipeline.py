@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partitioners._contiguous import contiguous_stages
-from partitioners._judge import Judge
-from partitioners._judged_stages import judged_stages, stage_cuts
+from partitioners._judge.judge import Judge
+from partitioners._stages.contiguous import contiguous_stages
+from partitioners._stages.judged_stages import judged_stages, stage_cuts
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.schedules import SCHEDULES

@@ -10,9 +10,9 @@ from statistics import fmean
 from simulator.cluster import Cluster
 from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
-from simulator.lowering.typical_scaling import device_class
 from simulator.plan import Plan
 from simulator.report.metrics import Report, measure
 from simulator.runtime import IDEAL, Runtime

@@ -60,4 +60,4 @@ IDEAL = Runtime()
 TORCH_PIPELINING = Runtime(name="torch-pipelining", rendezvous=True, gradient_scaling=2 / 8, full_schedules=("1f1b",))
 """torch.distributed.pipelining over gloo or NCCL. It divides gradients by the number of micro-batches before the
 update, which reads and writes one tensor, where an update of SGD with momentum reads and writes eight
-(`simulator.lowering.gradients`). Its Schedule1F1B raises ValueError on fewer micro-batches than stages."""
+(`simulator.lowering.tasks.gradients`). Its Schedule1F1B raises ValueError on fewer micro-batches than stages."""

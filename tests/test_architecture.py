@@ -14,12 +14,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
-    simulator.network simulator.collectives simulator.lowering.schedules
+    simulator.network simulator.collectives
+    simulator.lowering.schedules simulator.lowering.exchange simulator.lowering.kept_answers
+    simulator.lowering.costs simulator.lowering.parameters
+    simulator.lowering.symmetry
+    simulator.lowering.sharded_model
+    simulator.lowering.tasks
     simulator.lowering simulator.engine simulator.transformers
     simulator.report
     simulator.run
     simulator.elastic simulator.convergence simulator.sweep simulator.exports
     simulator.studies
+    partitioners._network partitioners._judge partitioners._hypergraphs
+    partitioners._layerwise partitioners._stages
+    partitioners._search
     partitioners
     traces.results traces.zoo traces.lab
     traces.capture

@@ -13,7 +13,7 @@ from small_networks import chain, switched
 
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.lowering.sample_shares import Seconds, split_by_time
+from simulator.lowering.costs.sample_shares import Seconds, split_by_time
 from simulator.run import run, step_seconds
 from simulator.studies.what_if import gains
 

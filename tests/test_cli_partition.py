@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_closed_forms import chain
 
-from partitioners._hmetis import from_hgr
+from partitioners._hypergraphs.hmetis import from_hgr
 from simulator import files
 from simulator.cli import main
 

@@ -10,7 +10,7 @@ import pytest
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine import simulate
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import run
 from simulator.runtime import Runtime

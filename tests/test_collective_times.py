@@ -14,7 +14,7 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.engine import simulate
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, two_tier
 from simulator.taskgraph import Kind, Route
 

@@ -16,8 +16,8 @@ from test_collective_times import EXACT, NET, NODE, SIZE, SIZES, tasks_of
 from simulator import collectives
 from simulator.collectives import Collective, CollectiveTask
 from simulator.errors import InputError, UnknownNameError
-from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.gradients import static_bytes
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import two_tier
 from simulator.plan import Synchronisation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_closed_forms import chain
 
 from simulator.files import read_profile
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile, ScalingPoint
 
 

@@ -24,9 +24,9 @@ from simulator.curve import Curve
 from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
 from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError
-from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.runtime import IDEAL, Runtime

@@ -11,8 +11,8 @@ from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain
 
 from simulator.cluster import Cluster
-from simulator.lowering.exchange_bytes import is_countable, sent_elements
-from simulator.lowering.exchanges import Exchange, exchanges_of
+from simulator.lowering.exchange.exchange_bytes import is_countable, sent_elements
+from simulator.lowering.exchange.exchanges import Exchange, exchanges_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Sharding
 from simulator.taskgraph import Floats

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
-from partitioners._hmetis import from_hgr, to_hgr
-from partitioners._hypergraph import Hypergraph, build, exact_grid, grid_of
-from partitioners._kahypar import cut
-from partitioners._plan_hypergraph import plan_hypergraph
+from partitioners._hypergraphs.hmetis import from_hgr, to_hgr
+from partitioners._hypergraphs.hypergraph import Hypergraph, build, exact_grid, grid_of
+from partitioners._hypergraphs.kahypar import cut
+from partitioners._hypergraphs.plan_hypergraph import plan_hypergraph
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel

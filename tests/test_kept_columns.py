@@ -15,9 +15,9 @@ from simulator.distinct import distinct
 from simulator.engine import engine_name, simulate
 from simulator.engine.columns import Columns, Ragged, make_columns
 from simulator.errors import InputError
-from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.report.metrics import measure
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Kind

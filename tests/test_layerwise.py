@@ -13,9 +13,9 @@ from plans import planned
 from random_inputs import clusters, profiles
 from two_layers import linear, settings_of, switch, two_layers
 
-from partitioners import _elimination
-from partitioners._elimination import least_sum
-from partitioners._optcnn import CostTables, cost_tables
+from partitioners._layerwise import elimination
+from partitioners._layerwise.elimination import least_sum
+from partitioners._layerwise.optcnn import CostTables, cost_tables
 from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Plan, Synchronisation
 from simulator.run import run, step_seconds
@@ -72,7 +72,7 @@ def test_any_graph_is_solved_as_by_enumeration(source: st.DataObject) -> None:
 
 
 def test_too_entangled_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_elimination, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(elimination, "MOST_ENTRIES", 8)
     edges = {(i, j): np.zeros((3, 3)) for j in range(4) for i in range(j)}
     with pytest.raises(InputError, match="27 entries, and at most 8"):
         least_sum([np.zeros(3)] * 4, edges)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from random_inputs import profiles
 from two_layers import linear, settings_of, switch, two_layers
 
-from partitioners import _optcnn
-from partitioners._fabric import Fabric
-from partitioners._optcnn import configurations, cost_tables, sharding_of
+from partitioners._layerwise import optcnn
+from partitioners._layerwise.optcnn import configurations, cost_tables, sharding_of
+from partitioners._network.fabric import Fabric
 from simulator import collectives
 from simulator.cluster import Cluster, Device, Link
 from simulator.collectives.ring import ring
@@ -157,8 +157,8 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
 
 def test_tables_do_not_depend_on_how_they_are_cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = cost_tables(two_layers(), switch(3), settings_of())
-    monkeypatch.setattr(_optcnn, "_ENTRIES", 1)
-    _optcnn._traffic.cache_clear()
+    monkeypatch.setattr(optcnn, "_ENTRIES", 1)
+    optcnn._traffic.cache_clear()
     assert (cost_tables(two_layers(), switch(3), settings_of()).transfer_s[0, 1] == whole.transfer_s[0, 1]).all()
 
 
@@ -166,12 +166,12 @@ def test_clusters_that_differ_in_bandwidth_alone_share_what_their_links_carry() 
     """A quarter of the bandwidth: what is not latency takes four times as long, and equals tables made afresh."""
     profile, fast = two_layers(parameter_bytes=1000), switch(3)
     slow = fast.with_tier("link", bandwidth_bytes_per_s=250e3)
-    _optcnn._traffic.cache_clear()
+    optcnn._traffic.cache_clear()
     first, second = (cost_tables(profile, cluster, settings_of()) for cluster in (fast, slow))
-    assert (_optcnn._traffic.cache_info().misses, _optcnn._traffic.cache_info().hits) == (1, 1)
+    assert (optcnn._traffic.cache_info().misses, optcnn._traffic.cache_info().hits) == (1, 1)
     waits_s = np.where(first.transfer_s[0, 1] > 0, 2 * 2e-4, 0.0)
     np.testing.assert_allclose(second.transfer_s[0, 1] - waits_s, 4 * (first.transfer_s[0, 1] - waits_s), atol=1e-15)
-    _optcnn._traffic.cache_clear()
+    optcnn._traffic.cache_clear()
     afresh = cost_tables(profile, slow, settings_of())
     assert (afresh.transfer_s[0, 1] == second.transfer_s[0, 1]).all()
     assert (second.synchronise_s[0] >= first.synchronise_s[0]).all()

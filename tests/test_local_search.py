@@ -14,12 +14,12 @@ from plans import planned
 from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
-from partitioners._judge import Judge
-from partitioners._layer_groups import GroupCut, cuts, device_blocks, layer_groups
-from partitioners._loads import LoadTables
-from partitioners._local_search import Judged, LocalChange, LocalSearch, improve
-from partitioners._promises import promises_s
-from partitioners._window_bounds import Library, window_of
+from partitioners._judge.judge import Judge
+from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
+from partitioners._search.loads import LoadTables
+from partitioners._search.local_search import Judged, LocalChange, LocalSearch, improve
+from partitioners._search.promises import promises_s
+from partitioners._search.window_bounds import Library, window_of
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
@@ -291,7 +291,7 @@ def test_changes_that_gain_little_together_are_not_followed(
     was there before them no more is simulated: 73 and 68 are 21 % below 86, 86 and 73 are 43 % below 129."""
     judge, search, start, changes = search_of_counts([2, 3, 4, 6])
     offered = iter(changes)
-    monkeypatch.setattr("partitioners._local_search._GAIN", gain)
+    monkeypatch.setattr("partitioners._search.local_search._GAIN", gain)
     monkeypatch.setattr(search, "_promising_changes", lambda *_: [change] if (change := next(offered, None)) else [])
     search.refine(start, 2, 0.0)
     assert judge.best is not None and judge.best.plan.microbatches == best

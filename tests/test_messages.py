@@ -16,7 +16,7 @@ from simulator.cluster import Cluster, Device, Link
 from simulator.collectives._messages import ring_ends_s, tree_ends_s
 from simulator.engine import simulate
 from simulator.errors import InputError
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.catalogue import read_cluster
 from simulator.studies.by_message import all_reduce_by_message, collectives_by_message
 from simulator.taskgraph import Floats, Ints, Kind

@@ -13,8 +13,8 @@ from plans import planned
 from random_inputs import profiles
 from small_networks import BATCH, branches, chain, switched
 
-from partitioners import _kahypar
-from partitioners._hypergraph import Hypergraph, build, grid_of
+from partitioners._hypergraphs import kahypar
+from partitioners._hypergraphs.hypergraph import Hypergraph, build, grid_of
 from partitioners.metis import cut, shard_graph
 from simulator.errors import InputError, MissingExtraError
 from simulator.workload import Geometry, Layer, Profile
@@ -116,7 +116,7 @@ def test_what_the_hypergraph_buys() -> None:
     pins, start = np.array([0, 1, 2, 3, 4, 5, 6, 0, 7, 7, 8, 6, 8]), np.array([0, 7, 9, 11, 13])
     nets = Hypergraph(vertex_weights=seconds, net_weights=np.array([10.0, 15.0, 1.0, 1.0]), net_start=start, pins=pins)
     assert nets.connectivity(cut(seconds, edges, halves)) == 15 + 1
-    assert nets.connectivity(_kahypar.cut(nets, halves)) == 10 + 1
+    assert nets.connectivity(kahypar.cut(nets, halves)) == 10 + 1
 
 
 def test_a_chain_in_contiguous_halves() -> None:

@@ -12,8 +12,8 @@ from random_inputs import clusters, plans, profiles
 from small_networks import BATCH, chain, layer, network, switched
 
 from simulator.elastic.movement import Placed, movement
-from simulator.lowering.replicas import replicas_of
-from simulator.lowering.shard_regions import channel_bytes, split
+from simulator.lowering.exchange.shard_regions import channel_bytes, split
+from simulator.lowering.parameters.replicas import replicas_of
 from simulator.network.topologies import take
 from simulator.plan import Plan, Sharding
 from simulator.workload import Profile

@@ -11,9 +11,9 @@ from plans import planned
 from small_networks import chain
 
 from partitioners import hypergraph
-from partitioners._hypergraph import Hypergraph
-from partitioners._kahypar import cut
-from partitioners._mtkahypar import mtkahypar
+from partitioners._hypergraphs.hypergraph import Hypergraph
+from partitioners._hypergraphs.kahypar import cut
+from partitioners._hypergraphs.mtkahypar import mtkahypar
 from simulator.cluster import Cluster
 from simulator.errors import MissingExtraError
 from simulator.network.topologies import Wire, flat_switch, two_tier

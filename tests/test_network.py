@@ -14,7 +14,7 @@ import pytest
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine import simulate
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, two_tier
 from simulator.network.transfers import paths
 from simulator.taskgraph import Kind, Route

@@ -10,8 +10,8 @@ from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.gradients import static_bytes
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume

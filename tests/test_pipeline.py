@@ -17,12 +17,12 @@ from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from benchmarks.contiguous import pipedream_costs
-from partitioners._contiguous import best_stages, contiguous_stages, stage_values
-from partitioners._stage_costs import crossing_bytes, measured_costs
+from partitioners._stages.contiguous import best_stages, contiguous_stages, stage_values
+from partitioners._stages.stage_costs import crossing_bytes, measured_costs
 from simulator.cluster import Cluster
 from simulator.engine import engine_name
 from simulator.errors import InputError
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.plan import Plan
 from simulator.run import run
 from simulator.workload import Profile

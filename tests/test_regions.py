@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_closed_forms import star
 
-from simulator.lowering.crossings import crossings_of, reads_of
-from simulator.lowering.replicas import replicas_of
-from simulator.lowering.shard_regions import channel_bytes, reads, shards, split
+from simulator.lowering.exchange.crossings import crossings_of, reads_of
+from simulator.lowering.exchange.shard_regions import channel_bytes, reads, shards, split
+from simulator.lowering.parameters.replicas import replicas_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Plan, Sharding
 from simulator.report.volume import communication_volume

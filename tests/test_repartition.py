@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from random_inputs import profiles
 from small_networks import branches, switched
 
-from partitioners._hypergraph import Grid, build, grid_of
-from partitioners._kahypar import cut
-from partitioners._repartition import cut_close_to, with_anchors
+from partitioners._hypergraphs.hypergraph import Grid, build, grid_of
+from partitioners._hypergraphs.kahypar import cut
+from partitioners._hypergraphs.repartition import cut_close_to, with_anchors
 from simulator import cli
 from simulator.elastic.movement import Movement, Placed, movement
 from simulator.files import read_profile, write_profile

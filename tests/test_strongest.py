@@ -15,12 +15,12 @@ from random_inputs import clusters, profiles
 from test_closed_forms import chain, star
 
 from partitioners import make_plan
-from partitioners._contiguous import ROUNDING
-from partitioners._judge import Judge
-from partitioners._judged_stages import stage_cuts
-from partitioners._stage_bounds import chains, messages_seconds, step_bounds_s
-from partitioners._stage_cuts import device_counts, stage_plans
-from partitioners._stage_layout import stage_layout
+from partitioners._judge.judge import Judge
+from partitioners._stages.contiguous import ROUNDING
+from partitioners._stages.judged_stages import stage_cuts
+from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
+from partitioners._stages.stage_cuts import device_counts, stage_plans
+from partitioners._stages.stage_layout import stage_layout
 from partitioners._strongest import STRATEGIES, strongest, with_microbatches
 from simulator import files
 from simulator.cluster import Cluster

@@ -13,9 +13,9 @@ from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
 from simulator.errors import InputError
-from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.weight_stashing import weight_versions
+from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.lowering.tasks.weight_stashing import weight_versions
 from simulator.network.topologies import Wire, two_tier
 from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding, Synchronisation

@@ -23,7 +23,8 @@ from conftest import ROOT
 from small_networks import chain, network
 
 import partitioners
-from partitioners import _optcnn, options, strategies
+from partitioners import options, strategies
+from partitioners._layerwise import optcnn
 from simulator import files
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
@@ -112,7 +113,7 @@ def test_sharing_between_points_changes_no_row(tmp_path: Path) -> None:
     with closing(read_only(tmp_path / "out")) as connection:
         rows = [dict(row) for row in connection.execute("SELECT * FROM points ORDER BY number")]
     for point, row in list(zip(points.points, rows, strict=True))[::5]:
-        for cache in (_optcnn._choices, _optcnn._traffic, _optcnn._collectives, _optcnn._compute_s):
+        for cache in (optcnn._choices, optcnn._traffic, optcnn._collectives, optcnn._compute_s):
             cache.cache_clear()
         _lowered.clear()
         alone = evaluate(context_of(replace(points, inputs=load_inputs([point.values])), partitioners.make_plan), point)

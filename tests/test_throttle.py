@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
 
-from simulator.lowering.sample_shares import split_by_time
+from simulator.lowering.costs.sample_shares import split_by_time
 from traces.elastic.balanced_shares import MeasuredShares, fitted
 from traces.lab import cpu_throttle
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.engine import ENGINES, engine_name, simulate
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.token_buckets import depths_bytes, shaped
 from simulator.network.topologies import Wire, flat_switch
 from simulator.runtime import IDEAL, Runtime

@@ -14,8 +14,8 @@ from small_networks import chain, switched
 import partitioners
 from simulator import cli, files
 from simulator.errors import InputError
-from simulator.lowering.costs import shard_seconds
-from simulator.lowering.typical_scaling import (
+from simulator.lowering.costs.shard_costs import shard_seconds
+from simulator.lowering.costs.typical_scaling import (
     BOUNDS,
     Bound,
     Direction,

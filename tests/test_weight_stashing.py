@@ -10,7 +10,7 @@ from test_closed_forms import chain, star
 
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.weight_stashing import stashed_bytes
+from simulator.lowering.tasks.weight_stashing import stashed_bytes
 from simulator.plan import Plan, Sharding
 from simulator.report.volume import communication_volume
 from simulator.run import run

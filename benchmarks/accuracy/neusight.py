@@ -8,7 +8,7 @@ import partitioners
 from benchmarks.accuracy._steps import PredictedStep, steps_table, summary
 from benchmarks.published import shared_data
 from simulator.files import read_profile
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.network.catalogue import read_cluster
 from simulator.plan import StepSettings, Synchronisation
 from simulator.run import step_seconds

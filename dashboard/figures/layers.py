@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.figures.style import BACKWARD, FORWARD, IDLE, INK, OUTLINE, Figure, figure, message, with_table
 from dashboard.state.blocks import Block, folded
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile
 
 _STEPS, _LABELLED = 48, 24

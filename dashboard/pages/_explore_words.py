@@ -22,7 +22,7 @@ from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
-from simulator.lowering.typical_scaling import device_class
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation

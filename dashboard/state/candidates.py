@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from partitioners import _judge
+from partitioners._judge import judge
 from simulator.cluster import Cluster
 from simulator.plan import Plan
 from simulator.run import LoweredPlan
@@ -57,12 +57,12 @@ def recorded_candidates(
     if not _recording.acquire(blocking=False):
         yield
         return
-    judged = _judge.Judge._simulated
+    judged = judge.Judge._simulated
     until_s, again_s = time.monotonic() + within_s, 0.0
-    best: _judge.Verdict | None = None
-    announced: _judge.Verdict | None = None
+    best: judge.Verdict | None = None
+    announced: judge.Verdict | None = None
 
-    def recorded(self: _judge.Judge, known: LoweredPlan, plan: Plan, label: str) -> _judge.Verdict:
+    def recorded(self: judge.Judge, known: LoweredPlan, plan: Plan, label: str) -> judge.Verdict:
         nonlocal best, announced, again_s
         verdict = judged(self, known, plan, label)
         kept.append(_candidate(known.graph, cluster, label, verdict.step_s, verdict is self.best))
@@ -76,11 +76,11 @@ def recorded_candidates(
             raise SearchOverError(best.plan)
         return verdict
 
-    _judge.Judge._simulated = recorded  # type: ignore[method-assign]
+    judge.Judge._simulated = recorded  # type: ignore[method-assign]
     try:
         yield
     finally:
-        _judge.Judge._simulated = judged  # type: ignore[method-assign]
+        judge.Judge._simulated = judged  # type: ignore[method-assign]
         _recording.release()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from math import prod
 
 import numpy as np
 
@@ -74,8 +73,3 @@ def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> st
     if rows == 1:
         return f"{columns} {letters}"
     return f"{rows}n × {columns}{letters}"
-
-
-def shard_count(sharding: Sharding) -> int:
-    """How many shards a sharding has, however many devices hold them."""
-    return prod(degrees_of(sharding).values())

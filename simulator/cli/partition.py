@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args))
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:
-        from partitioners._hmetis import to_hgr
-        from partitioners._hypergraph import build, exact_grid
+        from partitioners._hypergraphs.hmetis import to_hgr
+        from partitioners._hypergraphs.hypergraph import build, exact_grid
 
         files.write_text_atomic(args.hgr, to_hgr(build(profile, exact_grid(plan, profile))))
     if args.json:

@@ -41,7 +41,7 @@ def exchange(name: str, cluster: Cluster, group: Sequence[int], size_bytes: floa
 
 
 def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
-    """Messages that sum what `holders` have and leave it on `targets`: rules 4 and 5 of `simulator.lowering.reshard`.
+    """Messages that sum what `holders` have and leave it on `targets`: rules 4 and 5 of `lowering.exchange.reshard`.
 
     The way of groups that no collective fits: (g + t - 2) x size_bytes, one more where they share no device.
     """

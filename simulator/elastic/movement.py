@@ -20,9 +20,9 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.replicas import replicas_of
-from simulator.lowering.shard_regions import Interval, channel_bytes, split
+from simulator.lowering.exchange.shard_regions import Interval, channel_bytes, split
+from simulator.lowering.parameters.replicas import replicas_of
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.taskgraph import Kind, TaskGraph

@@ -23,7 +23,7 @@ from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.elastic.movement import Placed, movement
 from simulator.errors import require, require_time
-from simulator.lowering.replicas import replicas_of
+from simulator.lowering.parameters.replicas import replicas_of
 from simulator.ordered_sum import ordered_sum
 from simulator.workload import Profile
 

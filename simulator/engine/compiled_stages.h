@@ -1,4 +1,4 @@
-/* The dynamic programme over contiguous stages of partitioners/_contiguous.py; it runs nothing. */
+/* The dynamic programme over contiguous stages of partitioners/_stages/contiguous.py; it runs nothing. */
 
 /* Into `least_of` what is less: itself, or the values joined with their costs (added to them, or the larger of both). */
 static void take_least(double *least_of, const double *value, const double *cost, i64 count, i64 added)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.errors import InputError
 from simulator.lowering import schedules
-from simulator.lowering.shard_regions import split
+from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Sharding
 from simulator.workload import Profile

@@ -12,18 +12,20 @@ import numpy as np
 
 from simulator import collectives
 from simulator.errors import require
-from simulator.lowering import pass_costs, schedules, shard_regions
-from simulator.lowering.buckets import Bucket, filled_buckets, update_seconds
-from simulator.lowering.crossings import Crossings, Reads, crossings_of, reads_of
-from simulator.lowering.exchange_pieces import EdgeEnd
-from simulator.lowering.exchanges import Exchanges, exchanges_of
+from simulator.lowering import schedules
+from simulator.lowering.costs import pass_costs
+from simulator.lowering.costs.typical_scaling import Bound
+from simulator.lowering.exchange import shard_regions
+from simulator.lowering.exchange.crossings import Crossings, Reads, crossings_of, reads_of
+from simulator.lowering.exchange.exchange_pieces import EdgeEnd
+from simulator.lowering.exchange.exchanges import Exchanges, exchanges_of
+from simulator.lowering.exchange.shard_regions import Interval, shards
 from simulator.lowering.kept_answers import Answer, kept
-from simulator.lowering.replicas import Replicas, replicas_of
+from simulator.lowering.parameters.buckets import Bucket, filled_buckets, update_seconds
+from simulator.lowering.parameters.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
-from simulator.lowering.shard_regions import Interval, shards
-from simulator.lowering.stages import stages_of
-from simulator.lowering.symmetry import Symmetry
-from simulator.lowering.typical_scaling import Bound
+from simulator.lowering.schedules._stages import stages_of
+from simulator.lowering.symmetry.symmetry import Symmetry
 from simulator.plan import Plan, Sharding
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile

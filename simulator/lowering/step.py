@@ -15,20 +15,20 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering import schedules
-from simulator.lowering.backward_tasks import BackwardTasks
-from simulator.lowering.buffer_broadcast import add_broadcast
-from simulator.lowering.equal_links import fits
-from simulator.lowering.equal_ranks import keep_first_ranks
-from simulator.lowering.exchange_tasks import add_exchanges
-from simulator.lowering.gradients import add_synchronisation, static_bytes
-from simulator.lowering.graph_builder import GraphBuilder
-from simulator.lowering.parameter_gathers import add_gathers
-from simulator.lowering.passes import Passes, add_gradients, add_passes, scale_by_work
-from simulator.lowering.recomputation import join_recomputations
-from simulator.lowering.rendezvous import add_rendezvous
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.symmetry import AsymmetryError, Symmetry
-from simulator.lowering.weight_stashing import add_replica_updates, add_updates, stashed_bytes
+from simulator.lowering.symmetry.equal_links import fits
+from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
+from simulator.lowering.tasks.backward_tasks import BackwardTasks
+from simulator.lowering.tasks.buffer_broadcast import add_broadcast
+from simulator.lowering.tasks.equal_ranks import keep_first_ranks
+from simulator.lowering.tasks.exchange_tasks import add_exchanges
+from simulator.lowering.tasks.gradients import add_synchronisation, static_bytes
+from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.lowering.tasks.parameter_gathers import add_gathers
+from simulator.lowering.tasks.passes import Passes, add_gradients, add_passes, scale_by_work
+from simulator.lowering.tasks.recomputation import join_recomputations
+from simulator.lowering.tasks.rendezvous import add_rendezvous
+from simulator.lowering.tasks.weight_stashing import add_replica_updates, add_updates, stashed_bytes
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph

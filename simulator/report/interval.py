@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from simulator.cluster import Cluster
-from simulator.lowering.typical_scaling import device_class
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.ordered_sum import ordered_sum
 from simulator.report.metrics import Report
 from simulator.workload import Profile

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.costs import shard_seconds
-from simulator.lowering.gradients import static_parts
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.gradients import static_parts
 from simulator.memory_fit import Fit
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from simulator.lowering.costs.typical_scaling import BOUNDS, Direction, device_class
 from simulator.lowering.kept_answers import kept
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.typical_scaling import BOUNDS, Direction, device_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ import numpy as np
 
 from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.lowering.buckets import gathers_per_step
-from simulator.lowering.buffer_broadcast import broadcast
-from simulator.lowering.exchange_bytes import add_bytes
+from simulator.lowering.exchange.exchange_bytes import add_bytes
+from simulator.lowering.parameters.buckets import gathers_per_step
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.buffer_broadcast import broadcast
 from simulator.report.traffic import Communication
 from simulator.taskgraph import Floats
 
@@ -17,8 +17,8 @@ from simulator.taskgraph import Floats
 def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication:
     """Bytes of one step: every piece once to each device that reads it and does not hold it, and its gradient back.
 
-    Where terms are summed or shards copied, `simulator.lowering.reshard` says what moves. The cluster says where
-    parameter servers are.
+    Where terms are summed or shards copied, `simulator.lowering.exchange.reshard` says what moves. The cluster says
+    where parameter servers are.
     """
     count = len(cluster.devices)
     forward, synchronisation = np.zeros((count, count)), np.zeros((count, count))

@@ -18,9 +18,9 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, require
-from simulator.lowering.buckets import Bucket
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph

@@ -11,7 +11,7 @@ from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError
-from simulator.lowering.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.taskgraph import Floats, Kind
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.report.critical_path import critical_path_s

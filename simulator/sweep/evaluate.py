@@ -11,8 +11,8 @@ from typing import Any
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
-from simulator.lowering.gradients import static_bytes
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.gradients import static_bytes
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure

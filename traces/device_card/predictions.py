@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.cluster import Cluster, Device, Link
 from simulator.files import read_profile
-from simulator.lowering.costs import shard_seconds
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.workload import Profile

@@ -3,7 +3,7 @@
     sudo python -m traces.elastic.balanced_shares
 
 Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
-at two numbers of samples, which gives a_i + b_i x for each; `lowering/sample_shares.py` splits the batch by it.
+at two numbers of samples, which gives a_i + b_i x for each; `lowering/costs/sample_shares.py` splits the batch by it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from simulator.lowering.sample_shares import Seconds, split_by_time
+from simulator.lowering.costs.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
 from traces.elastic.elastic_worker import TrainingJob
 from traces.elastic.process_group import ElasticProcessGroup

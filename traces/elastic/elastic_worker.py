@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from simulator.lowering.shard_regions import split
+from simulator.lowering.exchange.shard_regions import split
 from traces.capture.momentum_sgd import descend
 from traces.zoo.networks import load
 

@@ -12,6 +12,8 @@ letters), which fill bubbles.
 
 "dataflow" has no order: a device runs what is ready, the oldest micro-batch first and backward before the forward of a
 younger one. It serves every plan, also those that have no stages.
+
+`_stages` says which layers of a plan are a stage.
 """
 
 from __future__ import annotations

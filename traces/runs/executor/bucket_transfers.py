@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator import collectives
 from simulator.collectives import CollectiveTask
-from simulator.lowering.buckets import Bucket
+from simulator.lowering.parameters.buckets import Bucket
 from simulator.taskgraph import Kind
 from traces.runs.executor.run_setup import Script
 

@@ -4,7 +4,7 @@
     sum        what one group of targets needs of a piece: the terms of its holders, and those that are at home
     move       a message or collective of the graph, which carries slices of such sums in row-major order
 
-The rules are those of `simulator.lowering.reshard`; numbers of tasks mean shards, as in `exchange_pieces`.
+The rules are those of `simulator.lowering.exchange.reshard`; numbers of tasks mean shards, as in `exchange_pieces`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulator.lowering.exchange_pieces import Cell, EdgeEnd, Piece, pieces_of
-from simulator.lowering.exchanges import Pattern, moves_of, numbered
-from simulator.lowering.reshard import SumGroup, slices
+from simulator.lowering.exchange.exchange_pieces import Cell, EdgeEnd, Piece, pieces_of
+from simulator.lowering.exchange.exchanges import Pattern, moves_of, numbered
+from simulator.lowering.exchange.reshard import SumGroup, slices
 
 Tasks = Mapping[int, Sequence[int]]
 """By device, numbers of tasks on it."""

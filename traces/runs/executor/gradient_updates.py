@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from simulator import collectives
-from simulator.lowering.buckets import Bucket
-from simulator.lowering.replicas import Replicas
+from simulator.lowering.parameters.buckets import Bucket
+from simulator.lowering.parameters.replicas import Replicas
 from simulator.taskgraph import Kind
 from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.bucket_transfers import BucketTransfer, bucket_transfers, owners_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from torch import nn
 
 from simulator.errors import InputError
-from simulator.lowering.shard_regions import Interval, split
+from simulator.lowering.exchange.shard_regions import Interval, split
 from traces.zoo.blocks import Positions
 
 Extents = tuple[Interval, ...]

@@ -1,7 +1,8 @@
 """Parameter pieces as rows of numbers: their values on this device, and the gradients that its shards computed.
 
-A piece is what `simulator.lowering.replicas` sums as one. Its row holds its parameters one after the other, each
-flattened. A device may hold a piece in several tensors, where tied layers are cut differently; all are written alike.
+A piece is what `simulator.lowering.parameters.replicas` sums as one. Its row holds its parameters one after the other,
+each flattened. A device may hold a piece in several tensors, where tied layers are cut differently; all are written
+alike.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulator.lowering.replicas import Replicas
+from simulator.lowering.parameters.replicas import Replicas
 from traces.runs.executor.parameter_boxes import Extents, cell_boxes, input_axis, is_inside, relative
 from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.run_setup import Script

@@ -13,8 +13,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from simulator.lowering.exchange_pieces import Cell
-from simulator.lowering.shard_regions import Interval
+from simulator.lowering.exchange.exchange_pieces import Cell
+from simulator.lowering.exchange.shard_regions import Interval
 
 Coordinates = tuple[int, int, int, int]
 """(sample, channel, row, column) in the output of a layer for one micro-batch."""

@@ -17,8 +17,8 @@ from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering import schedules
-from simulator.lowering.buckets import Bucket
-from simulator.lowering.shard_regions import Interval, reads
+from simulator.lowering.exchange.shard_regions import Interval, reads
+from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan

@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from torch.nn import functional
 
 from simulator.errors import InputError
-from simulator.lowering.shard_regions import Interval
+from simulator.lowering.exchange.shard_regions import Interval
 from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.sliced_layers import (
     Operator,

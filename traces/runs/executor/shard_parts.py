@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import fx
 
-from simulator.lowering.shard_regions import split
+from simulator.lowering.exchange.shard_regions import split
 from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.edge_moves import PieceSum
 from traces.runs.executor.parameter_boxes import Extents, parameter_boxes

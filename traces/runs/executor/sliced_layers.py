@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from simulator.errors import InputError
-from simulator.lowering.shard_regions import Interval, split
+from simulator.lowering.exchange.shard_regions import Interval, split
 from simulator.workload import Layer
 from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.parameter_boxes import Extents, relative

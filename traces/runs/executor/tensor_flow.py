@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simulator.lowering.exchange_pieces import Cell
+from simulator.lowering.exchange.exchange_pieces import Cell
 from traces.runs.executor.edge_moves import EdgeMove, PieceSum, Slice
 from traces.runs.executor.regions import Coordinates, Region, put, take
 from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, all_to_all, reduce_scatter

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.weight_stashing import weight_versions
+from simulator.lowering.tasks.weight_stashing import weight_versions
 
 
 def versions_on(model: ShardedModel, rank: int) -> int:

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.lowering.shard_regions import split
+from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import FIRST_BUCKET_BYTES, Plan, Synchronisation

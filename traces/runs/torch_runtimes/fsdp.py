@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from simulator.errors import require
-from simulator.lowering.shard_regions import split
+from simulator.lowering.exchange.shard_regions import split
 from traces.capture.fx_steps import Trained
 from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch

@@ -1,0 +1,71 @@
+"""What the forward and backward passes of a layer's shards take and hold in one micro-batch.
+
+intervals: by (sample, channel, height, width) those whose product are the shards, see `shard_regions.shards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from simulator.lowering.costs.shard_costs import shard_seconds
+from simulator.lowering.costs.typical_scaling import Bound
+from simulator.lowering.exchange.shard_regions import Interval
+from simulator.plan import Sharding
+from simulator.taskgraph import Floats, Ints
+from simulator.workload import Layer, Profile
+
+Intervals = Sequence[Sequence[Interval]]
+
+
+@lru_cache(maxsize=1024)
+def _lengths(intervals: tuple[Interval, ...]) -> Ints:
+    """Of each interval, shape (parts,)."""
+    return np.array([last - first for first, last in intervals])
+
+
+@lru_cache(maxsize=1024)
+def _sizes(*axes: tuple[Interval, ...]) -> tuple[list[int], Ints]:
+    """The different sizes of parts along some axes together, and which of them each part has, shape (parts,)."""
+    lengths = reduce(np.multiply.outer, map(_lengths, axes)).ravel()  # the last axis goes round first
+    sizes, which = np.unique(lengths, return_inverse=True)
+    return sizes.tolist(), which.reshape(-1)
+
+
+def shard_elements(intervals: Intervals, sharding: Sharding) -> Floats:
+    """Output elements of each shard, shape (shards,)."""
+    boxes = reduce(np.multiply.outer, (_lengths(tuple(axis)) for axis in intervals), np.ones((), dtype=np.float64))
+    # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
+    return np.repeat(boxes.ravel(), sharding.reduce * sharding.copy)
+
+
+def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding: Sharding, bound: Bound) -> Floats:
+    """(forward, backward) seconds of each shard at speed 1, shape (2, shards); bound: as shard_seconds has it."""
+    sample, channel, height, width = map(tuple, intervals)
+    samples, channels, areas = _sizes(sample), _sizes(channel), _sizes(height, width)
+    plane, inputs = layer.output_shape[1] * layer.output_shape[2], 1 / sharding.reduce
+    table = np.array(
+        [
+            [
+                [shard_seconds(profile, layer, n, c / layer.channels, a / plane, bound, inputs) for a in areas[0]]
+                for c in channels[0]
+            ]
+            for n in samples[0]
+        ]
+    )  # (sample sizes, channel sizes, area sizes, 2)
+    seconds = table[samples[1][:, None, None], channels[1][:, None], areas[1]]  # (samples, channels, areas, 2)
+    boxes = seconds.reshape(-1, 2).T  # (2, boxes): of one all terms and copies take as long as each other
+    if not layer.routing:
+        return np.repeat(boxes, sharding.reduce * sharding.copy, axis=1)
+    # but groups of experts as long as their share
+    terms = boxes[..., None] * np.array(layer.routing.shares(sharding.reduce)) * sharding.reduce  # (2, boxes, reduce)
+    return np.repeat(terms.reshape(2, -1), sharding.copy, axis=1)
+
+
+def pass_bytes(profile: Profile, position: int, elements: Floats) -> Floats:
+    """(saved, output) bytes of each shard of the layer at `position`, shape (2, shards); elements: of its output."""
+    layer, each = profile.layers[position], profile.element_bytes(position)
+    saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
+    return np.stack([elements * saved, elements * each])

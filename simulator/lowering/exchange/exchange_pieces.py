@@ -1,0 +1,189 @@
+"""An edge of the network cut into pieces: elements that the same shards make and the same shards read.
+
+Pieces are cut where any shard that makes or reads the tensor is cut. Forward, what makes them are terms and what reads
+them targets; backward it is the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.expert_routing import Routing
+from simulator.lowering.exchange.reshard import Target, Term
+from simulator.lowering.exchange.shard_regions import Interval
+from simulator.plan import Sharding
+
+
+class EdgeEnd(NamedTuple):
+    """A layer's shards at one end of an edge of the network.
+
+    intervals: by (sample, channel, height, width), what each part makes or reads; the parts of a reader along channel
+    are (channel, reduce). shape: degrees by (sample, channel, height, width, reduce, copy). devices: of every shard,
+    in row-major order of `shape`. visits: of a mixture of experts, how often a token travels to or from each part by
+    reduce.
+    """
+
+    intervals: tuple[tuple[Interval, ...], ...]
+    shape: tuple[int, ...]
+    devices: tuple[int, ...]
+    visits: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, intervals: Sequence[Sequence[Interval]], sharding: Sharding, routing: Routing | None) -> EdgeEnd:
+        visits = routing.visits(sharding.reduce) if routing else ()
+        return cls(tuple(map(tuple, intervals)), sharding.shape, sharding.devices, visits)
+
+
+Cell = tuple[tuple[Interval, ...], ...]
+"""By (sample, channel, height, width) the intervals whose product are some elements of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Elements of one box with the same terms and targets; `cell` says which."""
+
+    elements: float
+    box: int
+    terms: tuple[Term, ...]
+    targets: tuple[Target, ...]
+    cell: Cell = ()
+
+    def parts(self, count: int) -> list[Piece]:
+        """The piece in `count` parts along its longest axis, as equal as integers allow, some maybe empty."""
+        extents = [sum(high - low for low, high in intervals) for intervals in self.cell]
+        axis = extents.index(max(extents))
+        cut = []
+        for i in range(count):
+            wanted = (extents[axis] * i // count, extents[axis] * (i + 1) // count)
+            cell = (*self.cell[:axis], _between(self.cell[axis], *wanted), *self.cell[axis + 1 :])
+            elements = self.elements * (wanted[1] - wanted[0]) / extents[axis]
+            cut.append(replace(self, elements=type(self.elements)(elements), cell=cell))
+        return cut
+
+
+def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Iterator[Piece]:
+    """The pieces of a layer's output in one direction.
+
+    Forward, terms are the layer's shards (task: flat number of the shard) and targets its readers' (the numbers of
+    the first reader's shards come first, from 0). Backward it is the other way round. Tokens that travel to a group of
+    experts, or from it, are a piece of their own.
+    """
+    makers = _Side(own, own.shape[:4], layer="own", first=0)
+    begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
+    reading = [
+        _Side(reader, joined_shape(reader.shape), layer=number, first=begin)
+        for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
+    ]
+    cells = [cells_along(own, readers, axis) for axis in range(4)]
+    for parts in product(*cells):
+        elements = prod(size for _, size, _ in parts)
+        box = makers.number(tuple(who[0] for who, _, _ in parts))
+        cell = tuple(intervals for _, _, intervals in parts)
+        shards = [
+            [side.number(at) for at in product(*(who[1][number] for who, _, _ in parts))]
+            for number, side in enumerate(reading)
+        ]
+        made = makers.terms(box)
+        visits = [(times, [term]) for times, term in zip(own.visits, made, strict=False)] or [(1.0, made)]
+        for (times_read, of_readers), (times_made, of_makers) in product(_reads(reading, shards), visits):
+            terms, needing = (of_readers, of_makers) if backward else (of_makers, of_readers)
+            targets = tuple(
+                Target(device, copy, task)
+                for term in needing
+                for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
+            )
+            times = times_read * times_made
+            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
+
+
+def _between(intervals: Sequence[Interval], first: int, last: int) -> tuple[Interval, ...]:
+    """What intervals hold from their element `first` to their element `last`, counted through all of them."""
+    held, begin = [], 0
+    for low, high in intervals:
+        a, b = max(first, begin) - begin + low, min(last, begin + high - low) - begin + low
+        held += [(a, b)] if a < b else []
+        begin += high - low
+    return tuple(held)
+
+
+def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term]]]:
+    """Who reads a cell together, and how often: all readers but the groups of experts, to which tokens travel apart.
+
+    shards: of each side, the numbers of its regions that hold the cell.
+    """
+    together: list[Term] = []
+    visits: list[tuple[float, list[Term]]] = []
+    for side, numbers in zip(reading, shards, strict=True):
+        for number in numbers:
+            if side.visits:
+                visits.append((side.visits_of(number), side.terms(number)))
+            else:
+                together += side.terms(number)
+    return [(1.0, together), *visits] if together else visits
+
+
+def joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Of a reader: what it reads differs along reduce as it does along channel."""
+    return shape[0], shape[1] * shape[4], shape[2], shape[3]
+
+
+class _Side:
+    """The shards of one layer by box (of what it makes) or by region (of what it reads)."""
+
+    def __init__(self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int) -> None:
+        self._layer, self._parts, self._reduce, self.visits = layer, parts, edge.shape[4], edge.visits
+        shape = edge.shape
+        tasks = np.arange(first, first + len(edge.devices)).reshape(shape)
+        devices = np.array(edge.devices).reshape(shape)
+        order, made = (
+            ((0, 1, 4, 2, 3, 5), (-1, 1, shape[5])) if layer != "own" else (range(6), (-1, shape[4], shape[5]))
+        )
+        # (boxes or regions, terms, copies)
+        self._tasks, self._devices = (array.transpose(order).reshape(made).tolist() for array in (tasks, devices))
+
+    def number(self, at: tuple[int, ...]) -> int:
+        return int(np.ravel_multi_index(at, self._parts))
+
+    def visits_of(self, number: int) -> float:
+        """How often a token travels to the group of experts that reads region `number`."""
+        return self.visits[int(np.unravel_index(number, self._parts)[1]) % self._reduce]
+
+    def terms(self, number: int) -> list[Term]:
+        return [
+            Term(self._layer, tuple(devices), tuple(tasks))
+            for devices, tasks in zip(self._devices[number], self._tasks[number], strict=True)
+        ]
+
+
+Who = tuple[int, tuple[tuple[int, ...], ...]]
+"""The part that makes a cell, and of each reader the parts that read it."""
+Along = tuple[tuple[Who, int, tuple[Interval, ...]], ...]
+"""Along an axis, of each cell who makes and reads it, its extent and its intervals."""
+
+
+def cells_along(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> Along:
+    """Along one axis, the extent and the intervals of what the same parts make and read."""
+    return _cells_between(own.intervals[axis], tuple(reader.intervals[axis] for reader in readers))
+
+
+@lru_cache(maxsize=1024)
+def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> Along:
+    edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
+    cells: dict[Who, list[Interval]] = {}
+    for low, high in pairwise(edges):
+        maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
+        if maker is None:
+            continue
+        readers = tuple(
+            tuple(i for i, (first, last) in enumerate(intervals) if first <= low and high <= last)
+            for intervals in needed
+        )
+        cells.setdefault((maker, readers), []).append((low, high))
+    return tuple((who, sum(b - a for a, b in intervals), tuple(intervals)) for who, intervals in cells.items())

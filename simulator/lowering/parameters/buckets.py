@@ -1,0 +1,107 @@
+"""Buckets: which parameter gradients travel together in one collective."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
+from simulator.lowering.parameters.replicas import Replicas
+from simulator.ordered_sum import ordered_sum
+from simulator.plan import Plan
+from simulator.workload import Profile
+
+Users = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The group, the holders and the devices of a bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradient pieces that the same devices sum in one collective; `sent_bytes` of `size_bytes` travel.
+
+    group: the devices that hold terms of the sum or need it. holders, devices: see Replicas; mostly both are the group.
+    alike: see Replicas.
+    """
+
+    group: tuple[int, ...]
+    holders: tuple[int, ...]
+    devices: tuple[int, ...]
+    pieces: tuple[Replicas, ...]
+    size_bytes: int
+    sent_bytes: float
+    update_s: float
+    alike: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def members(self) -> Hashable:
+        """What buckets of the same devices have in common, those of other ranks that sum alike included."""
+        return self.group, self.alike
+
+    def steps(self, cluster: Cluster, plan: Plan, users: Users | None = None) -> list[CollectiveTask]:
+        """The collective's steps for this bucket; users: who takes part, if not its own."""
+        settings = plan.synchronisation
+        group, holders, devices = users or (self.group, self.holders, self.devices)
+        if holders != devices:
+            return collectives.sum_and_give(holders, devices, self.sent_bytes)
+        if plan.states.stage:
+            return collectives.scattered_sum(cluster, plan.states.shard_groups(devices), self.sent_bytes)
+        collective = collectives.load(settings.collective)
+        return collective.tasks(cluster, group, self.sent_bytes, self.update_s, settings.serving_workers)
+
+
+def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:
+    """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the
+    first. The first bucket of each group of devices may hold less than the others."""
+    limits, ratio = plan.synchronisation, plan.states.gradient_ratio(profile.dtype)
+    first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
+    limit: dict[_Members, int] = defaultdict(lambda: first)
+    open_pieces: dict[_Members, list[Replicas]] = defaultdict(list)
+    open_bytes: dict[_Members, int] = defaultdict(int)
+    filled: list[Bucket] = []
+
+    def close(members: _Members) -> None:
+        joined, size = tuple(open_pieces.pop(members)), open_bytes.pop(members)
+        holders, devices, alike = members
+        bucket = Bucket(
+            group=devices if holders == devices else tuple(sorted({*holders, *devices})),
+            holders=holders,
+            devices=devices,
+            pieces=joined,
+            size_bytes=size,
+            sent_bytes=limits.sent_bytes(size * ratio, plan.states.gradient_dtype or profile.dtype),
+            update_s=ordered_sum(update_seconds(profile, piece) for piece in joined),
+            alike=alike,
+        )
+        filled.append(bucket)
+
+    for piece in reversed(pieces):
+        if piece.is_summed and piece.parameter_bytes:
+            members = piece.holders, piece.devices, piece.alike
+            open_pieces[members].append(piece)
+            open_bytes[members] += piece.parameter_bytes
+            if open_bytes[members] * ratio >= limit[members]:
+                close(members)
+                limit[members] = limits.bucket_bytes
+    for members in list(open_pieces):
+        close(members)
+    return filled
+
+
+_Members = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+"""The devices that hold terms of a sum, those that need it, and those of other ranks that sum alike."""
+
+
+def gathers_per_step(plan: Plan) -> int:
+    """How often a step gathers a parameter that is shared out."""
+    if plan.states.stage == 3:
+        return plan.microbatches * (1 if plan.states.keep_gathered else 2)
+    return 1 if plan.states.stage else 0
+
+
+def update_seconds(profile: Profile, piece: Replicas) -> float:
+    """Seconds at speed 1 of the optimizer's update of a parameter piece."""
+    layer = profile.layers[piece.layer]
+    return layer.update_s * piece.parameter_bytes / layer.parameter_bytes

@@ -1,0 +1,66 @@
+"""Whether links are shared equally by what the simulated devices send and by what those like them do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.lowering.symmetry.symmetry import Symmetry
+from simulator.network.transfers import paths
+from simulator.taskgraph import Floats, Kind, Route, TaskGraph
+
+_UNITS_BYTES = (1.0, 2.0**-10)
+"""Sums of multiples of one of these are exact up to 2^52 times it."""
+
+
+def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
+    """Whether the joint transfers of a graph take and carry what those of all replicas and ranks would.
+
+    Each copy's links are as fast, and as much used by the same transfers; and bytes add up without rounding, so that
+    their order does not matter: those of transfers inside replicas, which come before others', and where ranks are
+    counted those of all. Of ranks that sum gradients together, the update, and not one of the sums, ends last.
+    """
+    copies = np.array([route.copies for route in graph.routes] + [1])[graph.route]
+    if (copies == 1).all():
+        return True
+    sums, updates = graph.kind == Kind.SYNCHRONISATION, graph.kind == Kind.UPDATE
+    if (sums & (copies > 1)).any() and (graph.seconds[updates] == 0).any():
+        return False
+    counted = graph.is_transfer & (~sums | (len(symmetry.ranks) > 1))
+    pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[counted]]
+    size_bytes, total = graph.bytes[counted], graph.bytes[counted] @ pairs
+    if not any(total <= 2**52 * unit and _are_multiples(size_bytes, unit) for unit in _UNITS_BYTES):
+        return False
+    alike = _kinds_of_links(graph, cluster)
+    return all(_has_equal_ways(route, alike, cluster) for route in graph.routes if route.copies > 1)
+
+
+def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
+    """By link that is used, the number of its kind: as fast, and as often used by the same routes."""
+    over = paths(graph.routes, cluster)
+    order = np.argsort(over.link, kind="stable")  # of each link the routes ascending
+    route = np.repeat(np.arange(len(graph.routes)), np.diff(over.start))[order]
+    users = np.stack([route, over.weight[order]], axis=1)  # (uses, 2)
+    begin = np.flatnonzero(np.diff(over.link[order], prepend=-1))
+    used = over.link[order][begin].tolist()
+    numbers: dict[object, int] = {}
+    kinds: dict[int, int] = {}
+    for number, first, end in zip(used, begin.tolist(), [*begin[1:].tolist(), len(users)], strict=True):
+        link = cluster.links[number]
+        kind = link.bandwidth_bytes_per_s, link.latency_s, link.curve, users[first:end].tobytes()
+        kinds[number] = numbers.setdefault(kind, len(numbers))
+    return kinds
+
+
+def _are_multiples(size_bytes: Floats, unit_bytes: float) -> bool:
+    """Whether these are whole multiples of a power of two, by which division is exact."""
+    times = size_bytes / unit_bytes
+    return bool((times == np.floor(times)).all())
+
+
+def _has_equal_ways(route: Route, alike: Mapping[int, int], cluster: Cluster) -> bool:
+    """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
+    ways = [[alike[link] for link in cluster.route(*pair)] for pair in route.pairs]
+    return ways == ways[: len(route.single)] * route.copies

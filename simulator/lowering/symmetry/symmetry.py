@@ -1,0 +1,301 @@
+"""Symmetry: devices that do the same at the same times are lowered and simulated once, and counted.
+
+    devices     replica 0     replica 1    ...      lowered: the tasks of replica 0, and in it of the first rank of each
+    stage 0       0 1           2 3                 group; a message stands for those of all replicas and ranks, all at
+    stage 1       8 9          10 11                one pace; gradients are summed over the devices of all, as ever
+
+Where devices are not all equally fast, as with a straggler, replicas fall into classes whose devices are, and the first
+replica of each class is lowered.
+
+It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
+they sum gradients, all of them at once; and where the links that a message takes are as fast, and as much used, as
+those of its images. Ranks, a layer's devices in a replica, moreover meet in collectives of all of them; `equal_ranks`
+looks at their tasks. What breaks it (`Symmetry.all_of`, `equal_links`) is lowered in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
+from simulator.distinct import distinct
+from simulator.lowering import schedules
+from simulator.lowering.parameters.buckets import Bucket
+from simulator.lowering.parameters.replicas import Replicas
+from simulator.plan import Plan, Sharding
+from simulator.runtime import Runtime
+from simulator.taskgraph import Floats, Ints, Route, TaskGraph
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Symmetry:
+    """A plan of replicas: images[k, i] does in replica k what device images[0, i] does in replica 0.
+
+    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second. speed_class:
+    by replica the number of its class, shape (replicas,): within one the images of a device are equally fast. Classes
+    are numbered in the order of their first replicas, which stand for them. ranks: in replica 0, ranks[r, g] does what
+    device ranks[0, g] does, which is below all of them; shape (ranks, groups). Several only where there is one class.
+    """
+
+    whole: Plan
+    images: Ints
+    speed_class: Ints
+    ranks: Ints
+
+    @classmethod
+    def all_of(
+        cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime, stragglers: Mapping[int, float]
+    ) -> Iterator[Symmetry]:
+        """What may be alike in a plan, the most first: ranks of replicas, then replicas alone, if anything.
+
+        There are as many replicas as all layers' samples are cut into. stragglers: see `lower_once`.
+        """
+        if not _may_collapse(plan, cluster, runtime):
+            return
+        placements = plan.distinct_placements
+        replicas, meets = gcd(*(sharding.degrees[0] for sharding in placements)), plan.exchange != "messages"
+        if replicas == 1 and not meets:
+            return
+        if any(not _is_cut_alike(sharding, plan) for sharding in placements):
+            return
+        if any(sharding.copy > 1 and not _has_copies_apart(sharding, replicas) for sharding in placements):
+            return
+        if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
+            return
+        images = _images(placements, replicas)
+        if images is None:
+            return
+        delays = [stragglers.get(device, 1.0) for device in range(len(cluster.devices))]
+        pace = np.array([cluster.speeds, delays]).T  # (devices, 2)
+        symmetry = cls(plan, images, _speed_classes(pace[images]), images[:1])
+        first = images[symmetry.simulated]
+        if (first[symmetry.speed_class] > images).any():
+            return
+        ranks = _ranks(placements, replicas) if meets and len(first) == 1 else images[:1]
+        if len(ranks) > 1 and not _speed_classes(pace[ranks]).any():
+            yield replace(symmetry, ranks=ranks)
+        if len(first) < replicas:
+            yield symmetry
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return len(self.images)
+
+    @cached_property
+    def simulated(self) -> Ints:
+        """The replicas that are simulated, the first of each class, ascending; shape (classes,)."""
+        return np.unique(self.speed_class, return_index=True)[1]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the replicas that are simulated."""
+        made: dict[int, Sharding] = {}
+        for sharding in self.whole.distinct_placements:
+            own = _shards_of(sharding, self.replicas)[self.simulated]  # (classes, shards of one)
+            degrees = (sharding.degrees[0] // self.replicas * len(own), *sharding.degrees[1:])
+            made[id(sharding)] = replace(sharding, degrees=degrees, devices=tuple(own.ravel().tolist()))
+        placements = {name: made[id(sharding)] for name, sharding in self.whole.placements.items()}
+        batch_size = self.whole.batch_size // self.replicas * len(self.simulated)
+        return replace(self.whole, batch_size=batch_size, placements=placements)
+
+    def represented(self, devices: int) -> Ints:
+        """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
+        if devices not in self._represented:
+            first = np.arange(devices)
+            first[self.ranks] = self.ranks[0]
+            self._represented[devices] = owner = np.arange(devices)
+            owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
+        return self._represented[devices]
+
+    @cached_property
+    def _represented(self) -> dict[int, Ints]:
+        return {}
+
+    @cached_property
+    def _position(self) -> Mapping[int, tuple[int, int]]:
+        """By device that is simulated, its class and its column in `images`."""
+        simulated = self.images[self.simulated].tolist()
+        return {device: (number, k) for number, row in enumerate(simulated) for k, device in enumerate(row)}
+
+    @cached_property
+    def _of_class(self) -> list[Ints]:
+        """By class its part of `images`."""
+        return [self.images[self.speed_class == number] for number in range(len(self.simulated))]
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        return {}
+
+    def group(self, devices: tuple[int, ...]) -> tuple[int, ...]:
+        """Simulated devices with their images in all replicas, ascending; of the same devices the same tuple."""
+        if devices not in self._groups:
+            columns = sorted({self._position[device][1] for device in devices})
+            self._groups[devices] = tuple(np.sort(self.images[:, columns], axis=None).tolist())
+        return self._groups[devices]
+
+    def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        """The collective of a bucket over all replicas, and of those like it of other ranks in the same transfers.
+
+        Of needs and delivers the devices that are simulated. Raises AsymmetryError where a step does not take place on
+        all of them alike.
+        """
+        key = bucket.holders, bucket.devices, bucket.alike, bucket.sent_bytes
+        if key not in self._steps:
+            self._steps[key] = self._steps_of(bucket, cluster)
+        return self._steps[key]
+
+    @cached_property
+    def _steps(self) -> dict[Hashable, list[CollectiveTask]]:
+        return {}
+
+    def _steps_of(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        steps_of = []
+        for devices in bucket.alike or (bucket.group,):
+            group = self.group(devices)
+            holders, users = (group, group) if bucket.alike else map(self.group, (bucket.holders, bucket.devices))
+            steps_of.append(bucket.steps(cluster, self.whole, (group, holders, users)))
+            if not all(_treats_alike(step, group) for step in steps_of[-1]):
+                raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
+        own = bucket.group
+        return [
+            replace(_joined(steps), needs=steps[0].needs and own, delivers=steps[0].delivers and own)
+            for steps in zip(*steps_of, strict=True)
+        ]
+
+    def of_first_ranks(self, pieces: Sequence[Replicas], users: Sequence[int]) -> Replicas:
+        """Of the pieces of a layer in replica 0, which the layers `users` use, that of the first ranks for all.
+
+        Its shards are named by the layers, of which one shard each is simulated. Raises AsymmetryError where ranks use
+        unequal pieces.
+        """
+        first = self.ranks[0].tolist()
+        group = self._group_of_rank
+        alike = tuple(sorted(piece.devices for piece in pieces))
+        own = tuple(first[column] for column in sorted({group[device] for device in alike[0]}))
+        everybody = [device for devices in alike for device in devices]
+        if (
+            any(piece.holders != piece.devices for piece in pieces)
+            or len({piece.parameter_bytes for piece in pieces}) > 1
+            or not len({*everybody}) == len(everybody) == len(own) * len(self.ranks)
+            or not {*own} <= {*alike[0]}
+            or any({first[group[device]] for device in devices} != {*own} for devices in alike)
+            or self._alike.setdefault(alike[0], alike) != alike
+        ):
+            raise AsymmetryError("ranks use unequal pieces of parameters")
+        piece = next(piece for piece in pieces if piece.devices == alike[0])
+        models = piece.models * len(alike[0]) // len(own)
+        return replace(piece, devices=own, holders=own, shards=tuple(users), at_home=(), models=models, alike=alike)
+
+    @cached_property
+    def _group_of_rank(self) -> Mapping[int, int]:
+        return {device: column for ranks in self.ranks.tolist() for column, device in enumerate(ranks)}
+
+    @cached_property
+    def _alike(self) -> dict[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """By the devices of a piece of first ranks, those of all pieces like it."""
+        return {}
+
+    def joint(self, graph: TaskGraph) -> TaskGraph:
+        """`graph` with its transfers standing for those of all replicas, and with what all devices hold."""
+        static_bytes = graph.static_bytes[self.represented(len(graph.static_bytes))]
+        return replace(graph, routes=tuple(map(self._joint, graph.routes)), static_bytes=static_bytes)
+
+    def _joint(self, route: Route) -> Route:
+        if any(device not in self._position for pair in route.pairs for device in pair):  # of all replicas already
+            return route
+        images = self._of_class[self._position[route.pairs[0][0]][0]]
+        columns = [[self._position[device][1] for device in pair] for pair in route.pairs]
+        pairs = images[:, columns].reshape(-1, 2)  # (replicas of the class x pairs, 2)
+        return replace(route, pairs=tuple((a, b) for a, b in pairs.tolist()), copies=len(images) * route.copies)
+
+
+class AsymmetryError(Exception):
+    """Replicas or ranks are not equal after all; never seen by users, for whom the plan is lowered in full."""
+
+
+def _joined(steps: Sequence[CollectiveTask]) -> CollectiveTask:
+    """What equal groups do at the same time as one task. Raises AsymmetryError where they do not do the same."""
+    own = steps[0]
+    if len(steps) == 1 or own.route is None:
+        return own
+    routes = [step.route for step in steps if step.route]
+    for step, route in zip(steps, routes, strict=True):
+        alike = replace(step, route=own.route, needs=own.needs, delivers=own.delivers)
+        if alike != own or route.rounds != own.route.rounds or len(route.pairs) != len(own.route.pairs):
+            raise AsymmetryError("groups of ranks sum their gradients apart")
+    pairs = tuple(pair for route in routes for pair in route.pairs)
+    return replace(own, route=Route(pairs, rounds=own.route.rounds, copies=len(steps)))
+
+
+def _treats_alike(step: CollectiveTask, group: tuple[int, ...]) -> bool:
+    """Whether a step waits for, touches and serves all of a group, if any of it."""
+    if step.route is None or step.route.devices != group:
+        return False
+    return all(ends == group for ends in (step.needs, step.delivers) if ends)
+
+
+def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
+    """Whether samples take as long as each other, messages meet nobody, and devices share no hosts, servers, states."""
+    synchronisation = collectives.load(plan.synchronisation.collective)
+    return not (
+        synchronisation.updates_on_server
+        or plan.work
+        or cluster.host_cores
+        or plan.states.stage
+        or runtime.rendezvous
+        or runtime.busy_latency_s
+        or schedules.load(plan.schedule).stashes_weights
+    )
+
+
+def _is_cut_alike(sharding: Sharding, plan: Plan) -> bool:
+    """Whether all parts by sample have as many samples."""
+    return not sharding.samples and plan.microbatch_size % sharding.degrees[0] == 0
+
+
+def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
+    """Whether the shards of one replica are all on different devices."""
+    own = sharding.devices[: len(sharding.devices) // replicas]
+    return len(set(own)) == len(own)
+
+
+def _speed_classes(pace: Floats) -> Ints:
+    """See Symmetry.speed_class; pace: of the devices of each replica, shape (replicas, devices of one, 2)."""
+    if (pace == pace[0]).all():
+        return np.zeros(len(pace), dtype=np.int64)
+    _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number.reshape(-1)]
+
+
+def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
+    """See Symmetry.images; None where layers differ in it, or replicas share a device."""
+    shards = np.concatenate([_shards_of(sharding, replicas) for sharding in placements], axis=1)
+    _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
+    images = shards[:, first]  # (replicas, devices of one)
+    if (images[:, which.reshape(-1)] != shards).any() or len(distinct(images)) < images.size:
+        return None
+    return images
+
+
+def _ranks(placements: Sequence[Sharding], replicas: int) -> Ints:
+    """See Symmetry.ranks: a layer's devices in replica 0, one shard each; none where layers have unequally many.
+
+    Returns an array of shape (ranks, groups), or (0, 0).
+    """
+    groups = {tuple(sorted(_shards_of(sharding, replicas)[0].tolist())) for sharding in placements}
+    ranks = np.array(sorted(groups)).T if len({*map(len, groups)}) == 1 else np.zeros((0, 0), dtype=np.int64)
+    return ranks if len(distinct(ranks)) == ranks.size else ranks[:0]
+
+
+def _shards_of(sharding: Sharding, replicas: int) -> Ints:
+    """The device of every shard, shape (replicas, shards of one)."""
+    return np.array(sharding.devices, dtype=np.int64).reshape(replicas, -1)
