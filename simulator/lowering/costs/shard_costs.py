@@ -16,13 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-<<<<<<< HEAD:simulator/lowering/costs.py
-from simulator.lowering.typical_scaling import Bound, Direction, class_without_points, fixed_share
-from simulator.workload import Layer, Profile, ScalingPoint
-=======
 from simulator.lowering.costs.typical_scaling import Bound, Direction, class_without_points, fixed_share
-from simulator.workload import Layer, Profile
->>>>>>> main:simulator/lowering/costs/shard_costs.py
+from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def shard_seconds(

@@ -9,12 +9,9 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
-<<<<<<< HEAD:simulator/lowering/passes.py
-from simulator.runtime import IDEAL, Runtime
-=======
 from simulator.lowering.tasks.gradients import addition_s
 from simulator.lowering.tasks.graph_builder import GraphBuilder
->>>>>>> main:simulator/lowering/tasks/passes.py
+from simulator.runtime import IDEAL, Runtime
 from simulator.sample_work import mean_work
 from simulator.taskgraph import Floats, Ints, Kind
 
