@@ -152,8 +152,8 @@ class Partition:
     """What a strategy has decided: a sharding for every layer (by name), and of the step what it decides itself.
 
     microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange, received_again: see
-    Plan. states: what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy
-    has taken over those of another.
+    Plan. states: what replicas share out where the step does not say. strategy: the one whose placements these are,
+    where a strategy has taken over those of another.
     """
 
     placements: Mapping[str, Sharding]

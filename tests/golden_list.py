@@ -108,6 +108,7 @@ STRATEGIES = [
 PIPELINES = [
     case("gpipe", "vgg16", SWITCH, pipeline("gpipe")),
     case("1f1b", "resnet50", SWITCH, pipeline("1f1b")),
+    case("sequential", "vgg16", SWITCH, pipeline("sequential")),
     case("1f1b with replicas", "vgg16", NODES, pipeline("1f1b", replicas=True)),
     case("dataflow pipeline with replicas", "alexnet", NODES, pipeline("dataflow", replicas=True)),
     case("pipedream", "vgg16", SWITCH, pipeline("pipedream")),

@@ -12,7 +12,7 @@ from test_closed_forms import chain
 
 from simulator.files import read_profile
 from simulator.lowering.costs.shard_costs import shard_seconds
-from simulator.workload import Profile, ScalingPoint
+from simulator.workload import Layer, Profile, ScalingPoint
 
 
 def profile_with(*points: ScalingPoint) -> Profile:
@@ -102,3 +102,28 @@ def test_equal_profiles_have_one_hash_that_stays_in_its_process() -> None:
     assert first is not second and first == second and hash(first) == hash(second)
     assert hash(replace(first, batch_size=first.batch_size + 1)) != hash(first)
     assert not {"_hash", "derived"} & pickle.loads(pickle.dumps(first)).__dict__.keys()
+
+
+def test_a_part_measured_at_several_batches_has_a_curve_of_its_own() -> None:
+    """A product of matrices that takes 1 ms whatever its size, and 2 ms a sample: a factor would scale both."""
+
+    def seconds(samples: float, fraction: float) -> float:
+        return 1e-3 + 2e-3 * samples * fraction
+
+    points = tuple(
+        ScalingPoint(
+            batch_size=batch, channel_fraction=fraction, forward_s=seconds(batch, fraction),
+            backward_s=2 * seconds(batch, fraction),
+        )
+        for batch, fraction in ((2, 1.0), (2, 0.5), (8, 0.5), (8, 0.25))
+    )  # fmt: skip
+    layer = Layer(
+        name="l", kind="linear", output_shape=(8, 1, 1), forward_s=seconds(8, 1), backward_s=2 * seconds(8, 1),
+        output_bytes=8 * 8 * 4, scaling=points,
+    )  # fmt: skip
+    profile = Profile(model="one", device="none", batch_size=8, layers=(layer,))
+    for samples in (2, 4, 8, 16):
+        expected = seconds(samples, 0.5), 2 * seconds(samples, 0.5)
+        assert shard_seconds(profile, layer, samples, 0.5) == pytest.approx(expected)
+    factor = seconds(8, 0.25) / seconds(8, 1)  # measured at one batch size: a factor
+    assert shard_seconds(profile, layer, 2, 0.25)[0] == pytest.approx(factor * seconds(2, 1))

@@ -17,6 +17,7 @@ from simulator.files import read_profile
 from simulator.parameter_states import ParameterStates
 from simulator.plan import StepSettings
 from simulator.run import run
+from simulator.runtime import Runtime
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.modelled_profile import modelled_profile
 from simulator.transformers.step_time import step_seconds
@@ -147,6 +148,29 @@ def test_context_parallelism_splits_the_sequence() -> None:
     assert plan.placements["blocks.0.q"].degrees == (1, 2, 2, 1)
     assert plan.placements["blocks.0.norm_ffn"].degrees == (1, 1, 4, 1)
     assert run(PROFILE, star(4), plan).report.step_s > 0
+
+
+def test_what_the_first_ranks_keep_is_gathered_again() -> None:
+    plan = make_plan("megatron", PROFILE, star(4), settings(4), tensor=2)
+    assert {name for name in plan.received_again if "blocks.0." in name} == {
+        "blocks.0.norm_attention", "blocks.0.norm_ffn",
+    }  # fmt: skip
+    parts = make_plan("megatron", PROFILE, star(2), settings(2), context=2)
+    assert {name for name in parts.received_again if "blocks.0." in name} == {"blocks.0.k", "blocks.0.v"}
+    assert make_plan("megatron", PROFILE, star(2), settings(2)).received_again == ()
+
+
+def test_weight_gradients_hide_what_is_gathered_and_scattered() -> None:
+    """Of a block's 10 collectives of hidden states 4 are hidden, as in Megatron-LM, and 2 more of the head."""
+    cluster = star(2, bandwidth=1e12, latency_s=0.0)
+    plan = make_plan("megatron", PROFILE, cluster, settings(2), tensor=2)
+    hidden_bytes = 2 * CARD.sequence * CARD.hidden * 2 / 2  # half of them crosses
+    exposed = []
+    for overlaps in (False, True):
+        done = run(PROFILE, cluster, plan, runtime=Runtime(overlaps_weight_gradients=overlaps))
+        exposed.append(done.report.devices[0].exposed_communication_s)
+    hidden = (4 * CARD.layers + 2) * hidden_bytes / 1e12
+    assert exposed[0] - exposed[1] == pytest.approx(hidden, rel=1e-6)
 
 
 def test_fsdp_shares_states_and_recomputes_blocks() -> None:

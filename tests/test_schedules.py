@@ -58,6 +58,10 @@ def test_runs_as_its_docstring_draws_it(name: str) -> None:
     assert draw(name, stages=3, microbatches=4) == drawn_in_docstring(name)
 
 
+def test_accumulation_runs_as_its_docstring_draws_it() -> None:
+    assert draw("sequential", stages=2, microbatches=3) == drawn_in_docstring("sequential")
+
+
 def test_interleaved_runs_as_its_docstring_draws_it() -> None:
     assert draw("interleaved", stages=2, microbatches=4, chunks=2) == drawn_in_docstring("interleaved")
 

@@ -11,8 +11,8 @@ from simulator.taskgraph import Kind
 def sequential(devices: int, device: int, microbatches: int, chunks: int = 1) -> Iterator[Instruction]:
     """A micro-batch begins when the one before has ended; with several stages each waits for the others.
 
-    stage 0  0    0a1    1b
-    stage 1    0a    1b
+    stage 0  0  a1  b2  c
+    stage 1   0a  1b  2c
     """
     for m in range(microbatches):
         yield Instruction(Kind.FORWARD, m)
