@@ -16,6 +16,8 @@ exchanges          what of a layer's output, or of its gradient, moves between d
 gradients          gradient synchronisation and update: the tasks of a step after and beside the backward pass
 graph_builder      making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
 kept_answers       answers about the layers of a profile that are kept with it for its other plans
+launches           the host's launch queue beside each device: how long each task takes to launch, and where the host
+                   waits
 parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use
                    them
 pass_costs         what the forward and backward passes of a layer's shards take and hold in one micro-batch
