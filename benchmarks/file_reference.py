@@ -3,6 +3,7 @@ benchmarks.file_reference [cluster|preset|profile|plan|sweep|scenario|overheads]
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -10,6 +11,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Literal, Union
 
 from benchmarks.published import table
@@ -47,15 +49,30 @@ def sections(kind: type, seen: set[type] | None = None) -> Iterator[str]:
     seen = {kind} if seen is None else seen | {kind}
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
-    rows = [(f"`{field.name}`", words(hints[field.name], field.name), default(field)) for field in fields]
+    rows = [[f"`{field.name}`", words(hints[field.name], field.name), default(field)] for field in fields]
+    heads, said = ["key", "value", "left out"], meanings(kind)
+    if said:
+        heads.append("meaning")
+        rows = [[*row, said[field.name]] for row, field in zip(rows, fields, strict=True)]
     text = " ".join((inspect.getdoc(kind) or "").split())
-    yield f"**{spaced(kind)}**: {text}\n\n" + table(["key", "value", "left out"], rows)
+    yield f"**{spaced(kind)}**: {text}\n\n" + table(heads, rows)
     for field in fields:
         for inner in dataclasses_in(hints[field.name]):
             if inner not in seen:
                 parts = list(sections(inner, seen))
                 seen |= {inner, *dataclasses_below(inner)}
                 yield from parts
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """What stands below the fields of a class, by name; it has a line below each or below none."""
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        ast.unparse(field.target): " ".join(str(line.value.value).split())
+        for field, line in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+    }
 
 
 def dataclasses_below(kind: type) -> Iterator[type]:

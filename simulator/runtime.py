@@ -11,34 +11,54 @@ from simulator.errors import require, require_bytes, require_time
 class Runtime:
     """Habits of a training runtime, each a number that can be measured.
 
-    task_overhead_s, pass_overhead_s: added to every compute task, and to every pass of a schedule over a stage,
-    whatever the speed of the device. overlap_slowdown (>= 1): a device's compute takes that many times longer while
-    a transfer from or to it is in flight. send_cpu_s_per_byte, receive_cpu_s_per_byte: core seconds that a transfer
-    takes at its ends, on hosts in `Cluster.host_cores`, evenly over the time that it would last alone, but for
-    bytes that find a token in a link's bucket; what computes there gets the rest. busy_latency_s: each round of a
-    transfer that starts while all devices on its hosts compute waits that much longer, in proportion where only
-    some do, not at all where a core is free, and no longer than any computes. rendezvous: what a pass of a pipeline
-    sends leaves together, when it has ended and its receives are posted. gradient_scaling: share of an update that
-    pipelines take to divide gradients by the number of micro-batches. context_bytes, workspace_bytes: what it holds
-    on every device that it uses, such as a CUDA context and the buffers of communicators, and what its operators
-    work in. full_schedules: those that it refuses with fewer micro-batches than stages. Raises InputError on a
+    Launches go ahead of the device, see `TaskGraph`, and take as long whatever its speed. Raises InputError on a
     negative number or a slowdown below 1.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str = "ideal"
+    """What it is called."""
     task_overhead_s: float = 0.0
+    """Seconds added to every compute task, whatever the speed of the device."""
     pass_overhead_s: float = 0.0
+    """Seconds added to every pass of a schedule over a stage, whatever the speed of the device."""
+    forward_launch_s: float = 0.0
+    """Host seconds to launch the forward pass, or recomputation, of one layer's shard and micro-batch; 0 where the
+    profile was captured, which holds its launches already."""
+    backward_launch_s: float = 0.0
+    """The same of its backward pass; where a schedule splits weight gradients off, half of it each."""
+    update_launch_s: float = 0.0
+    """Host seconds to launch the update of one layer's parameters on a device, or what compresses a bucket's gradients
+    or applies them on a server."""
+    collective_launch_s: float = 0.0
+    """Host seconds, for each member of its group, to launch one collective between passes in a pipeline whose messages
+    cross hosts: there hosts stall at random, and a group waits for each of its members in turn."""
+    step_overhead_s: float = 0.0
+    """Host seconds once a step, on every device that computes, after all that it does: data loading, logging, the
+    optimizer's synchronisation."""
+    receive_synchronises: bool = False
+    """Whether the host waits before the first task of a pipeline's pass that reads what another stage sent."""
     overlap_slowdown: float = 1.0
+    """How many times longer (>= 1) a device's compute takes while a transfer from or to it is in flight."""
     send_cpu_s_per_byte: float = 0.0
+    """Core seconds that a byte takes its sender, on hosts in `Cluster.host_cores`, evenly over the time that its
+    transfer would last alone, but for bytes that find a token in a link's bucket; what computes there gets the rest."""
     receive_cpu_s_per_byte: float = 0.0
+    """The same of its receiver."""
     busy_latency_s: float = 0.0
+    """Seconds that each round of a transfer waits longer which starts while all devices on its hosts compute, in
+    proportion where only some do, not at all where a core is free, and no longer than any computes."""
     rendezvous: bool = False
+    """Whether what a pass of a pipeline sends leaves together, when it has ended and its receives are posted."""
     gradient_scaling: float = 0.0
+    """Share of an update that pipelines take to divide gradients by the number of micro-batches."""
     context_bytes: float = 0.0
+    """Held on every device that it uses, such as a CUDA context and the buffers of communicators."""
     workspace_bytes: float = 0.0
+    """Held on every device that it uses, for its operators to work in."""
     full_schedules: tuple[str, ...] = ()
+    """Schedules that it refuses with fewer micro-batches than stages."""
     overlaps_weight_gradients: bool = False
     """Layers cut by output channels send their input gradients on before they compute their weight gradients, and what
     is received again for those arrives meanwhile: Megatron-LM's tensor parallelism, nanotron's asynchronous one."""
@@ -48,9 +68,18 @@ class Runtime:
         for name in ("context_bytes", "workspace_bytes"):
             require_bytes(name, getattr(self, name))
         for name in (
-            "task_overhead_s", "pass_overhead_s", "send_cpu_s_per_byte", "receive_cpu_s_per_byte", "busy_latency_s",
+            "task_overhead_s",
+            "pass_overhead_s",
+            "forward_launch_s",
+            "backward_launch_s",
+            "update_launch_s",
+            "collective_launch_s",
+            "step_overhead_s",
+            "send_cpu_s_per_byte",
+            "receive_cpu_s_per_byte",
+            "busy_latency_s",
             "gradient_scaling",
-        ):  # fmt: skip
+        ):
             require_time(name, getattr(self, name))
 
 

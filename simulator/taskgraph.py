@@ -86,7 +86,7 @@ class TaskGraph:
     route: index into `routes` for a transfer, -1 for compute. seconds: a compute task's duration (device
     speed applied), or a transfer's where it was measured and does not contend. bytes: what a transfer
     carries over each of its route's pairs. layer, microbatch, shard: the owner, -1 where it has none.
-    priority: a device runs its ready task of the smallest (priority, index). allocated_bytes: memory taken on
+    priority: a device takes its ready task of the smallest (priority, index). allocated_bytes: memory taken on
     `device` when the task starts; freed_bytes: given back when it ends. The predecessors of task i are
     dependencies[dependency_start[i] : dependency_start[i + 1]].
 
@@ -94,6 +94,11 @@ class TaskGraph:
     below 0, gives back when it ends on a device that need not be its own, such as every member of a collective.
     static_bytes: per device, what stays allocated: parameters, gradients, optimizer state.
     layer_names: names for the `layer` column.
+
+    launch_s, host_waits, empty where nothing is launched: beside each device its host launches compute tasks, in the
+    order in which the device takes them, ahead of it. Of task k that takes launch_s[k] seconds and ends at
+    L[k] = max(L[k-1], B[k]) + launch_s[k], where B[k] is the instant at which the device takes it if host_waits[k],
+    else 0. The task starts no earlier than L[k], and until then its device runs no other.
     """
 
     kind: npt.NDArray[np.int8]
@@ -115,6 +120,8 @@ class TaskGraph:
     allocation_task: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     allocation_device: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     allocation_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+    launch_s: Floats = field(default_factory=lambda: np.zeros(0))
+    host_waits: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -134,6 +141,11 @@ class TaskGraph:
     @cached_property
     def is_transfer(self) -> npt.NDArray[np.bool_]:
         return self.route >= 0
+
+    @cached_property
+    def is_launched(self) -> bool:
+        """Whether the host takes time to launch any task."""
+        return bool(self.launch_s.any())
 
     @cached_property
     def pairs(self) -> Ints:

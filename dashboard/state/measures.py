@@ -54,7 +54,9 @@ def shares(run: Run, cluster: Cluster) -> Shares:
     if cluster.workers > _MOST_BY_PHASE:
         used = run.report.devices[: cluster.workers]
         none = (0.0,) * (1 + len(EXPOSED))
-        rows = [np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s, d.idle_s]) for d in used]
+        rows = [
+            np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s + d.launch_s, d.idle_s]) for d in used
+        ]
     else:
         rows = list(_device_seconds(run, cluster))
     parts = tuple(_as_shares(row, step_s) for row in rows)

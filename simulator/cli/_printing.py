@@ -199,14 +199,16 @@ def _figures(report: Report) -> list[tuple[str, str]]:
 
 
 def _device_table(report: Report) -> Table:
-    columns = ("compute", "exposed comm.", "bubble", "idle", "busy", "sent", "received", "peak memory")
-    table = new_table("device", *columns)
+    launched = any(device.launch_s for device in report.devices)
+    waits = [*["launches"] * launched, "exposed comm.", "bubble", "idle"]
+    table = new_table("device", "compute", *waits, "busy", "sent", "received", "peak memory")
     for number, device in enumerate(report.devices):
         capacity = f" of {format_bytes(device.memory_bytes)}" if device.memory_bytes is not None else ""
         fits = device.memory_bytes is None or device.peak_memory_bytes <= device.memory_bytes
         table.add_row(
             f"{number} {device.name}",
             format_time(device.compute_s),
+            *[format_time(device.launch_s)] * launched,
             format_time(device.exposed_communication_s),
             format_time(device.bubble_s),
             format_time(device.idle_s),

@@ -58,6 +58,8 @@ class Columns:
     bytes: of transfers, for which core_s_per_byte counts; of those with token buckets the bytes that find no token.
 
     What a runtime may ask for besides; a column is empty where it does not:
+    launch_s [tasks]: how long a device's host takes to launch a task; host_waits [tasks]: whether it waits with that
+    until the device takes the task.
     line [routes]: the rendezvous line of one-pair routes: transfers of a line go one after the other.
     overlap_rate: rate at which a device computes while a transfer touches it (1: no slower).
     touched (by route): devices whose compute a transfer slows, or of whose hosts it waits for a turn.
@@ -86,6 +88,8 @@ class Columns:
     resource: Ints
     weight: Floats
     class_cap: Floats
+    launch_s: Floats
+    host_waits: Ints
     line: Ints
     overlap_rate: float
     touched: Ragged
@@ -166,6 +170,7 @@ def _frame(
         dependencies=graph.dependencies,
         devices=len(cluster.devices),
         **_classes(over, cluster, hosts),
+        **_launches(graph),
         line=_lines(graph),
         overlap_rate=1 / runtime.overlap_slowdown,
         touched=Ragged.of(route.devices for route in graph.routes) if slowed or busy else _NO_ROWS,
@@ -212,6 +217,12 @@ def _classes(over: Paths, cluster: Cluster, hosts: dict[str, int]) -> dict[str, 
         "weight": np.append(over.weight, np.ones(len(on_cores.values))),
         "class_cap": np.repeat([inf, 1.0], [len(over.start) - 1, len(cluster.devices)]),
     }
+
+
+def _launches(graph: TaskGraph) -> dict[str, Any]:
+    """The columns of launches, where any takes time."""
+    some = len(graph) if graph.is_launched else 0
+    return {"launch_s": graph.launch_s[:some], "host_waits": graph.host_waits[:some].astype(np.int64)}
 
 
 def _lines(graph: TaskGraph) -> Ints:
@@ -266,6 +277,11 @@ def _check(graph: TaskGraph, cluster: Cluster) -> None:
     require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
     within("seconds", graph.seconds, 0.0, _LARGEST)
     within("bytes", graph.bytes, 0.0, _LARGEST)
+    within("launch_s", graph.launch_s, 0.0, _LARGEST)
+    launched = len(graph.launch_s), len(graph.host_waits)
+    require(
+        launched in ((0, 0), (len(graph),) * 2), "launch_s, host_waits", launched, "one value for each task, or none"
+    )
 
 
 def check_dependencies(graph: TaskGraph) -> None:

@@ -114,6 +114,7 @@ def _numbers(columns: Columns) -> dict[str, float]:
         "resources": len(columns.capacity),
         "fixed_classes": len(columns.class_cap),
         "next_class": len(columns.class_cap),
+        "has_launches": len(columns.launch_s) > 0,
         "has_lines": len(columns.line) > 0,
         "has_overlap": columns.overlap_rate < 1,
         "has_turns": len(columns.turn_s) > 0,
@@ -129,8 +130,8 @@ def _numbers(columns: Columns) -> dict[str, float]:
 def _inputs(columns: Columns) -> dict[str, Array]:
     """The columns that C reads as they are, whatever the speed of links."""
     names = (
-        "route", "priority", "activity_class", "dependency_start", "dependencies", "core_start",
-        "core_device", "turn_s", "core_s_per_byte",
+        "route", "priority", "activity_class", "launch_s", "host_waits", "dependency_start", "dependencies",
+        "core_start", "core_device", "turn_s", "core_s_per_byte",
     )  # fmt: skip
     arrays = {
         **{name: getattr(columns, name) for name in names},

@@ -22,8 +22,9 @@ typedef struct { i64 key, tie, event; } Entry;
 /* What of a task is needed often, two to a cache line. */
 typedef struct { double delay_s; i32 device, route, activity_class, waits, first_successor, end_successor; } Task;
 
-/* first: the ready task that comes first, or NONE; the others wait in a queue. */
-typedef struct { i64 first_priority, first, first_queued, queued, is_idle, is_woken, in_flight; } Device;
+/* first: the ready task that comes first, or NONE; the others wait in a queue. launched_s: when its host has launched all
+ * that it has taken. */
+typedef struct { i64 first_priority, first, first_queued, queued, is_idle, is_woken, in_flight; double launched_s; } Device;
 
 /* Activities that use the same resources, and their queue by level. held_at, seen: of a filling. */
 typedef struct {
@@ -48,11 +49,11 @@ typedef struct { i64 first, last; } Line;
 
 typedef struct {
     /* What is run: see Columns. Classes from fixed_classes on are for core work, taken and given back as it comes. */
-    i64 tasks, devices, resources, fixed_classes, has_lines, has_overlap, has_turns, has_cores;
+    i64 tasks, devices, resources, fixed_classes, has_launches, has_lines, has_overlap, has_turns, has_cores;
     double overlap_rate;
-    const i64 *device_of_task, *route, *priority, *activity_class, *dependency_start, *dependencies;
+    const i64 *device_of_task, *route, *priority, *activity_class, *dependency_start, *dependencies, *host_waits;
     const i64 *line_of_route, *touched_start, *touched, *neighbour_start, *neighbour, *spare, *core_start, *core_device;
-    const double *delay_s, *work, *bytes, *turn_s, *core_s_per_byte, *alone_s;
+    const double *delay_s, *work, *bytes, *launch_s, *turn_s, *core_s_per_byte, *alone_s;
 
     /* The clock: timers, the events of this instant from head to tail, when to look for activities that end, and when
      * the first does. */

@@ -15,7 +15,15 @@ static void become_idle(Run *r, i64 device)
     else if (r->turn_first >= 0) request_wake(r);
 }
 
-/* Give every idle device that has been woken its next task. */
+/* How long a device that takes a task now waits until its host has launched it. */
+static double launch_wait_s(Run *r, Device *device, i64 number)
+{
+    if (r->host_waits[number]) device->launched_s = most(device->launched_s, r->now_s);
+    device->launched_s += r->launch_s[number];
+    return most(device->launched_s - r->now_s, 0.0);
+}
+
+/* Give every idle device that has been woken its next task, which starts once it is launched. */
 static void hand_over(Run *r)
 {
     sort(r->woken, r->woken_count);
@@ -24,7 +32,8 @@ static void hand_over(Run *r)
         device->is_woken = 0;
         if (!device->is_idle || device->first < 0) continue;
         device->is_idle = 0;
-        r->instant[r->tail++] = device->first * STAGES + COMPUTE_STARTS;
+        double wait_s = r->has_launches ? launch_wait_s(r, device, device->first) : 0.0;
+        set_timer(r, wait_s, device->first * STAGES + COMPUTE_STARTS);
         device->first = NONE;
         if (!device->queued) continue;
         Entry next = pop(r->ready + device->first_queued, &device->queued);

@@ -24,6 +24,7 @@ from simulator.lowering.tasks.equal_ranks import keep_first_ranks
 from simulator.lowering.tasks.exchange_tasks import add_exchanges
 from simulator.lowering.tasks.gradients import add_synchronisation, static_bytes
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.lowering.tasks.launches import add_launches
 from simulator.lowering.tasks.parameter_gathers import add_gathers
 from simulator.lowering.tasks.passes import Passes, add_gradients, add_passes, scale_by_work
 from simulator.lowering.tasks.recomputation import join_recomputations
@@ -63,7 +64,8 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
         each = plan.microbatches // model.sums_per_step if schedule.double_buffered else plan.microbatches
         further = np.delete(starts, slice(each, None, each))  # the first micro-batch of a sum adds to nothing
         add_gradients(builder, model, cluster, passes, further)
-    orders = _add_order(builder, model, passes, starts, updates, apart=meets or runtime.pass_overhead_s > 0)
+    apart = meets or runtime.pass_overhead_s > 0 or runtime.receive_synchronises
+    orders = _add_order(builder, model, passes, starts, updates, apart)
     if meets:
         add_rendezvous(builder, orders, schedule)
     if plan.states.stage == 3:
@@ -73,6 +75,7 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
     _add_overheads(builder, runtime, orders, pipelined=meets)
+    add_launches(builder, model, cluster, runtime, passes, starts, orders)
     names = [layer.name for layer in profile.layers]
     static = static_bytes(model, cluster)
     static[list(plan.devices)] += runtime.context_bytes + runtime.workspace_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from simulator.cluster import Cluster
@@ -11,20 +13,47 @@ from simulator.report.time_spans import previous_of_owner
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 
+LAUNCHES = "host launches"
+"""What bounds a step while a task that its device has taken waits until its host has launched it."""
+
 
 def critical_path_s(graph: TaskGraph, cluster: Cluster) -> float:
-    """Seconds of the longest dependency chain if nothing ever waited for a device or shared a link."""
-    return longest_chain_s(graph, uncontended_s(graph, cluster))
+    """Seconds of the longest dependency chain if nothing ever waited for a device or shared a link.
+
+    Of launches those count before which the host waits.
+    """
+    seconds = uncontended_s(graph, cluster)
+    return longest_chain_s(graph, seconds + graph.launch_s * graph.host_waits if graph.is_launched else seconds)
 
 
 def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:
-    """Tasks, first to last, each of which began when the one before ended; together they last the whole step.
+    """Tasks, first to last, each of which was taken when the one before ended; together they last the whole step.
 
     A task is preceded by the dependency that ended last, or, if it still had to wait for its device, by the
     task that the device ran before.
     """
-    chain: list[int] = binding_tasks(graph, timeline, _previous_on_device(graph, timeline))[::-1].tolist()
+    chain: list[int] = _chain(graph, timeline, taken_s(graph, timeline)).tolist()
     return chain
+
+
+def _chain(graph: TaskGraph, timeline: Timeline, taken: Floats) -> Ints:
+    """The same; taken: `taken_s` of all tasks."""
+    before = _previous_on_device(graph, timeline)
+    return binding_tasks(graph, replace(timeline, start_s=taken), before)[::-1]
+
+
+def taken_s(graph: TaskGraph, timeline: Timeline) -> Floats:
+    """When the device of each task took it: all that it waits for had ended, and the device's task before.
+
+    A task that is launched late starts later than that; a transfer when it is taken.
+    """
+    if not graph.is_launched:
+        return timeline.start_s
+    before, waits = _previous_on_device(graph, timeline), np.diff(graph.dependency_start) > 0
+    ready_s = np.where(before >= 0, timeline.end_s[before], 0.0)
+    last_s = np.maximum.reduceat(timeline.end_s[graph.dependencies], graph.dependency_start[:-1][waits])
+    ready_s[waits] = np.maximum(ready_s[waits], last_s)
+    return np.where(graph.is_transfer, timeline.start_s, np.minimum(ready_s, timeline.start_s))
 
 
 def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
@@ -42,32 +71,38 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
 def path_shares(
     graph: TaskGraph, cluster: Cluster, timeline: Timeline, carried: Floats | None = None
 ) -> dict[tuple[str, str], float]:
-    """Seconds of the binding chain by resource: ("compute" or "server", device name) or (link tier, link name).
+    """Seconds of the binding chain by resource: ("compute", "server" or LAUNCHES, device name) or (tier, link name).
 
-    A transfer counts for the link of its route that is used most in the whole step. carried: `link_bytes` of the graph,
-    where they are known.
+    A transfer counts for the link of its route that is used most in the whole step, what a task waits until it is
+    launched for its device's host. carried: `link_bytes` of the graph, where they are known.
     """
-    chain = binding_tasks(graph, timeline, _previous_on_device(graph, timeline))[::-1]
-    spent_s = (timeline.end_s - timeline.start_s)[chain]
-    route = graph.route[chain]
-    used = np.where(route < 0, graph.device[chain], len(cluster.devices) + route)  # devices, then routes
+    taken = taken_s(graph, timeline)
+    chain = _chain(graph, timeline, taken)
+    awaited_s, spent_s = (timeline.start_s - taken)[chain], (timeline.end_s - timeline.start_s)[chain]
+    route, device, late = graph.route[chain], graph.device[chain], np.flatnonzero(awaited_s > 0)
+    others = len(cluster.devices) + len(graph.routes)
+    used = np.where(route < 0, device, len(cluster.devices) + route)  # devices, then routes, then hosts of devices
+    used, spent_s = np.append(used, others + device[late]), np.append(spent_s, awaited_s[late])
+    position = np.append(np.arange(len(chain)), late)
     distinct = np.flatnonzero(np.bincount(used))
     carried = link_bytes(graph, cluster) if carried is None else carried
     used_s = carried / link_speeds(cluster).bandwidth_bytes_per_s
     resources = [_resource(number, graph, cluster, used_s) for number in distinct.tolist()]
     numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
-    resource_of = np.zeros(len(cluster.devices) + len(graph.routes), dtype=np.int64)
+    resource_of = np.zeros(others + len(cluster.devices), dtype=np.int64)
     resource_of[distinct] = [numbers[resource] for resource in resources]
     of_task = resource_of[used]
     first = np.zeros(len(numbers), dtype=np.int64)
-    first[of_task[::-1]] = np.arange(len(chain))[::-1]  # of tasks of one resource the first is written last
+    first[of_task[::-1]] = position[::-1]  # of tasks of one resource the first is written last
     totals = np.bincount(of_task, weights=spent_s, minlength=len(numbers))
     rows = sorted(zip(first.tolist(), numbers, totals.tolist(), strict=True), key=lambda row: (-row[2], row[0]))
     return {resource: seconds for _, resource, seconds in rows}
 
 
 def _resource(number: int, graph: TaskGraph, cluster: Cluster, used_s: Floats) -> tuple[str, str]:
-    """What device `number`, or the route that follows the devices, is counted as."""
+    """What device `number`, the route that follows the devices, or the host that follows the routes is counted as."""
+    if number >= len(cluster.devices) + len(graph.routes):
+        return LAUNCHES, cluster.devices[number - len(cluster.devices) - len(graph.routes)].name
     if number < len(cluster.devices):
         device = cluster.devices[number]
         return ("compute" if device.role == "worker" else "server", device.name)

@@ -17,7 +17,7 @@ from simulator.memory_fit import Fit
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.report import memory
-from simulator.report.critical_path import critical_path_s, path_shares
+from simulator.report.critical_path import LAUNCHES, critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.resource_use import DeviceUse, LinkUse, device_rows, link_rows, spent_s
@@ -39,14 +39,19 @@ PHASES: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The kind of resource ("compute", "server", a tier of links) with the most of the binding chain; its worst one."""
+    """The kind of resource with the most of the binding chain, and its worst one.
+
+    A kind is "compute", "server", LAUNCHES or a tier of links.
+    """
 
     resource: str
     worst: str
     share: float
 
     def __str__(self) -> str:
-        what = {"compute": "compute", "server": "servers"}.get(self.resource, f"{self.resource} links")
+        what = {"compute": "compute", "server": "servers", LAUNCHES: LAUNCHES}.get(
+            self.resource, f"{self.resource} links"
+        )
         return f"{what} ({self.share:.0%} of the step, mostly {self.worst})"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.critical_path import taken_s
 from simulator.report.time_spans import covered_s
 from simulator.report.traffic import Communication, touches
 from simulator.taskgraph import Floats, Ints, TaskGraph
@@ -16,16 +17,18 @@ from simulator.timeline import Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """Where one device's step went; the four times add up to the step.
+    """Where one device's step went; the five times add up to the step.
 
-    exposed_communication_s: not computing while a transfer from or to the device is in flight. bubble_s: the
-    rest of the waiting of a device that computes in this step; idle_s: that of one that does not.
+    launch_s: its next task waits for nothing but its host, which has not launched it yet. exposed_communication_s: else
+    not computing while a transfer from or to the device is in flight. bubble_s: the rest of the waiting of one that
+    computes in this step; idle_s: that of one that does not.
     memory_bytes is the capacity, None when unlimited. static_bytes stay from step to step: parameters, gradients and
     optimizer state, of which the next three say how much, weight versions and buffers of a runtime.
     """
 
     name: str
     compute_s: float
+    launch_s: float = 0.0
     exposed_communication_s: float
     bubble_s: float
     idle_s: float
@@ -57,12 +60,17 @@ def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) 
     """
     step_s, count = timeline.step_s, len(owner)
     tasks, places = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
-    covered = covered_s(timeline.start_s[tasks], timeline.end_s[tasks], places, 2 * count)
-    active_s, busy_s = covered[:count][owner], covered[count:][owner]
-    exposed_s = active_s - busy_s
-    waiting_s = step_s - busy_s - exposed_s
+    end_s = timeline.end_s[tasks]
+    covered = covered_s(taken_s(graph, timeline)[tasks], end_s, places, 2 * count)
+    active_s, occupied_s = covered[:count][owner], covered[count:][owner]
+    busy_s = occupied_s
+    if graph.is_launched:
+        busy_s = covered_s(timeline.start_s[tasks], end_s, places, 2 * count)[count:][owner]
+    exposed_s = active_s - occupied_s
+    waiting_s = step_s - occupied_s - exposed_s
     return {
         "compute_s": busy_s,
+        "launch_s": occupied_s - busy_s,
         "exposed_communication_s": exposed_s,
         "bubble_s": np.where(compute > 0, waiting_s, 0.0),
         "idle_s": np.where(compute > 0, 0.0, waiting_s),

@@ -16,7 +16,7 @@ COMPUTED: Mapping[str, tuple[Kind, ...]] = {
     "update": (Kind.UPDATE,),
 }
 """What a device computes by cause; what backward passes compute again is theirs."""
-EXPOSED, WAITING = "exposed communication", "waiting"
+EXPOSED, WAITING = "exposed communication", "waiting"  # the latter for launches, too
 CAUSES = (*COMPUTED, EXPOSED, WAITING)
 """The causes of a step, whose seconds on one device add up to it."""
 
@@ -28,4 +28,4 @@ def step_causes(graph: TaskGraph, timeline: Timeline, device: int, use: DeviceUs
     computed = {
         cause: float(lasting_s[on_device & np.isin(graph.kind, kinds)].sum()) for cause, kinds in COMPUTED.items()
     }
-    return {**computed, EXPOSED: use.exposed_communication_s, WAITING: use.bubble_s + use.idle_s}
+    return {**computed, EXPOSED: use.exposed_communication_s, WAITING: use.launch_s + use.bubble_s + use.idle_s}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator.cluster import Cluster
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
-from simulator.report.critical_path import path_shares
+from simulator.report.critical_path import LAUNCHES, path_shares
 from simulator.studies.what_if import Gain, gains_of
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
@@ -21,10 +21,10 @@ WORTH_TRYING = 0.02
 class Evidence:
     """The resource on the chain that bound the step of which more helps most, by simulation.
 
-    resource: "compute" (workers), "server" or a tier of links; name: the one of them that was longest on the chain.
-    busy: the share of the step that the device computes, or of the link's capacity that is used. path_share: the
-    share of the step that it is on the chain; kind_share: all of its kind together. gains: every resource on the
-    chain, and the workers, doubled by itself, the most helpful first.
+    resource: "compute" (workers), "server" or a tier of links; LAUNCHES where they are most of the chain. name: the one
+    of its kind that was longest there. busy: the share of the step that the device computes, or its host launches, or
+    of the link's capacity that is used. path_share: the share of the step that it is on the chain; kind_share: all of
+    its kind together. gains: every resource on the chain, and the workers, doubled by itself, the most helpful first.
     """
 
     resource: str
@@ -57,31 +57,33 @@ def find_bottleneck(
     longest = max(totals, key=lambda kind: totals[kind])
     tried = {kind for kind, seconds in totals.items() if seconds > WORTH_TRYING * timeline.step_s}
     gains = gains_of(step_s, cluster, tried | {"compute", longest})
-    resource = next((gain.resource for gain in gains if gain.resource in totals), longest)
+    helps = (gain.resource for gain in gains if gain.resource in totals)
+    resource = longest if longest == LAUNCHES else next(helps, longest)
     name = next(name for kind, name in shares if kind == resource)
     return Evidence(
         resource=resource,
         name=name,
-        busy=_busy(graph, cluster, timeline, name),
+        busy=_busy(graph, cluster, timeline, resource, name),
         path_share=shares[resource, name] / timeline.step_s,
         kind_share=totals[resource] / timeline.step_s,
         gains=tuple(gains),
     )
 
 
-def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, name: str) -> float:
-    """The device's computing, or the link's bytes, over what it could do in the step."""
+def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, resource: str, name: str) -> float:
+    """The device's computing, its host's launches or the link's bytes, over what it could do in the step."""
     for number, device in enumerate(cluster.devices):
         if device.name == name:
             computed = (graph.route < 0) & (graph.device == number)
-            return float((timeline.end_s - timeline.start_s)[computed].sum()) / timeline.step_s
+            seconds = graph.launch_s if resource == LAUNCHES else timeline.end_s - timeline.start_s
+            return float(seconds[computed].sum()) / timeline.step_s
     numbers = [number for number, link in enumerate(cluster.links) if link.name == name]
     carried, rates = link_bytes(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
     return ordered_sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)
 
 
 def _title(resource: str) -> str:
-    titles = {"compute": "device", "inter": "inter-node link", "intra": "intra-node link"}
+    titles = {"compute": "device", LAUNCHES: "host of", "inter": "inter-node link", "intra": "intra-node link"}
     return titles.get(resource, resource if resource in ("server", "link") else f"{resource} link")
 
 

@@ -8,6 +8,8 @@ exchange_tasks     what moves between the passes of a micro-batch, as tasks: act
                    backward
 gradients          synchronisation of gradients and update: the tasks of a step after and beside the backward pass
 graph_builder      making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
+launches           the host's launch queue beside each device: how long each task takes to launch, and where the host
+                   waits
 parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use
                    them
 passes             the forward and backward passes of a plan's shards: what they take, hold and add up

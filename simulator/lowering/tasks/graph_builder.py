@@ -22,6 +22,8 @@ _DEFAULTS: dict[str, tuple[type, Any]] = {
     "priority": (np.int64, 0),
     "allocated_bytes": (np.float64, 0.0),
     "freed_bytes": (np.float64, 0.0),
+    "launch_s": (np.float64, 0.0),
+    "host_waits": (np.bool_, False),
 }
 
 

@@ -1,0 +1,124 @@
+"""The host's launch queue beside each device: how long each task takes to launch, and where the host waits.
+
+    host      F1 F2 F3 F4 .  .  .  .  B4 B3 ...        ahead of the device, until it waits for what another stage sends
+    device       F1---F2---F3---F4---    B4------B3------
+
+What the host does once a step is a task of no length behind all others of a device, before which the host waits: it
+takes as long to launch. So it lengthens the step of every device by exactly that, whether or not the device has an
+update or sends something after it, and is no compute of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.lowering.tasks.passes import Passes
+from simulator.runtime import Runtime
+from simulator.taskgraph import Ints, Kind
+
+
+def add_launches(
+    builder: GraphBuilder,
+    model: ShardedModel,
+    cluster: Cluster,
+    runtime: Runtime,
+    passes: Passes,
+    starts: Ints,
+    orders: Sequence[Sequence[Ints]],
+) -> None:
+    """Fill in the launches of all tasks, and append what the host does once a step.
+
+    starts: the first task of each micro-batch. orders: of each device that runs passes, the tasks of each pass.
+    """
+    seconds = {
+        Kind.FORWARD: runtime.forward_launch_s,
+        Kind.RECOMPUTE: runtime.forward_launch_s,
+        Kind.BACKWARD: runtime.backward_launch_s,
+        Kind.UPDATE: runtime.update_launch_s,
+    }
+    kind, launch_s = builder.column("kind"), builder.column("launch_s")
+    for each in seconds:
+        launch_s[kind == each] = seconds[each]
+    backward = np.arange(passes.total, 2 * passes.total)
+    split = passes.last != backward
+    halves = np.append(backward[split], passes.last[split])
+    launch_s[np.add.outer(starts, halves)] = runtime.backward_launch_s / 2
+    if runtime.update_launch_s:
+        updates = np.flatnonzero((kind == Kind.UPDATE) & (builder.column("layer") < 0))  # of a device's optimizer
+        launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
+    if runtime.collective_launch_s and _crosses_hosts(builder, model, cluster):
+        _add_collectives(builder, runtime.collective_launch_s)
+    if runtime.receive_synchronises:
+        builder.column("host_waits")[_receiving(builder, model, orders)] = True
+    if runtime.step_overhead_s:
+        _add_step_overhead(builder, runtime.step_overhead_s)
+
+
+def _updated_layers(model: ShardedModel) -> Ints:
+    """By device, how many layers' parameters it updates."""
+    devices = [device for piece in model.replicas for device in piece.devices]
+    return np.bincount(np.array(devices, dtype=np.int64), minlength=max(model.plan.devices) + 1)
+
+
+def _crosses_hosts(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> bool:
+    """Whether a stage sends to another on another host."""
+    stage = _stage_of_device(model)
+    pairs = (pair for route in builder.routes if len(route.pairs) == 1 for pair in route.pairs)
+    return any(stage.get(a) != stage.get(b) and cluster.devices[a].host != cluster.devices[b].host for a, b in pairs)
+
+
+def _add_collectives(builder: GraphBuilder, seconds: float) -> None:
+    """Let the first task of a device that waits for a collective between passes take `seconds` a member longer."""
+    members = np.array([len(route.devices) // route.copies if len(route.pairs) > 1 else 0 for route in builder.routes])
+    exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
+    size = np.where(exchanged, members[builder.column("route")], 0)  # by task
+    later, earlier = builder.edges()
+    device = builder.column("device")[later]
+    reads = np.flatnonzero((size[earlier] > 0) & (builder.column("route")[later] < 0))
+    order = reads[np.lexsort((later[reads], device[reads], earlier[reads]))]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (np.diff(earlier[order]) != 0) | (np.diff(device[order]) != 0)
+    np.add.at(builder.column("launch_s"), later[order[first]], seconds * size[earlier[order[first]]])
+
+
+def _stage_of_device(model: ShardedModel) -> Mapping[int, int]:
+    """By device, the number of its stage."""
+    stages = (model.placements[layers[0]].device_set for layers in model.stages)
+    return {device: number for number, devices in enumerate(stages) for device in devices}
+
+
+def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]]) -> list[int]:
+    """Of each pass the first task, if any, that reads what another stage sent, as it came or as its stage shared it
+    out."""
+    stage = _stage_of_device(model)
+    crosses = np.array(
+        [any(stage.get(a) != stage.get(b) for a, b in route.pairs) for route in builder.routes], dtype=np.bool_
+    )
+    later, earlier = builder.edges()
+    exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
+    received = np.zeros(len(builder), dtype=np.bool_)
+    received[exchanged] = crosses[builder.column("route")[exchanged]]
+    shared_out = exchanged[later] & exchanged[earlier]
+    while (further := shared_out & received[earlier] & ~received[later]).any():
+        received[later[further]] = True
+    reads = np.zeros(len(builder), dtype=np.bool_)
+    reads[later[received[earlier]]] = True
+    return [int(tasks[reads[tasks]][0]) for order in orders for tasks in order if reads[tasks].any()]
+
+
+def _add_step_overhead(builder: GraphBuilder, seconds: float) -> None:
+    """Append to each device that computes a task behind its last ones and behind the last transfers that touch it."""
+    route, device, (later, earlier) = builder.column("route"), builder.column("device"), builder.edges()
+    devices = np.unique(device[route < 0])
+    followed = np.zeros(len(builder), dtype=np.bool_)  # by a task of the same device; of transfers, by any
+    followed[earlier[(route[earlier] >= 0) | ((route[later] < 0) & (device[later] == device[earlier]))]] = True
+    own, crossing = (np.flatnonzero(~followed & side) for side in (route < 0, route >= 0))
+    last = builder.add(Kind.UPDATE, len(devices), device=devices, launch_s=seconds, host_waits=True)
+    builder.depend(last[np.searchsorted(devices, device[own])], own)
+    for transfer in crossing.tolist():
+        builder.depend(last[np.isin(devices, builder.routes[route[transfer]].devices)], transfer)
