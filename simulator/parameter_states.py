@@ -42,14 +42,7 @@ class ParameterStates:
 
     def shard_groups(self, users: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The groups of devices that share the states of one parameter. Raises InputError on unequal groups."""
-        if self.stage == 0:
-            return [(user,) for user in users]
-        size = self.group or len(users)
-        if len(users) % size and len(users) > 1:
-            raise InputError(
-                f"states: groups of {size} devices do not divide the {len(users)} that use a parameter; "
-                f"use a group of a divisor of {len(users)}"
-            )
+        size = self.shares(users)
         return [users[first : first + size] for first in range(0, len(users), size)]
 
     def gradient_ratio(self, dtype: str) -> float:
@@ -57,8 +50,16 @@ class ParameterStates:
         return DTYPE_BYTES[self.gradient_dtype or dtype] / DTYPE_BYTES[dtype]
 
     def shares(self, users: tuple[int, ...]) -> int:
-        """Among how many devices each state is shared out."""
-        return len(self.shard_groups(users)[0])
+        """Among how many devices each state is shared out. Raises InputError on unequal groups."""
+        if self.stage == 0 or len(users) == 1:
+            return 1
+        size = self.group or len(users)
+        if len(users) % size:
+            raise InputError(
+                f"states: groups of {size} devices do not divide the {len(users)} that use a parameter; "
+                f"use a group of a divisor of {len(users)}"
+            )
+        return size
 
 
 REPLICATED = ParameterStates()

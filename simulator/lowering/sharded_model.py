@@ -11,6 +11,8 @@ from itertools import groupby
 import numpy as np
 
 from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.collectives import CollectiveTask
 from simulator.errors import require
 from simulator.lowering import schedules
 from simulator.lowering.costs import pass_costs
@@ -105,6 +107,18 @@ class ShardedModel:
         """What travels together when gradients are synchronised, in the order in which it becomes ready."""
         return tuple(filled_buckets(self.profile, self.plan, self.replicas))
 
+    def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        """The collective that sums a bucket, in the devices of this plan; see `Symmetry.steps`."""
+        return self.symmetry.steps(bucket, cluster) if self.symmetry else bucket.steps(cluster, self.plan)
+
+    def gathers(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        """The gathers of a bucket's parameters, in the same way."""
+        return self.symmetry.gathers(bucket, cluster) if self.symmetry else bucket.gathers(cluster, self.plan)
+
+    def shares(self, shared: Bucket | Replicas) -> int:
+        """Among how many devices each state of a bucket or piece is shared out."""
+        return self.plan.states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
+
     @property
     def sums_per_step(self) -> int:
         """How often a step sums the gradient of a parameter over its users. Raises InputError on an unfinished sum."""
@@ -127,7 +141,7 @@ class ShardedModel:
         seconds: dict[int, float] = {}
         for piece in self.replicas:
             if not (on_server and piece.is_shared):
-                of_each = update_seconds(self.profile, piece) / self.plan.states.shares(piece.devices)
+                of_each = update_seconds(self.profile, piece) / self.shares(piece)
                 for device in piece.devices:
                     seconds[device] = seconds.get(device, 0.0) + of_each
         return dict(sorted(seconds.items()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.lowering.exchange.exchange_bytes import add_bytes
 from simulator.lowering.parameters.buckets import gathers_per_step
@@ -30,11 +29,9 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
         for step in bucket.steps(cluster, model.plan):
             for pair in step.route.pairs if step.route else ():
                 synchronisation[pair] += step.bytes * model.sums_per_step
-        for members in model.plan.states.shard_groups(bucket.devices):
-            if len(members) > 1:
-                route, sent_bytes, _ = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
-                for pair in route.pairs:
-                    parameters[pair] += sent_bytes * gathers_per_step(model.plan)
+        for gather in bucket.gathers(cluster, model.plan):
+            for pair in gather.route.pairs if gather.route else ():
+                parameters[pair] += gather.bytes * gathers_per_step(model.plan)
     if (sent := broadcast(model, cluster)) is not None:
         for pair in sent[0].pairs:
             parameters[pair] += sent[1]

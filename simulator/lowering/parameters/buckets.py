@@ -51,6 +51,16 @@ class Bucket:
         collective = collectives.load(settings.collective)
         return collective.tasks(cluster, group, self.sent_bytes, self.update_s, settings.serving_workers)
 
+    def gathers(self, cluster: Cluster, plan: Plan, users: tuple[int, ...] | None = None) -> list[CollectiveTask]:
+        """The all-gathers of its parameters, one in each group that shares them out; users: all, if not its own."""
+        tasks = []
+        for members in plan.states.shard_groups(users or self.devices):
+            if len(members) > 1:
+                route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, self.size_bytes)
+                ends = {"needs": members, "delivers": members}
+                tasks.append(CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, **ends))
+        return tasks
+
 
 def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:
     """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the

@@ -153,9 +153,21 @@ class Symmetry:
             self._steps[key] = self._steps_of(bucket, cluster)
         return self._steps[key]
 
+    def gathers(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+        """The same of the gathers of its parameters: one task, or none where nobody shares them out."""
+        key = bucket.devices, bucket.alike, bucket.size_bytes, "gathers"
+        if key not in self._steps:
+            gathers = [step for users in self.users(bucket) for step in bucket.gathers(cluster, self.whole, users)]
+            self._steps[key] = [self._as_one(gathers, bucket.devices)] if gathers else []
+        return self._steps[key]
+
     @cached_property
     def _steps(self) -> dict[Hashable, list[CollectiveTask]]:
         return {}
+
+    def users(self, shared: Bucket | Replicas) -> list[tuple[int, ...]]:
+        """The devices of all replicas that need the sum of a bucket or piece, and of those like it of other ranks."""
+        return [self.group(devices) for devices in shared.alike or (shared.devices,)]
 
     def _steps_of(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
         steps_of = []
@@ -163,13 +175,61 @@ class Symmetry:
             group = self.group(devices)
             holders, users = (group, group) if bucket.alike else map(self.group, (bucket.holders, bucket.devices))
             steps_of.append(bucket.steps(cluster, self.whole, (group, holders, users)))
-            if not all(_treats_alike(step, group) for step in steps_of[-1]):
-                raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
-        own = bucket.group
-        return [
-            replace(_joined(steps), needs=steps[0].needs and own, delivers=steps[0].delivers and own)
-            for steps in zip(*steps_of, strict=True)
-        ]
+        # where groups of users share states apart, each first adds up its own terms
+        groups = len(self.whole.states.shard_groups(users)) if self.whole.states.stage else 1
+        apart = groups if len(steps_of[0]) > groups > 1 else 1
+        sums = [self._as_one([step for steps in steps_of for step in steps[:apart]], bucket.group)]
+        for alike in zip(*(steps[apart:] for steps in steps_of), strict=True):
+            after = alike[0].after if apart == 1 else (0,)
+            sums.append(replace(self._as_one(alike, bucket.group), after=after))
+        return sums
+
+    def _as_one(self, steps: Sequence[CollectiveTask], own: tuple[int, ...]) -> CollectiveTask:
+        """What equal groups of the devices `own` and all like them do at the same time, as one task of `own`.
+
+        Raises AsymmetryError where they do not do the same.
+        """
+        routes = [step.route for step in steps if step.route]
+        touched = [device for route in routes for device in route.devices]
+        everybody = {device for first in own for device in self._likes[first]}
+        if len(touched) != len(everybody) or {*touched} != everybody or len(routes) < len(steps):
+            raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
+        shapes = {
+            (
+                step.bytes,
+                step.seconds,
+                step.after,
+                bool(step.needs),
+                bool(step.delivers),
+                route.rounds,
+                len(route.pairs),
+            )
+            for step, route in zip(steps, routes, strict=True)
+        }
+        for step, route in zip(steps, routes, strict=True):
+            devices = route.devices
+            whole = {step.needs, step.delivers} <= {(), devices}
+            if not whole or len(shapes) > 1 or {self._stands_for[device] for device in devices} != {*own}:
+                raise AsymmetryError("groups of devices sum, or gather, apart")
+        joint = routes[0]
+        if len(routes) > 1:
+            pairs = tuple(pair for route in routes for pair in route.pairs)
+            joint = Route(pairs, rounds=joint.rounds, copies=len(routes))
+        return replace(steps[0], route=joint, needs=steps[0].needs and own, delivers=steps[0].delivers and own)
+
+    @cached_property
+    def _stands_for(self) -> Mapping[int, int]:
+        """By device that computes, the simulated one that does the same."""
+        represented = self.represented(int(self.images.max()) + 1).tolist()
+        return {device: represented[device] for device in self.images.ravel().tolist()}
+
+    @cached_property
+    def _likes(self) -> Mapping[int, list[int]]:
+        """By device that is simulated, all that it stands for."""
+        likes: dict[int, list[int]] = {}
+        for device, first in self._stands_for.items():
+            likes.setdefault(first, []).append(device)
+        return likes
 
     def of_first_ranks(self, pieces: Sequence[Replicas], users: Sequence[int]) -> Replicas:
         """Of the pieces of a layer in replica 0, which the layers `users` use, that of the first ranks for all.
@@ -222,35 +282,13 @@ class AsymmetryError(Exception):
     """Replicas or ranks are not equal after all; never seen by users, for whom the plan is lowered in full."""
 
 
-def _joined(steps: Sequence[CollectiveTask]) -> CollectiveTask:
-    """What equal groups do at the same time as one task. Raises AsymmetryError where they do not do the same."""
-    own = steps[0]
-    if len(steps) == 1 or own.route is None:
-        return own
-    routes = [step.route for step in steps if step.route]
-    for step, route in zip(steps, routes, strict=True):
-        alike = replace(step, route=own.route, needs=own.needs, delivers=own.delivers)
-        if alike != own or route.rounds != own.route.rounds or len(route.pairs) != len(own.route.pairs):
-            raise AsymmetryError("groups of ranks sum their gradients apart")
-    pairs = tuple(pair for route in routes for pair in route.pairs)
-    return replace(own, route=Route(pairs, rounds=own.route.rounds, copies=len(steps)))
-
-
-def _treats_alike(step: CollectiveTask, group: tuple[int, ...]) -> bool:
-    """Whether a step waits for, touches and serves all of a group, if any of it."""
-    if step.route is None or step.route.devices != group:
-        return False
-    return all(ends == group for ends in (step.needs, step.delivers) if ends)
-
-
 def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
-    """Whether samples take as long as each other, messages meet nobody, and devices share no hosts, servers, states."""
+    """Whether samples take as long as each other, messages meet nobody, and devices share no hosts and no servers."""
     synchronisation = collectives.load(plan.synchronisation.collective)
     return not (
         synchronisation.updates_on_server
         or plan.work
         or cluster.host_cores
-        or plan.states.stage
         or runtime.rendezvous
         or runtime.busy_latency_s
         or schedules.load(plan.schedule).stashes_weights

@@ -37,10 +37,7 @@ def add_synchronisation(
     plan, sums = model.plan, model.sums_per_step
     delivered: list[list[tuple[int, tuple[int, ...]]]] = []
     previous: dict[Hashable, _Sent] = {}
-    steps_of = [
-        model.symmetry.steps(bucket, cluster) if model.symmetry else bucket.steps(cluster, plan)
-        for bucket in model.buckets
-    ]
+    steps_of = [model.steps(bucket, cluster) for bucket in model.buckets]
     setting = plan.synchronisation
     plain = setting.overlap and not setting.compression_s_per_byte and not plan.states.each_microbatch
     at_once = sums == 1 and plain and all(map(_is_one_task, model.buckets, steps_of))
@@ -116,22 +113,30 @@ def _hold_until_summed(
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
     """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
-    for number, bucket in enumerate(model.buckets):
-        for members in model.plan.states.shard_groups(bucket.devices):
-            if len(members) > 1:
-                add_gather(builder, cluster, bucket, number, members, updates[list(members)])
+    gathers = [
+        (number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket, cluster)
+    ]
+    gathers.sort(key=lambda entry: entry[1].needs[0])  # of ranks that end together the first comes first
+    tasks = add_gather_tasks(builder, model, gathers)
+    waiting = np.repeat(tasks, [len(gather.needs) for _, gather in gathers])
+    builder.depend(waiting, updates[[device for _, gather in gathers for device in gather.needs]])
 
 
-def add_gather(
-    builder: GraphBuilder, cluster: Cluster, bucket: Bucket, number: int, members: tuple[int, ...], after: npt.ArrayLike
-) -> int:
-    """Append the all-gather of a bucket's parameters in one shard group. Returns its task."""
-    route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
-    owner = {"layer": bucket.pieces[0].layer, "shard": number}
-    columns = {"route": builder.route(route), "bytes": sent_bytes, "seconds": seconds}
-    task = builder.add(Kind.PARAMETERS, 1, **columns, **owner)
-    builder.depend(task, after)
-    return int(task[0])
+def add_gather_tasks(
+    builder: GraphBuilder, model: ShardedModel, gathers: Sequence[tuple[int, CollectiveTask]], **columns: npt.ArrayLike
+) -> Ints:
+    """Append gathers of parameters, (number of the bucket, what it takes); columns: what else is known of them."""
+    routes = {id(gather): builder.route(gather.route) for _, gather in gathers if gather.route}
+    return builder.add(
+        Kind.PARAMETERS,
+        len(gathers),
+        route=[routes[id(gather)] for _, gather in gathers],
+        bytes=[gather.bytes for _, gather in gathers],
+        seconds=[gather.seconds for _, gather in gathers],
+        layer=[model.buckets[number].pieces[0].layer for number, _ in gathers],
+        shard=[number for number, _ in gathers],
+        **columns,
+    )
 
 
 def _add_updates_after(
@@ -261,7 +266,7 @@ def _holdings(model: ShardedModel, cluster: Cluster) -> Iterator[tuple[list[int]
     collective, ratio = collectives.load(synchronisation.collective), states.gradient_ratio(model.profile.dtype)
     for piece in model.replicas:
         served = collective.updates_on_server and piece.is_shared
-        part = 1 / states.shares(piece.devices)
+        part = 1 / model.shares(piece)
         parameters, gradients = part if states.stage == 3 else 1.0, ratio * (part if states.stage >= 2 else 1.0)
         yield list(piece.devices), piece.parameter_bytes, (parameters, gradients, 0.0 if served else state * part)
         servers = collective.servers(cluster, piece.devices, synchronisation.serving_workers) if served else ()
