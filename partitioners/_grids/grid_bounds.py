@@ -1,0 +1,168 @@
+"""What no simulation of a grid is faster, or needs less memory, than.
+
+A device runs the passes of its micro-batches one after the other, and in a pass each task waits for what the one
+before it made: a stage of n blocks takes n times what a block adds to the pass of a micro-batch that is alone on the
+devices, which a network of two blocks and one of a single block tell apart, without parameters, so that nothing is
+summed or updated. Stage s begins when the first micro-batch has come through those before it and ends before its last
+one goes back through them:
+
+    step >= sum over stages before s of (forward + backward) + micro-batches x (forward + backward of s), for all s
+
+and the host launches every task of every micro-batch. What a device holds from start to end, and the activations of
+the micro-batches that 1F1B keeps in flight, are the least of its peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+
+from partitioners._grids.grid_plan import grid_plan, grid_settings
+from partitioners._stages.block_layout import is_attention, laid_out_stages
+from partitioners.megatron import separable_units
+from simulator.cluster import Cluster
+from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.topologies import take
+from simulator.ordered_sum import ordered_sum
+from simulator.run import step_report
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import TrainingStack
+from simulator.workload import Profile
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """step_s, peak_bytes: what a simulation is never below."""
+
+    step_s: float
+    peak_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSeconds:
+    """Of one micro-batch on one device, forward and backward: seconds that a block adds, of what stands before the
+    blocks and of what stands behind them, and bytes that a block keeps from one to the other."""
+
+    block_s: float
+    before_s: float
+    behind_s: float
+    saved_bytes: float
+
+
+class GridBounds:
+    """Bounds of the grids of one card on one cluster. What grids share is worked out once."""
+
+    def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
+        self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
+        self._passes: dict[TrainingGrid, PassSeconds] = {}
+        self._blocks: dict[int, list[int]] = {}
+
+    def bound(self, grid: TrainingGrid) -> Bound:
+        """Of `grid`. Raises InputError where no plan has it."""
+        passes, blocks = self._of_passes(grid), self._of_stages(grid.pipeline)
+        last = len(blocks) - 1
+        stages_s = [
+            count * passes.block_s + passes.before_s * (stage == 0) + passes.behind_s * (stage == last)
+            for stage, count in enumerate(blocks)
+        ]
+        before_s = accumulate([0.0, *stages_s[:-1]])
+        passes_s = max(fill + grid.accumulation * stage_s for fill, stage_s in zip(before_s, stages_s, strict=True))
+        launches_s = grid.accumulation * max(blocks) * self._block_launches_s
+        block_bytes = self._state_bytes(grid)
+        peaks = (
+            count * (block_bytes + passes.saved_bytes * min(grid.accumulation, grid.pipeline - stage))
+            for stage, count in enumerate(blocks)
+        )
+        return Bound(
+            step_s=(max(passes_s, launches_s) + self._stack.runtime.step_overhead_s) * (1 - ROUNDING),
+            peak_bytes=max(peaks) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
+        )
+
+    def _state_bytes(self, grid: TrainingGrid) -> float:
+        """Of a block's parameters with their gradients and optimizer state on a device that shares all that it can."""
+        settings = grid_settings(grid, self._stack)
+        states, owners = settings.states, grid.data * grid.context
+        dense, routed = self._block_bytes
+        part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
+        held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * settings.optimizer_state
+        return (dense + routed / grid.expert) / grid.tensor * held
+
+    @cached_property
+    def _block_bytes(self) -> tuple[float, float]:
+        """Bytes of a block's parameters: of all but the experts, and of these."""
+        layers = [layer for layer in self._profile.layers if layer.name.startswith("blocks.0.")]
+        routed = sum(layer.parameter_bytes for layer in layers if layer.routing)
+        return sum(layer.parameter_bytes for layer in layers) - routed, routed
+
+    @cached_property
+    def _block_launches_s(self) -> float:
+        runtime = self._stack.runtime
+        layers = sum(layer.name.startswith("blocks.0.") for layer in self._profile.layers)
+        return layers * (runtime.forward_launch_s + runtime.backward_launch_s)
+
+    def _of_stages(self, stages: int) -> list[int]:
+        """How many blocks each stage has."""
+        if stages not in self._blocks:
+            units = separable_units(self._profile)
+            starts = np.array([any(is_attention(self._profile.layers[i]) for i in unit) for unit in units])
+            layout = self._stack.layout
+            runs = laid_out_stages(self._profile, units, stages, layout) if stages > 1 else [range(len(units))]
+            self._blocks[stages] = [int(starts[run.start : run.stop].sum()) for run in runs]
+        return self._blocks[stages]
+
+    def _of_passes(self, grid: TrainingGrid) -> PassSeconds:
+        """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
+        data = max(1, grid.expert // grid.context)
+        alone = replace(grid, pipeline=1, data=data, accumulation=1, zero_stage=0)
+        if alone not in self._passes:
+            self._passes[alone] = self._simulated_passes(alone)
+        return self._passes[alone]
+
+    def _simulated_passes(self, alone: TrainingGrid) -> PassSeconds:
+        cluster = take(self._cluster, alone.devices)
+        steps_s, models = [], []
+        for layers in (1, 2):
+            profile = _without_parameters(self._short_profile(layers, alone.microbatch))
+            stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
+            plan = grid_plan(alone, profile, cluster, stack)
+            steps_s.append(step_report(profile, cluster, plan, runtime=stack.runtime).step_s)
+            models.append((profile, ShardedModel(profile, plan)))
+        profile, model = models[0]
+        ends_s, ends = [0.0, 0.0], profile.index["norm"]
+        for position, layer in enumerate(profile.layers):
+            if not layer.name.startswith("blocks."):
+                ends_s[position >= ends] += float(model.pass_seconds(position)[:, 0].sum())
+        columns = model.pass_columns()
+        first = np.cumsum([0, *(len(devices) for devices in model.devices)])
+        saved = ordered_sum(
+            float(columns[2, first[i]]) for i, layer in enumerate(profile.layers) if layer.name.startswith("blocks.")
+        )
+        return PassSeconds(
+            block_s=steps_s[1] - steps_s[0], before_s=ends_s[0], behind_s=ends_s[1],
+            saved_bytes=saved if alone.recomputation == "none" else 0.0,
+        )  # fmt: skip
+
+    def _short_profile(self, layers: int, microbatch: int) -> Profile:
+        return modelled_profile(replace(self._card, layers=layers), self._stack, batch_size=self._profile.batch_size)
+
+
+_NO_LAUNCHES: Mapping[str, float] = {
+    "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0,
+    "step_overhead_s": 0.0,
+}  # fmt: skip
+
+
+def _without_parameters(profile: Profile) -> Profile:
+    layers = tuple(
+        replace(layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=()) for layer in profile.layers
+    )
+    return replace(profile, layers=layers)

@@ -1,0 +1,41 @@
+"""A training grid as the plan of the strategy that places it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import partitioners
+from simulator.cluster import Cluster
+from simulator.plan import OPTIMIZERS, Plan, StepSettings
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import TrainingStack
+from simulator.workload import Profile
+
+
+def grid_options(grid: TrainingGrid, stack: TrainingStack) -> dict[str, Any]:
+    """What the strategy of `grid` is asked for, beside the step."""
+    again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
+    if grid.strategy != "megatron":
+        return again
+    names = ("tensor", "pipeline", "context", "expert")
+    degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
+    layout = {"layout": stack.layout} if grid.pipeline > 1 else {}
+    return {**degrees, **layout, **again}
+
+
+def grid_settings(grid: TrainingGrid, stack: TrainingStack) -> StepSettings:
+    """The step of `grid` as the runtime of `stack` takes it."""
+    return StepSettings(
+        batch_size=grid.batch,
+        microbatches=grid.accumulation,
+        states=stack.states(grid.zero_stage),
+        optimizer_state=OPTIMIZERS[stack.optimizer],
+        runtime=stack.runtime,
+    )
+
+
+def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
+    """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
+    options: Mapping[str, Any] = grid_options(grid, stack)
+    return partitioners.make_plan(grid.strategy, profile, cluster, grid_settings(grid, stack), seed=0, **options)

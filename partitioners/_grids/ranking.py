@@ -1,0 +1,202 @@
+"""Grids in the order of their bounds, simulated until nothing that is left can be among the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+
+from partitioners._grids.grid_bounds import Bound, GridBounds
+from partitioners._grids.grid_plan import grid_plan
+from simulator.cluster import Cluster
+from simulator.errors import InputError, require
+from simulator.plan import Plan
+from simulator.plan_rules import MOST_MICROBATCHES
+from simulator.report.interval import StepInterval, step_interval
+from simulator.report.metrics import Report
+from simulator.run import step_report
+from simulator.transformers.accelerators import accelerator
+from simulator.transformers.grid_search import MOST_MICROBATCH, STRATEGIES, candidate_grids
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.transformers.training_stack import TrainingStack
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedGrid:
+    """A grid with the plan that it is and the report of its step. flops_per_token, peak_flops_per_s: for `mfu`."""
+
+    grid: TrainingGrid
+    plan: Plan
+    report: Report
+    interval: StepInterval
+    sequence: int
+    flops_per_token: float
+    peak_flops_per_s: float
+
+    @property
+    def runs(self) -> bool:
+        return self.report.fits
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.report.samples_per_s * self.sequence
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
+        return self.tokens_per_s * self.flops_per_token / self.peak_flops_per_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Ranking:
+    """simulated: by step, those that run first. too_large: grids whose bound on memory exceeds every device.
+
+    bounded: how many were not simulated, none of which is faster than bound_s.
+    """
+
+    simulated: list[SimulatedGrid] = field(default_factory=list)
+    too_large: list[tuple[TrainingGrid, Bound]] = field(default_factory=list)
+    refused: list[tuple[TrainingGrid, str]] = field(default_factory=list)
+    bounded: int = 0
+    bound_s: float = 0.0
+
+    @property
+    def runs(self) -> list[SimulatedGrid]:
+        return [each for each in self.simulated if each.runs]
+
+
+Split = tuple[str, int, int, int, int, int]
+
+
+def split_of(grid: TrainingGrid) -> Split:
+    """What grids share that differ in ZeRO stage, micro-batch and recomputation alone."""
+    return grid.strategy, grid.data, grid.tensor, grid.context, grid.pipeline, grid.expert
+
+
+def ranked_grids(
+    card: ModelCard,
+    profile: Profile,
+    cluster: Cluster,
+    stack: TrainingStack,
+    batch: int,
+    *,
+    top: int = 10,
+    strategies: Collection[str] = STRATEGIES,
+    zero_stage: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Ranking:
+    """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain.
+
+    A grid that does not fit is tried again with recomputation of attention, then of whole blocks. Raises InputError
+    where there is no candidate.
+    """
+    node_devices = cluster.devices_per_host
+    candidates = [
+        grid
+        for grid in candidate_grids(card, cluster.workers, batch, node_devices, strategies)
+        if zero_stage is None or grid.zero_stage == zero_stage
+    ]
+    rule = (
+        f"a number of replicas that divides {cluster.workers} devices divides the batch, and each takes at most "
+        f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
+    )
+    require(len(candidates) > 0, "batch_size", batch, rule)
+    search = _Search(card, profile, cluster, stack)
+    for number, grid in enumerate(candidates, start=1):
+        if progress and number % 50 == 0:
+            progress(f"bounds, grid {number} of {len(candidates)}")
+        search.add(grid)
+    search.run(top, progress)
+    return search.ranking
+
+
+class _Search:
+    def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
+        self.ranking = Ranking()
+        self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
+        self._bounds = GridBounds(card, profile, cluster, stack)
+        sizes = [device.memory_bytes for device in cluster.devices[: cluster.workers]]
+        self._capacity = min((size for size in sizes if size is not None), default=float("inf"))
+        self._queue: list[tuple[float, int, TrainingGrid]] = []
+        self._count = 0
+        gpu = accelerator(stack.accelerator)
+        self._facts = {
+            "sequence": card.sequence, "flops_per_token": card.flops_per_token,
+            "peak_flops_per_s": gpu.flops_per_s * cluster.workers,
+        }  # fmt: skip
+
+    def add(self, grid: TrainingGrid) -> None:
+        """Put a grid among those to simulate, by its bound, or what it becomes with recomputation if it is too large."""
+        if grid.pipeline > 1 and "1f1b" in self._stack.runtime.full_schedules and grid.accumulation < grid.pipeline:
+            rule = f"the schedule 1f1b of {self._stack.runtime.name} takes as many micro-batches as stages"
+            self.ranking.refused.append((grid, rule))
+            return
+        try:
+            bound = self._bounds.bound(grid)
+        except InputError as error:
+            self.ranking.refused.append((grid, str(error)))
+            return
+        if bound.peak_bytes > self._capacity:
+            if not self._recomputed(grid):
+                self.ranking.too_large.append((grid, bound))
+            return
+        self._count += 1
+        heappush(self._queue, (bound.step_s, self._count, grid))
+
+    def _recomputed(self, grid: TrainingGrid) -> bool:
+        """Add the grid with more recomputation, if there is any."""
+        kind = RECOMPUTATION.index(grid.recomputation) + 1
+        if kind == len(RECOMPUTATION):
+            return False
+        self.add(replace(grid, recomputation=RECOMPUTATION[kind]))
+        return True
+
+    def run(self, top: int, progress: Callable[[str], None] | None) -> None:
+        """Simulate until `top` splits are faster than every bound that is left."""
+        best: dict[Split, float] = {}
+        heapify(self._queue)
+        while self._queue:
+            bound_s, _, grid = self._queue[0]
+            if sum(step_s <= bound_s for step_s in best.values()) >= top:
+                break
+            heappop(self._queue)
+            if progress:
+                progress(f"simulated {len(self.ranking.simulated)}, {len(self._queue)} may be faster")
+            try:
+                done = self._simulated(grid)
+            except InputError as error:
+                self.ranking.refused.append((grid, str(error)))
+                continue
+            if not done.runs and self._recomputed(grid):
+                continue
+            self.ranking.simulated.append(done)
+            if done.runs:
+                split = split_of(grid)
+                best[split] = min(best.get(split, done.report.step_s), done.report.step_s)
+        self.ranking.simulated.sort(key=_rank)
+        self.ranking.bounded = len(self._queue)
+        self.ranking.bound_s = min((bound_s for bound_s, _, _ in self._queue), default=0.0)
+
+    def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:
+        plan = grid_plan(grid, self._profile, self._cluster, self._stack)
+        report = step_report(self._profile, self._cluster, plan, runtime=self._stack.runtime)
+        interval = step_interval(report, self._profile, self._cluster)
+        return SimulatedGrid(grid=grid, plan=plan, report=report, interval=interval, **self._facts)
+
+
+def _rank(each: SimulatedGrid) -> tuple[bool, float, int]:
+    """Those that run by step, the others by memory; of equally fast ones the simplest first."""
+    grid, report = each.grid, each.report
+    kinds = sum(degree > 1 for degree in (grid.tensor, grid.pipeline, grid.context, grid.expert)) + grid.zero_stage
+    return not each.runs, report.step_s if each.runs else report.peak_memory_bytes, kinds
+
+
+def best_of_splits(grids: Sequence[SimulatedGrid]) -> Iterator[SimulatedGrid]:
+    """The first of each split."""
+    seen: set[Split] = set()
+    for each in grids:
+        if split_of(each.grid) not in seen:
+            seen.add(split_of(each.grid))
+            yield each
