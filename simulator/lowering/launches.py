@@ -46,7 +46,7 @@ def add_launches(
     split = passes.last != backward
     halves = np.append(backward[split], passes.last[split])
     launch_s[np.add.outer(starts, halves)] = runtime.backward_launch_s / 2
-    if runtime.receive_synchronises:
+    if runtime.receive_synchronises and orders:
         builder.column("host_waits")[_receiving(builder, model, orders)] = True
     if runtime.step_overhead_s:
         _add_step_overhead(builder, runtime.step_overhead_s)
