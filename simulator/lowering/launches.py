@@ -53,8 +53,7 @@ def add_launches(
 
 
 def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]]) -> list[int]:
-    """Of each pass the first task, if any, that reads what another stage sent, as it came or as its stage shared it
-    out."""
+    """Of each pass the first task, if any, that reads what another stage sent."""
     stages = (model.placements[layers[0]].device_set for layers in model.stages)
     stage = {device: number for number, devices in enumerate(stages) for device in devices}
     crosses = np.array(
@@ -64,9 +63,6 @@ def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequ
     exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
     received = np.zeros(len(builder), dtype=np.bool_)
     received[exchanged] = crosses[builder.column("route")[exchanged]]
-    shared_out = exchanged[later] & exchanged[earlier]
-    while (further := shared_out & received[earlier] & ~received[later]).any():
-        received[later[further]] = True
     reads = np.zeros(len(builder), dtype=np.bool_)
     reads[later[received[earlier]]] = True
     return [int(tasks[reads[tasks]][0]) for order in orders for tasks in order if reads[tasks].any()]
