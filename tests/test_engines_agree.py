@@ -49,6 +49,10 @@ def runtimes(draw: st.DrawFn) -> Runtime:
         send_cpu_s_per_byte=draw(st.sampled_from((0.0, 0.0, 1e-6, 3e-7))),
         receive_cpu_s_per_byte=draw(st.sampled_from((0.0, 0.0, 1e-6, 2e-5))),
         busy_latency_s=draw(st.sampled_from((0.0, 0.0, 2.5e-4, 1e-3))),
+        forward_launch_s=draw(st.sampled_from((0.0, 0.0, 3e-4, 1e-3))),
+        backward_launch_s=draw(st.sampled_from((0.0, 0.0, 7e-4))),
+        update_launch_s=draw(st.sampled_from((0.0, 1e-4))),
+        step_overhead_s=draw(st.sampled_from((0.0, 0.0, 1e-3))),
     )
 
 
@@ -65,15 +69,17 @@ def machines(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def graphs(draw: st.DrawFn, cluster: Cluster) -> TaskGraph:
-    """Up to 40 tasks: compute, messages, collectives on several routes, receivers' words, measured transfers."""
+    """Up to 40 tasks: compute, launched or not, messages, collectives on several routes, receivers' words, measured
+    transfers."""
     devices = st.integers(0, len(cluster.devices) - 1)
-    builder, meets = GraphBuilder(), draw(st.booleans())
+    builder, meets, launched = GraphBuilder(), draw(st.booleans()), draw(st.booleans())
     kinds = [Kind.FORWARD, Kind.FORWARD, Kind.ACTIVATION, Kind.SYNCHRONISATION, *([Kind.READY] if meets else [])]
     for task in range(draw(st.integers(1, 40))):
         kind = draw(st.sampled_from(kinds))
         if kind == Kind.FORWARD:
             priority = draw(st.sampled_from((0, 0, 1, -1, 2**62, 2**62 + 1)))
-            builder.add(kind, 1, device=draw(devices), seconds=draw(SECONDS), priority=priority)
+            launches = {"launch_s": draw(SECONDS), "host_waits": draw(st.booleans())} if launched else {}
+            builder.add(kind, 1, device=draw(devices), seconds=draw(SECONDS), priority=priority, **launches)
         else:
             count = draw(st.integers(1, 3)) if kind == Kind.SYNCHRONISATION else 1
             pairs = tuple((draw(devices), draw(devices)) for _ in range(count))
@@ -111,7 +117,7 @@ def test_random_graphs_run_alike(data: st.DataObject, cluster: Cluster, runtime:
 @given(st.data(), machines(), runtimes(), profiles())
 def test_random_plans_run_alike(data: st.DataObject, cluster: Cluster, runtime: Runtime, profile: object) -> None:
     plan = data.draw(plans(profile, cluster))  # type: ignore[arg-type]
-    assert_agreement(lower(ShardedModel(profile, plan), cluster), cluster, runtime)  # type: ignore[arg-type]
+    assert_agreement(lower(ShardedModel(profile, plan), cluster, runtime), cluster, runtime)  # type: ignore[arg-type]
 
 
 @both_engines

@@ -53,7 +53,7 @@ def add_launches(
         launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
     if runtime.collective_launch_s and _crosses_hosts(builder, model, cluster):
         _add_collectives(builder, runtime.collective_launch_s)
-    if runtime.receive_synchronises:
+    if runtime.receive_synchronises and orders:
         builder.column("host_waits")[_receiving(builder, model, orders)] = True
     if runtime.step_overhead_s:
         _add_step_overhead(builder, runtime.step_overhead_s)
@@ -93,8 +93,7 @@ def _stage_of_device(model: ShardedModel) -> Mapping[int, int]:
 
 
 def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]]) -> list[int]:
-    """Of each pass the first task, if any, that reads what another stage sent, as it came or as its stage shared it
-    out."""
+    """Of each pass the first task, if any, that reads what another stage sent."""
     stage = _stage_of_device(model)
     crosses = np.array(
         [any(stage.get(a) != stage.get(b) for a, b in route.pairs) for route in builder.routes], dtype=np.bool_
@@ -103,9 +102,6 @@ def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequ
     exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
     received = np.zeros(len(builder), dtype=np.bool_)
     received[exchanged] = crosses[builder.column("route")[exchanged]]
-    shared_out = exchanged[later] & exchanged[earlier]
-    while (further := shared_out & received[earlier] & ~received[later]).any():
-        received[later[further]] = True
     reads = np.zeros(len(builder), dtype=np.bool_)
     reads[later[received[earlier]]] = True
     return [int(tasks[reads[tasks]][0]) for order in orders for tasks in order if reads[tasks].any()]
