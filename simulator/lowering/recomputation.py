@@ -26,9 +26,9 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
     """Let the segments of a micro-batch wait for the gradients that they are for, and exchange what they did before."""
     if not (model.segments or model.plan.received_again):
         return
-    later, earlier = builder.edges()
+    if model.segments:
+        _wait_for_gradients(builder, model, passes)
     for segment in model.segments:
-        _wait_for_gradients(builder, passes, segment, later, earlier)
         for position in segment:
             _exchange_again(builder, model, cluster, passes, position)
     for position in range(len(model.profile.layers)):
@@ -36,28 +36,45 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
             _receive_again(builder, model, cluster, passes, position)
 
 
-def _wait_for_gradients(
-    builder: GraphBuilder, passes: Passes, segment: tuple[int, ...], later: Ints, earlier: Ints
-) -> None:
+def _wait_for_gradients(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
     """The first task of a segment on a device waits for what its backward passes there wait for from outside."""
-    forward = np.concatenate([passes.forward(layer) for layer in segment])
-    inside = np.concatenate([forward, forward + passes.total, passes.recompute[forward]])
-    from_inside = _transfers_after(builder, forward + passes.total, later, earlier)
-    needed = np.isin(later, forward + passes.total) & ~np.isin(earlier, np.concatenate([inside, from_inside]))
-    device_of, device = builder.column("device"), passes.device[forward]
-    for member in np.unique(device):
-        first = passes.recompute[forward[device == member][0]]
-        builder.depend(first, earlier[needed & (device_of[later] == member)])
+    later, earlier = builder.edges()
+    segments, devices = len(model.segments), int(passes.device.max()) + 1
+    counts = np.diff(passes.first)
+    segment = np.repeat([model.segment_of.get(position, -1) for position in range(len(counts))], counts)
+    inside, backward = np.full((2, len(builder)), -1)  # by task, the segment that it, or its backward pass, is of
+    backward[passes.total : 2 * passes.total] = segment
+    forward = np.flatnonzero(segment >= 0)
+    for tasks in (forward, forward + passes.total, passes.recompute[forward]):
+        inside[tasks] = segment[forward]
+    number = backward[later]
+    needed = (number >= 0) & (inside[earlier] != number)
+    later, earlier, number = later[needed], earlier[needed], number[needed]
+    outside = ~np.isin(earlier * segments + number, _followers(builder, backward, segments))
+    later, earlier, number = later[outside], earlier[outside], number[outside]
+    places, first = np.unique(segment[forward] * devices + passes.device[forward], return_index=True)
+    at = np.searchsorted(places, number * devices + passes.device[later - passes.total])
+    builder.depend(passes.recompute[forward[first[at]]], earlier)
 
 
-def _transfers_after(builder: GraphBuilder, tasks: Ints, later: Ints, earlier: Ints) -> Ints:
-    """All tasks that follow `tasks` directly, or by way of messages that add up or forward what these made."""
+def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
+    """All tasks that follow backward passes of a segment directly, or by way of messages that add up or forward what
+    these made: task x segments + segment, ascending. backward: by task, the segment of whose backward pass it is."""
+    later, earlier = builder.edges()
     is_transfer = builder.column("route") >= 0
-    followers, count = np.unique(later[np.isin(earlier, tasks)]), -1
-    while len(followers) > count:
-        count = len(followers)
-        followers = np.union1d(followers, later[np.isin(earlier, followers[is_transfer[followers]])])
-    return followers
+    own = backward[earlier] >= 0
+    found = frontier = np.unique(later[own] * segments + backward[earlier[own]])
+    order = np.argsort(earlier, kind="stable")
+    later, earlier = later[order], earlier[order]
+    while len(frontier):
+        tasks, number = np.divmod(frontier, segments)
+        tasks, number = tasks[is_transfer[tasks]], number[is_transfer[tasks]]
+        begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
+        counts = end - begin
+        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+        frontier = np.setdiff1d(later[at] * segments + np.repeat(number, counts), found)
+        found = np.union1d(found, frontier)
+    return found
 
 
 def _exchange_again(
