@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.exchange_tasks import ExchangeTasks
+from simulator.lowering.exchange_tasks import Ends, ExchangeTasks, add_in_a_row, hold
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
 from simulator.lowering.sharded_model import ShardedModel
@@ -28,9 +28,7 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
         return
     if model.segments:
         _wait_for_gradients(builder, model, passes)
-    for segment in model.segments:
-        for position in segment:
-            _exchange_again(builder, model, cluster, passes, position)
+    _exchange_again(builder, model, cluster, passes)
     for position in range(len(model.profile.layers)):
         if model.receiving_again(position):
             _receive_again(builder, model, cluster, passes, position)
@@ -77,19 +75,17 @@ def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
     return found
 
 
-def _exchange_again(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int
-) -> None:
-    """Repeat what moves of a layer's output inside its segment."""
-    readers = model.recomputed_readers(position)
-    if not readers:
-        return
-    exchanges = model.exchanges(position, readers)
-    reading = np.concatenate([passes.forward(reader) for reader in readers])
-    element_bytes = model.profile.element_bytes(position)
-    tasks = ExchangeTasks(builder, cluster, exchanges.devices, element_bytes, exchanges.forward)
-    own, again = passes.recompute[passes.forward(position)], passes.recompute[reading]
-    tasks.add(Kind.ACTIVATION, position, terms=own, targets=again, frees=passes.last[reading])
+def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+    """Repeat what moves of layers' outputs inside their segments."""
+
+    def ends(_at: Ints, _consumers: Ints, own: Ints, readers: Ints) -> list[Ends]:
+        return [Ends(terms=passes.recompute[own], targets=passes.recompute[readers], frees=passes.last[readers])]
+
+    readers = {i: model.recomputed_readers(i) for segment in model.segments for i in segment}
+    readers = {position: reading for position, reading in readers.items() if reading}
+    if readers:
+        for held in add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION,), ends):
+            hold(builder, held)
 
 
 def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int) -> None:
