@@ -4,9 +4,9 @@
     rank 1    F              F  message
 
 Tasks are sorted into classes: those that stand equally far along on the devices of a group, and transfers of a layer
-that carry as much between the same groups, each time that they do. Members of a class begin and end together where all have the same columns
-and wait for the same classes, by induction along the dependencies, as links are shared alike (`equal_links`). That is
-asserted of the tasks themselves, whatever plan they come from.
+that carry as much between the same groups, each time that they do. Members of a class begin and end together where all
+have the same columns and wait for the same classes, by induction along the dependencies, as links are shared alike
+(`equal_links`). That is asserted of the tasks themselves, whatever plan they come from.
 """
 
 from __future__ import annotations

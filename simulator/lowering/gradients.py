@@ -113,7 +113,9 @@ def _hold_until_summed(
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
     """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
-    gathers = [(number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket, cluster)]
+    gathers = [
+        (number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket, cluster)
+    ]
     gathers.sort(key=lambda entry: entry[1].needs[0])  # of ranks that end together the first comes first
     tasks = add_gather_tasks(builder, model, gathers)
     waiting = np.repeat(tasks, [len(gather.needs) for _, gather in gathers])

@@ -59,9 +59,7 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
     saved, ends = builder.column("allocated_bytes"), np.array([segment[-1] for segment in model.segments])
     priority = 2 * len(model.profile.layers) - 1 - ends[segment[tasks]]
-    again[tasks] = builder.add(
-        Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved[tasks], **columns
-    )
+    again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved[tasks], **columns)
     on = segment[tasks] * (columns["device"].max() + 1) + columns["device"]
     order = np.argsort(on, kind="stable")
     own, begins = tasks[order], np.append(True, np.diff(on[order]) > 0)  # of a segment and device in a row

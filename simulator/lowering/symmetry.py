@@ -195,13 +195,12 @@ class Symmetry:
         if len(touched) != len(everybody) or {*touched} != everybody or len(routes) < len(steps):
             raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
         shapes = {
-            (step.bytes, step.seconds, step.after, bool(step.needs), bool(step.delivers), route.rounds, len(route.pairs))
+            (step.bytes, step.seconds, step.after, not step.needs, not step.delivers, route.rounds, len(route.pairs))
             for step, route in zip(steps, routes, strict=True)
         }
         for step, route in zip(steps, routes, strict=True):
-            devices = route.devices
-            whole = {step.needs, step.delivers} <= {(), devices}
-            if not whole or len(shapes) > 1 or {self._stands_for[device] for device in devices} != {*own}:
+            whole = {step.needs, step.delivers} <= {(), route.devices}
+            if not whole or len(shapes) > 1 or {self._stands_for[device] for device in route.devices} != {*own}:
                 raise AsymmetryError("groups of devices sum, or gather, apart")
         joint = routes[0]
         if len(routes) > 1:
