@@ -120,7 +120,8 @@ def ranked(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
             devices=tuple(devices[position * stages // len(profile.layers)].ravel().tolist()),
         )
     microbatches = draw(st.integers(1, 3))
-    segments = draw(st.sampled_from(((), tuple((layer.name,) for layer in profile.layers))))
+    names, length = [layer.name for layer in profile.layers], draw(st.integers(0, 3))
+    segments = tuple(tuple(names[i : i + length]) for i in range(0, len(names), length)) if length else ()
     plan = Plan(
         model=profile.model,
         batch_size=microbatches * replicas * ranks * draw(st.integers(1, 2)),
@@ -237,6 +238,7 @@ def with_parameters(profile: Profile) -> Profile:
 SHARED = (ParameterStates(stage=1), ParameterStates(stage=2, each_microbatch=True), ParameterStates(stage=3))
 
 
+@pytest.mark.parametrize("recomputed", [(), (("a", "b"), ("c", "d"))])
 @pytest.mark.parametrize("states", [*SHARED, ParameterStates(stage=3, keep_gathered=True, prefetch=0)])
 @pytest.mark.parametrize(
     ("strategy", "options", "alike"),
@@ -244,18 +246,23 @@ SHARED = (ParameterStates(stage=1), ParameterStates(stage=2, each_microbatch=Tru
         ("data", {}, [16]),
         ("megatron", {"tensor": 2}, [16]),
         ("megatron", {"tensor": 2, "pipeline": 2}, [8]),
-        ("megatron", {"tensor": 2, "recomputation": "full"}, [16]),
+        ("megatron", {"tensor": 4}, [16]),
     ],
 )
 def test_devices_that_share_states_are_simulated_once(
-    strategy: str, options: dict[str, object], alike: list[int], states: ParameterStates
+    strategy: str,
+    options: dict[str, object],
+    alike: list[int],
+    states: ParameterStates,
+    recomputed: tuple[tuple[str, ...], ...],
 ) -> None:
-    """Sums that leave slices and gathers of parameters stand for those of all replicas, and of both ranks."""
+    """Sums that leave slices and gathers of parameters stand for those of all replicas and ranks, as does what ranks
+    exchange twice where two layers are recomputed."""
     profile, cluster = with_parameters(chain([3.0, 2.0, 4.0, 1.0])), two_tier(16, 4, FAST, SLOW)
     step = StepSettings(
         batch_size=64, microbatches=2, states=states, synchronisation=Synchronisation(bucket_bytes=3000)
     )
-    plan = make_plan(strategy, profile, cluster, step, **options)
+    plan = replace(make_plan(strategy, profile, cluster, step, **options), recomputed=recomputed)
     assert plan.states == states
     assert assert_same_report(profile, cluster, plan) == alike
 
