@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
+from test_tied_parameters import by_sample, tied_profile
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.gradients import static_bytes
@@ -16,6 +17,7 @@ from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
+from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 
 
@@ -148,6 +150,23 @@ def test_two_buckets_of_one_layer_do_not_wait_for_each_other(prefetch: int, expo
     plan = data_plan(profile, 2, ParameterStates(stage=3, prefetch=prefetch), placements=halves)
     shared = run(profile, star(2, bandwidth=1e9, latency_s=0.0), plan).report
     assert shared.step_s == pytest.approx(1e-3 + 15e-3 + exposed_s + 1e-3, rel=1e-12)
+
+
+def test_a_tied_parameter_stays_gathered_from_its_first_user_to_its_last() -> None:
+    """An embedding and a head share a matrix: gathered once each way, taken from before the first pass on."""
+    profile = tied_profile(64, 16, 8)
+    names, everybody, halves = [layer.name for layer in profile.layers], by_sample(range(4)), by_sample(range(2))
+    plan = data_plan(profile, 4, ParameterStates(stage=3), placements=dict.fromkeys(names, everybody))
+    done = run(profile, star(4), plan)
+    gathers = np.flatnonzero(done.graph.kind == Kind.PARAMETERS)
+    dropping = done.graph.allocation_task[(done.graph.allocation_device == 0) & (done.graph.allocation_bytes < 0)]
+    passes = [(Kind(done.graph.kind[task]), names[done.graph.layer[task]]) for task in dropping]
+    assert len(gathers) == 2 and passes == [(Kind.FORWARD, "head"), (Kind.BACKWARD, "embedding")]
+    for task in np.flatnonzero((done.graph.device == 0) & (done.graph.layer == names.index("head")))[:2]:
+        assert gathers[int(done.graph.kind[task] == Kind.BACKWARD)] in done.graph.predecessors(int(task))
+    apart = replace(plan, placements={**plan.placements, "embedding": halves, "middle": halves})
+    with pytest.raises(InputError, match=r"states\.stage is 3, but layer '(embedding|head)' shares its parameters"):
+        run(profile, star(4), apart)
 
 
 @pytest.mark.parametrize("recomputed", [(), (("l0", "l1"), ("l2",))])

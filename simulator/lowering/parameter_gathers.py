@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
+from simulator.errors import InputError
 from simulator.lowering.gradients import add_gather_tasks
 from simulator.lowering.graph_builder import GraphBuilder
 from simulator.lowering.passes import Passes
@@ -51,7 +52,7 @@ class _ShardGroup:
     ) -> None:
         self._builder, self._model, self._passes, self._gathers = builder, model, passes, gathers
         self._members = np.array(next(iter(gathers.values())).needs)
-        layers = {number: sorted({piece.layer for piece in model.buckets[number].pieces}) for number in gathers}
+        layers = {number: self._layers(number) for number in gathers}
         self._buckets = sorted(gathers, key=lambda number: layers[number][0])
         lengths = [len(layers[number]) for number in self._buckets]
         self._owner = np.repeat(np.arange(len(lengths)), lengths)
@@ -62,9 +63,20 @@ class _ShardGroup:
         own = np.isin(passes.device[tasks], self._members)
         self._tasks, self._entry = tasks[own], entry[own]
         at = self._entry, np.searchsorted(self._members, passes.device[self._tasks])
-        self._of_layer = np.zeros((2, len(self._layer), len(self._members)), dtype=np.int64)
+        self._of_layer = np.full((2, len(self._layer), len(self._members)), -1)
         self._of_layer[0][at[0][::-1], at[1][::-1]] = self._tasks[::-1]  # what is written last stays
         self._of_layer[1][at] = self._tasks
+        if (self._of_layer < 0).any():
+            name = model.layer(int(self._layer[np.nonzero(self._of_layer < 0)[1][0]])).name
+            raise InputError(
+                f"states.stage is 3, but layer {name!r} shares its parameters with a layer on other devices; "
+                "use stage 2, or place both on the same devices"
+            )
+
+    def _layers(self, number: int) -> list[int]:
+        """The layers that use a bucket's parameters, of tied ones all, ascending."""
+        shards = {shard for piece in self._model.buckets[number].pieces for shard in piece.shards}
+        return sorted({*(np.searchsorted(self._passes.first, [*shards], side="right") - 1).tolist()})
 
     def add(self, starts: Ints) -> None:
         builder, states, total = self._builder, self._model.plan.states, self._passes.total
@@ -77,7 +89,7 @@ class _ShardGroup:
         start, way = starts[microbatch], backward.astype(np.int64)
         gathering = np.flatnonzero(~backward) if states.keep_gathered else np.arange(len(places))
         dropping = np.flatnonzero(backward) if states.keep_gathered else gathering
-        numbers = [self._buckets[place] for place in places[gathering].tolist()]
+        numbers = np.array(self._buckets)[places[gathering]].tolist()
         gathers = [(number, self._gathers[number]) for number in numbers]
         tasks = add_gather_tasks(builder, self._model, gathers, microbatch=microbatch[gathering])
         builder.depend(tasks[1:], tasks[:-1])

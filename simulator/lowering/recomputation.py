@@ -61,7 +61,7 @@ def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
     later, earlier = builder.edges()
     is_transfer = builder.column("route") >= 0
     own = backward[earlier] >= 0
-    found = frontier = np.unique(later[own] * segments + backward[earlier[own]])
+    followers = frontier = np.unique(later[own] * segments + backward[earlier[own]])
     order = np.argsort(earlier, kind="stable")
     later, earlier = later[order], earlier[order]
     while len(frontier):
@@ -70,9 +70,9 @@ def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
         begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
         counts = end - begin
         at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
-        frontier = np.setdiff1d(later[at] * segments + np.repeat(number, counts), found)
-        found = np.union1d(found, frontier)
-    return found
+        frontier = np.setdiff1d(later[at] * segments + np.repeat(number, counts), followers)
+        followers = np.union1d(followers, frontier)
+    return followers
 
 
 def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
