@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
+from test_tied_parameters import by_sample, tied_profile
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
@@ -16,6 +17,7 @@ from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
+from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 
 
@@ -121,11 +123,59 @@ def test_gathers_run_one_ahead() -> None:
     assert shared.peak_memory_bytes < replicated.peak_memory_bytes
 
 
-def test_what_is_gathered_is_dropped() -> None:
+@pytest.mark.parametrize(("prefetch", "exposed"), [(0, 8), (1, 1), (2, 1)])
+def test_a_recomputed_segment_of_many_buckets_is_gathered_from_its_first_layer_on(prefetch: int, exposed: int) -> None:
+    """The same four layers, all recomputed together.
+
+    gathers   G0 G1   G2   G3   G0   G1   G2   G3
+    passes       F0   F1   F2   F3   R0   R1   R2   R3 B3 B2 B1 B0
+
+    Without prefetching each gather is exposed; the last sum always is.
+    """
+    profile = chain(4, parameter_bytes=2_000_000, batch=2)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
+    recomputed = (tuple(layer.name for layer in profile.layers),)
+    plan = data_plan(profile, 2, ParameterStates(stage=3, prefetch=prefetch), recomputed=recomputed)
+    shared = run(profile, star(2, bandwidth=1e9, latency_s=0.0), plan).report
+    assert shared.step_s == pytest.approx(exposed * 1e-3 + 4 * 20e-3 + 1e-3, rel=1e-12)
+
+
+@pytest.mark.parametrize(("prefetch", "exposed_s"), [(0, 1e-3), (1, 0.5e-3)])
+def test_two_buckets_of_one_layer_do_not_wait_for_each_other(prefetch: int, exposed_s: float) -> None:
+    """Two devices hold both halves of the channels: two gathers of 0.5 ms are exposed before the forward pass, two, or
+    one, before the backward pass, and two sums after it, since the second half is the first bucket."""
+    profile = chain(1, parameter_bytes=2_000_000, batch=2)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
+    halves = {"l0": Sharding(degrees=(2, 2, 1, 1), devices=(0, 0, 1, 1))}
+    plan = data_plan(profile, 2, ParameterStates(stage=3, prefetch=prefetch), placements=halves)
+    shared = run(profile, star(2, bandwidth=1e9, latency_s=0.0), plan).report
+    assert shared.step_s == pytest.approx(1e-3 + 15e-3 + exposed_s + 1e-3, rel=1e-12)
+
+
+def test_a_tied_parameter_stays_gathered_from_its_first_user_to_its_last() -> None:
+    """An embedding and a head share a matrix: gathered once each way, taken from before the first pass on."""
+    profile = tied_profile(64, 16, 8)
+    names, everybody, halves = [layer.name for layer in profile.layers], by_sample(range(4)), by_sample(range(2))
+    plan = data_plan(profile, 4, ParameterStates(stage=3), placements=dict.fromkeys(names, everybody))
+    done = run(profile, star(4), plan)
+    gathers = np.flatnonzero(done.graph.kind == Kind.PARAMETERS)
+    dropping = done.graph.allocation_task[(done.graph.allocation_device == 0) & (done.graph.allocation_bytes < 0)]
+    passes = [(Kind(done.graph.kind[task]), names[done.graph.layer[task]]) for task in dropping]
+    assert len(gathers) == 2 and passes == [(Kind.FORWARD, "head"), (Kind.BACKWARD, "embedding")]
+    for task in np.flatnonzero((done.graph.device == 0) & (done.graph.layer == names.index("head")))[:2]:
+        assert gathers[int(done.graph.kind[task] == Kind.BACKWARD)] in done.graph.predecessors(int(task))
+    apart = replace(plan, placements={**plan.placements, "embedding": halves, "middle": halves})
+    with pytest.raises(InputError, match=r"states\.stage is 3, but layer '(embedding|head)' shares its parameters"):
+        run(profile, star(4), apart)
+
+
+@pytest.mark.parametrize("recomputed", [(), (("l0", "l1"), ("l2",))])
+def test_what_is_gathered_is_dropped(recomputed: tuple[tuple[str, ...], ...]) -> None:
     """Invariant 8: what a step takes it gives back."""
     profile = chain(3, parameter_bytes=1000, batch=4)
     for keep in (False, True):
-        plan = data_plan(profile, 4, ParameterStates(stage=3, keep_gathered=keep), microbatches=2)
+        states = ParameterStates(stage=3, keep_gathered=keep)
+        plan = data_plan(profile, 4, states, microbatches=2, recomputed=recomputed)
         graph = run(profile, star(4), plan).graph
         kept = np.bincount(graph.allocation_device, weights=graph.allocation_bytes, minlength=4)
         assert kept == pytest.approx(np.zeros(4), abs=1e-6)

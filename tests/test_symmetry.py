@@ -18,7 +18,7 @@ from small_networks import branches, chain
 from partitioners import make_plan
 from simulator.cluster import Cluster, Link
 from simulator.engine.noise import Noise
-from simulator.errors import InputError, StuckError
+from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
 from simulator.network.topologies import Wire, two_tier
@@ -42,13 +42,10 @@ def assert_same_report(
 ) -> list[int]:
     """Compare every field of the two reports; how many devices each that is simulated stands for, by class."""
     noise = Noise(stragglers=stragglers or {})
-    try:
-        whole = run(profile, cluster, plan, runtime=runtime, noise=noise).report
-    except StuckError:  # gathers of stage 3 that wait for a bucket of layers far apart
-        with pytest.raises(StuckError):
-            step_report(profile, cluster, plan, runtime=runtime, noise=noise)
-        return [0]
-    once = step_report(profile, cluster, plan, runtime=runtime, noise=noise)
+    whole, once = (
+        run(profile, cluster, plan, runtime=runtime, noise=noise).report,
+        step_report(profile, cluster, plan, runtime=runtime, noise=noise),
+    )
     for field in fields(Report):
         assert getattr(whole, field.name) == getattr(once, field.name), field.name
     assert repr(whole.to_dict()) == repr(once.to_dict())
@@ -126,7 +123,8 @@ def ranked(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
             devices=tuple(devices[position * stages // len(profile.layers)].ravel().tolist()),
         )
     microbatches = draw(st.integers(1, 3))
-    segments = draw(st.sampled_from(((), tuple((layer.name,) for layer in profile.layers))))
+    names, length = [layer.name for layer in profile.layers], draw(st.integers(0, 3))
+    segments = tuple(tuple(names[i : i + length]) for i in range(0, len(names), length)) if length else ()
     plan = Plan(
         model=profile.model,
         batch_size=microbatches * replicas * ranks * draw(st.integers(1, 2)),
@@ -232,6 +230,72 @@ def test_only_collectives_of_everybody_at_once_keep_the_symmetry(collective: str
     plan = make_plan("data", profile, cluster, step)
     replicas = assert_same_report(profile, cluster, plan)
     assert replicas == ([8] if collective in ("ring", "tree", "halving-doubling", "all-to-all") else [1])
+
+
+def with_parameters(profile: Profile) -> Profile:
+    """Each layer with those of a convolution, which take a while to update."""
+    layers = (replace(layer, parameter_bytes=2304, update_s=1e-3) for layer in profile.layers)
+    return replace(profile, layers=tuple(layers))
+
+
+SHARED = (ParameterStates(stage=1), ParameterStates(stage=2, each_microbatch=True), ParameterStates(stage=3))
+
+
+@pytest.mark.parametrize("recomputed", [(), (("a", "b"), ("c", "d"))])
+@pytest.mark.parametrize("states", [*SHARED, ParameterStates(stage=3, keep_gathered=True, prefetch=0)])
+@pytest.mark.parametrize(
+    ("strategy", "options", "alike"),
+    [
+        ("data", {}, [16]),
+        ("megatron", {"tensor": 2}, [16]),
+        ("megatron", {"tensor": 2, "pipeline": 2}, [8]),
+        ("megatron", {"tensor": 4}, [16]),
+    ],
+)
+def test_devices_that_share_states_are_simulated_once(
+    strategy: str,
+    options: dict[str, object],
+    alike: list[int],
+    states: ParameterStates,
+    recomputed: tuple[tuple[str, ...], ...],
+) -> None:
+    """Sums that leave slices and gathers of parameters stand for those of all replicas and ranks, as does what ranks
+    exchange twice where two layers are recomputed."""
+    profile, cluster = with_parameters(chain([3.0, 2.0, 4.0, 1.0])), two_tier(16, 4, FAST, SLOW)
+    step = StepSettings(
+        batch_size=64, microbatches=2, states=states, synchronisation=Synchronisation(bucket_bytes=3000)
+    )
+    plan = replace(make_plan(strategy, profile, cluster, step, **options), recomputed=recomputed)
+    assert plan.states == states
+    assert assert_same_report(profile, cluster, plan) == alike
+
+
+@pytest.mark.parametrize(
+    ("group", "per_node", "stragglers", "alike"),
+    [
+        (0, 4, {}, [16]),
+        (0, 4, {5: 1.5}, [15, 1]),
+        (1, 4, {}, [16]),
+        (2, 4, {}, [16]),
+        (4, 4, {}, [16]),
+        (4, 4, dict.fromkeys((0, 4, 8, 12), 1.5), [4, 12]),
+        (4, 4, {0: 1.5}, [1]),
+        (4, 5, {}, [1]),
+    ],
+)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_groups_that_share_states_are_simulated_once_where_they_are_alike(
+    stage: int, group: int, per_node: int, stragglers: dict[int, float], alike: list[int]
+) -> None:
+    """A straggler in each of four groups keeps them alike; one straggler does not, nor do nodes of five devices, of
+    which some groups lie inside one."""
+    profile, cluster = with_parameters(chain([3.0, 2.0, 4.0])), two_tier(16, per_node, FAST, SLOW)
+    states = ParameterStates(stage=stage, group=group)
+    step = StepSettings(
+        batch_size=32, microbatches=2, states=states, synchronisation=Synchronisation(bucket_bytes=3000)
+    )
+    plan = make_plan("data", profile, cluster, step)
+    assert assert_same_report(profile, cluster, plan, stragglers=stragglers) == alike
 
 
 def test_a_message_stands_for_those_of_all_replicas() -> None:

@@ -25,7 +25,6 @@ from partitioners._grids.grid_plan import grid_plan, grid_settings
 from partitioners._stages.block_layout import is_attention, laid_out_stages
 from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
-from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum

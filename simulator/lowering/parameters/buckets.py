@@ -57,8 +57,9 @@ class Bucket:
         for members in plan.states.shard_groups(users or self.devices):
             if len(members) > 1:
                 route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, self.size_bytes)
-                ends = {"needs": members, "delivers": members}
-                tasks.append(CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, **ends))
+                tasks.append(
+                    CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)
+                )
         return tasks
 
 

@@ -19,8 +19,9 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     """Whether the joint transfers of a graph take and carry what those of all replicas and ranks would.
 
     Each copy's links are as fast, and as much used by the same transfers; and bytes add up without rounding, so that
-    their order does not matter: those of transfers inside replicas, which come before others', and where ranks are
-    counted those of all. Of ranks that sum gradients together, the update, and not one of the sums, ends last.
+    their order does not matter: those of transfers inside replicas, which come before others', and where several groups
+    are counted that sum gradients, or gather parameters, those of all. Of groups that sum gradients together, the
+    update, or a gather after it, and not one of the sums, ends last.
     """
     copies = np.array([route.copies for route in graph.routes] + [1])[graph.route]
     if (copies == 1).all():
@@ -28,7 +29,9 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     sums, updates = graph.kind == Kind.SYNCHRONISATION, graph.kind == Kind.UPDATE
     if (sums & (copies > 1)).any() and (graph.seconds[updates] == 0).any():
         return False
-    counted = graph.is_transfer & (~sums | (len(symmetry.ranks) > 1))
+    of_replicas = sums | (graph.kind == Kind.PARAMETERS)
+    several = len(symmetry.ranks) > 1 or bool((of_replicas & (copies > 1)).any())
+    counted = graph.is_transfer & (~of_replicas | several)
     pairs = np.array([len(route.pairs) for route in graph.routes])[graph.route[counted]]
     size_bytes, total = graph.bytes[counted], graph.bytes[counted] @ pairs
     if not any(total <= 2**52 * unit and _are_multiples(size_bytes, unit) for unit in _UNITS_BYTES):

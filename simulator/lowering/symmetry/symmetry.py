@@ -2,15 +2,17 @@
 
     devices     replica 0     replica 1    ...      lowered: the tasks of replica 0, and in it of the first rank of each
     stage 0       0 1           2 3                 group; a message stands for those of all replicas and ranks, all at
-    stage 1       8 9          10 11                one pace; gradients are summed over the devices of all, as ever
+    stage 1       8 9          10 11                one pace; gradients are summed, and parameters that devices share
+                                                    out gathered, over the devices of all, as ever
 
 Where devices are not all equally fast, as with a straggler, replicas fall into classes whose devices are, and the first
 replica of each class is lowered.
 
 It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
-they sum gradients, all of them at once; and where the links that a message takes are as fast, and as much used, as
-those of its images. Ranks, a layer's devices in a replica, moreover meet in collectives of all of them; `equal_ranks`
-looks at their tasks. What breaks it (`Symmetry.all_of`, `equal_links`) is lowered in full.
+they sum gradients or gather parameters, all of them at once, or in groups that are alike; and where the links that a
+message takes are as fast, and as much used, as those of its images. Ranks, a layer's devices in a replica, moreover
+meet in collectives of all of them; `equal_ranks` looks at their tasks. What breaks it (`Symmetry.all_of`,
+`equal_links`) is lowered in full.
 """
 
 from __future__ import annotations
@@ -195,21 +197,12 @@ class Symmetry:
         if len(touched) != len(everybody) or {*touched} != everybody or len(routes) < len(steps):
             raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
         shapes = {
-            (
-                step.bytes,
-                step.seconds,
-                step.after,
-                bool(step.needs),
-                bool(step.delivers),
-                route.rounds,
-                len(route.pairs),
-            )
+            (step.bytes, step.seconds, step.after, not step.needs, not step.delivers, route.rounds, len(route.pairs))
             for step, route in zip(steps, routes, strict=True)
         }
         for step, route in zip(steps, routes, strict=True):
-            devices = route.devices
-            whole = {step.needs, step.delivers} <= {(), devices}
-            if not whole or len(shapes) > 1 or {self._stands_for[device] for device in devices} != {*own}:
+            whole = {step.needs, step.delivers} <= {(), route.devices}
+            if not whole or len(shapes) > 1 or {self._stands_for[device] for device in route.devices} != {*own}:
                 raise AsymmetryError("groups of devices sum, or gather, apart")
         joint = routes[0]
         if len(routes) > 1:

@@ -4,9 +4,9 @@
     rank 1    F              F  message
 
 Tasks are sorted into classes: those that stand equally far along on the devices of a group, and transfers of a layer
-that carry as much between the same groups. Members of a class begin and end together where all have the same columns
-and wait for the same classes, by induction along the dependencies, as links are shared alike (`equal_links`). That is
-asserted of the tasks themselves, whatever plan they come from.
+that carry as much between the same groups, each time that they do. Members of a class begin and end together where all
+have the same columns and wait for the same classes, by induction along the dependencies, as links are shared alike
+(`equal_links`). That is asserted of the tasks themselves, whatever plan they come from.
 """
 
 from __future__ import annotations
@@ -92,12 +92,23 @@ def _classes(builder: GraphBuilder, first: Ints, ranks: Ints) -> Ints:
     columns: list[npt.NDArray[np.float64]] = [builder.column(name)[transfers].astype(float) for name in _OF_TRANSFERS]
     receiver = np.append(first, -1)[device[transfers]]
     rows = np.stack([shape[route[transfers]].astype(float), receiver.astype(float), *columns])
-    _, lowest, which = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+    which = np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
+    times = _times_before(which * len(shape) + route[transfers])
+    _, lowest, which = np.unique(which + len(which) * times, return_index=True, return_inverse=True)
     stands[transfers] = transfers[lowest[which.reshape(-1)]]
     own = device[transfers[lowest]]
     _require((own == np.append(first, -1)[own]).all())
     _require_each_device_once(builder, stands, first, ranks)
     return stands
+
+
+def _times_before(values: Ints) -> Ints:
+    """How many equal ones stand before each of some values."""
+    order = np.argsort(values, kind="stable")
+    begin = np.flatnonzero(np.append(True, np.diff(values[order]) > 0))
+    times = np.empty(len(values), dtype=np.int64)
+    times[order] = np.arange(len(values)) - np.repeat(begin, np.diff(np.append(begin, len(values))))
+    return times
 
 
 def _require_each_device_once(builder: GraphBuilder, stands: Ints, first: Ints, ranks: Ints) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -101,36 +101,65 @@ def _add_exchanges(
     What a layer receives that is recomputed together with this one, or receives it again, is dropped when its forward
     pass has ended. Layers with the same exchanges are joined to their readers together.
     """
+
+    def ends(at: Ints, consumers: Ints, own: Ints, readers: Ints) -> list[Ends]:
+        frees = np.where(_dropping(model, passes, at.tolist(), consumers), readers, passes.last[readers])
+        forth = Ends(terms=own, targets=readers, frees=frees)
+        return [forth, Ends(terms=readers + passes.total, targets=own + passes.total, frees=passes.last[own])]
+
+    readers = {position: model.profile.consumers[position] for position in positions}
+    held = add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION, Kind.GRADIENT), ends)
+    for each in () if own_buffers else held:
+        hold(builder, each)
+
+
+class Ends(NamedTuple):
+    """The tasks of rows of layers, one row each, that a direction of an exchange joins, see `ExchangeTasks.join`."""
+
+    terms: Ints
+    targets: Ints
+    frees: Ints
+
+
+def add_in_a_row(
+    builder: GraphBuilder,
+    model: ShardedModel,
+    cluster: Cluster,
+    passes: Passes,
+    readers: Mapping[int, Sequence[int]],
+    kinds: Sequence[Kind],
+    ends: Callable[[Ints, Ints, Ints, Ints], Sequence[Ends]],
+) -> Iterator[Sequence[Held]]:
+    """Append what moves of layers to some of their readers, forward or, with two kinds, of each forward and then back.
+
+    readers: by layer. ends: of layers, their readers and the forward tasks of both, for each direction. Returns what
+    the transfers take, and what is given back.
+    """
     layers_of: dict[tuple[int, int, float], list[int]] = {}  # numbers among the positions
-    drawn: dict[int, tuple[ExchangeTasks, ExchangeTasks]] = {}
-    of_layer = []
-    for number, position in enumerate(positions):
-        exchanges, element_bytes = model.exchanges(position), model.profile.element_bytes(position)
+    drawn: dict[int, list[ExchangeTasks]] = {}
+    of_layer, positions = [], list(readers)
+    for number, (position, reading) in enumerate(readers.items()):
+        exchanges, element_bytes = model.exchanges(position, reading), model.profile.element_bytes(position)
         if id(exchanges) not in drawn:
             draw = partial(ExchangeTasks, builder, cluster, exchanges.devices, element_bytes)
-            drawn[id(exchanges)] = draw(exchanges.forward), draw(exchanges.backward)
+            drawn[id(exchanges)] = [draw(each) for each in (exchanges.forward, exchanges.backward)[: len(kinds)]]
         of_layer.append(drawn[id(exchanges)])
         layers_of.setdefault((id(exchanges.forward), id(exchanges.backward), element_bytes), []).append(number)
-    both = [direction for directions in of_layer for direction in directions]
-    counts = np.array([len(direction) for direction in both])
-    begin = (len(builder) + np.cumsum(counts) - counts).reshape(-1, 2)  # (positions, forward and backward)
-    columns = {name: np.concatenate([direction.columns[name] for direction in both]) for name in ExchangeTasks.COLUMNS}
-    kinds = np.repeat(np.tile([Kind.ACTIVATION, Kind.GRADIENT], len(positions)), counts)
-    builder.add(kinds, int(counts.sum()), layer=np.repeat(np.repeat(positions, 2), counts), **columns)
+    every = [direction for directions in of_layer for direction in directions]
+    counts = np.array([len(direction) for direction in every])
+    begin = (len(builder) + np.cumsum(counts) - counts).reshape(-1, len(kinds))  # (positions, directions)
+    columns = {name: np.concatenate([direction.columns[name] for direction in every]) for name in ExchangeTasks.COLUMNS}
+    kind, layer = np.tile(kinds, len(positions)), np.repeat(positions, len(kinds))
+    builder.add(np.repeat(kind, counts), int(counts.sum()), layer=np.repeat(layer, counts), **columns)
     held: list[tuple[Held, Held]] = []
     for numbers in layers_of.values():
         at, begins = np.array(positions)[numbers], begin[numbers]
-        consumers = np.array([model.profile.consumers[position] for position in at.tolist()])  # (layers, readers)
-        own = _tasks(passes, at[:, None])
-        readers = _tasks(passes, consumers)
-        frees = np.where(_dropping(model, passes, at.tolist(), consumers), readers, passes.last[readers])
-        forth, back = of_layer[numbers[0]]
+        consumers = np.array([readers[position] for position in at.tolist()])  # (layers, readers)
+        joined = ends(at, consumers, _tasks(passes, at[:, None]), _tasks(passes, consumers))
         devices = np.array([of_layer[number][0].devices for number in numbers])  # (layers, devices of one)
-        held.append(forth.join(begins[:, :1], devices, terms=own, targets=readers, frees=frees))
-        terms, targets = readers + passes.total, own + passes.total
-        held.append(back.join(begins[:, 1:], devices, terms=terms, targets=targets, frees=passes.last[own]))
-    for each in () if own_buffers else zip(*held, strict=True):
-        _hold(builder, each)
+        for way, (direction, tasks) in enumerate(zip(of_layer[numbers[0]], joined, strict=True)):
+            held.append(direction.join(begins[:, way : way + 1], devices, **tasks._asdict()))
+    return zip(*held, strict=True)
 
 
 def _tasks(passes: Passes, layers: Ints) -> Ints:
@@ -162,7 +191,7 @@ class Held(NamedTuple):
     sizes: Floats
 
 
-def _hold(builder: GraphBuilder, held: Sequence[Held]) -> None:
+def hold(builder: GraphBuilder, held: Sequence[Held]) -> None:
     """Let transfers take memory, or give it back, exchange after exchange."""
     rows = [[np.broadcast_to(column, each.tasks.shape).ravel() for column in each] for each in held]
     if rows:
@@ -218,7 +247,7 @@ class ExchangeTasks:
         added = self._builder.add(kind, len(self), layer=position, **self.columns)
         begin, devices = np.array([[len(self._builder) - len(self)]]), self.devices[None]
         for held in self.join(begin, devices, terms=terms[None], targets=targets[None], frees=frees[None]):
-            _hold(self._builder, [held])
+            hold(self._builder, [held])
         return added
 
     def join(self, begin: Ints, devices: Ints, *, terms: Ints, targets: Ints, frees: Ints) -> tuple[Held, Held]:

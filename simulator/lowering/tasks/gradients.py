@@ -126,7 +126,8 @@ def add_gather_tasks(
     builder: GraphBuilder, model: ShardedModel, gathers: Sequence[tuple[int, CollectiveTask]], **columns: npt.ArrayLike
 ) -> Ints:
     """Append gathers of parameters, (number of the bucket, what it takes); columns: what else is known of them."""
-    routes = {id(gather): builder.route(gather.route) for _, gather in gathers if gather.route}
+    distinct = {id(gather): gather for _, gather in gathers}
+    routes = {key: builder.route(gather.route) for key, gather in distinct.items() if gather.route}
     return builder.add(
         Kind.PARAMETERS,
         len(gathers),

@@ -6,7 +6,8 @@ which each gather runs `prefetch` ahead:
     gathers      0  1     2     3  ...         gather i starts when gather i - 1 and
     passes          0  1     2     3  ...      the pass of bucket i - 1 - prefetch have ended
 
-What was gathered is dropped after the pass, or with `keep_gathered` after the backward pass.
+What was gathered is dropped after the pass, or with `keep_gathered` after the backward pass. What is recomputed needs
+its buckets again in the order of the network, and keeps them until its backward pass is over.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
+from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import add_gather_tasks
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
 from simulator.taskgraph import Floats, Ints, Kind
+
+Booleans = npt.NDArray[np.bool_]
 
 
 def add_gathers(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:
@@ -37,8 +42,9 @@ def add_gathers(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, pa
 class _ShardGroup:
     """The gathers of one group of devices, by the number of their bucket; buckets are put in order of the network.
 
-    tasks: the forward tasks of the first micro-batch over each bucket's layers on the group's devices, one bucket after
-    the other; those of the bucket in place p begin at begin[p].
+    owner, layer: every layer of every bucket, one bucket after the other, by the place of the bucket. of_layer: the
+    first and the last forward task, in the first micro-batch, of each of these on each member, shape (2, layers,
+    members).
     """
 
     def __init__(
@@ -46,46 +52,101 @@ class _ShardGroup:
     ) -> None:
         self._builder, self._model, self._passes, self._gathers = builder, model, passes, gathers
         self._members = np.array(next(iter(gathers.values())).needs)
-        layers = [sorted({piece.layer for piece in model.buckets[number].pieces}) for number in gathers]
-        tasks = [np.concatenate([passes.forward(layer) for layer in of_bucket]) for of_bucket in layers]
-        owner, tasks = np.repeat(np.arange(len(tasks)), [*map(len, tasks)]), np.concatenate(tasks)
+        layers = {number: self._layers(number) for number in gathers}
+        self._buckets = sorted(gathers, key=lambda number: layers[number][0])
+        lengths = [len(layers[number]) for number in self._buckets]
+        self._owner = np.repeat(np.arange(len(lengths)), lengths)
+        self._layer = np.array([layer for number in self._buckets for layer in layers[number]])
+        shards = np.diff(passes.first)[self._layer]
+        tasks = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards - passes.first[self._layer], shards)
+        entry = np.repeat(np.arange(len(shards)), shards)
         own = np.isin(passes.device[tasks], self._members)
-        owner, tasks = owner[own], tasks[own]
-        counts = np.bincount(owner)
-        order = np.argsort(tasks[np.cumsum(counts) - counts], kind="stable")
-        self._buckets = np.array([*gathers])[order]
-        self._tasks = tasks[np.argsort(np.argsort(order)[owner], kind="stable")]
-        self._counts = counts[order]
-        self._begin = np.cumsum(self._counts) - self._counts
+        self._tasks, self._entry = tasks[own], entry[own]
+        at = self._entry, np.searchsorted(self._members, passes.device[self._tasks])
+        self._of_layer = np.full((2, len(self._layer), len(self._members)), -1)
+        self._of_layer[0][at[0][::-1], at[1][::-1]] = self._tasks[::-1]  # what is written last stays
+        self._of_layer[1][at] = self._tasks
+        if (self._of_layer < 0).any():
+            name = model.layer(int(self._layer[np.nonzero(self._of_layer < 0)[1][0]])).name
+            raise InputError(
+                f"states.stage is 3, but layer {name!r} shares its parameters with a layer on other devices; "
+                "use stage 2, or place both on the same devices"
+            )
+
+    def _layers(self, number: int) -> list[int]:
+        """The layers that use a bucket's parameters, of tied ones all, ascending."""
+        shards = {shard for piece in self._model.buckets[number].pieces for shard in piece.shards}
+        return sorted({*(np.searchsorted(self._passes.first, [*shards], side="right") - 1).tolist()})
 
     def add(self, starts: Ints) -> None:
-        builder, states = self._builder, self._model.plan.states
-        blocks = list(self._blocks())
+        builder, states, total = self._builder, self._model.plan.states, self._passes.total
+        uses = {kind: self._use(kind) for kind in (Kind.FORWARD, Kind.BACKWARD)}
+        blocks = list(self._blocks({kind: order for kind, (order, _) in uses.items()}))
         places = np.concatenate([places for _, _, places in blocks])  # of every use, in order
         lengths = [len(places) for _, _, places in blocks]
         backward = np.repeat([kind == Kind.BACKWARD for kind, _, _ in blocks], lengths)
         microbatch = np.repeat([microbatch for _, microbatch, _ in blocks], lengths)
-        start = starts[microbatch]
-        last = self._last()[backward.astype(np.int64), places] + start[:, None]  # (uses, members)
+        start, way = starts[microbatch], backward.astype(np.int64)
         gathering = np.flatnonzero(~backward) if states.keep_gathered else np.arange(len(places))
         dropping = np.flatnonzero(backward) if states.keep_gathered else gathering
-        numbers = self._buckets[places[gathering]].tolist()
+        numbers = np.array(self._buckets)[places[gathering]].tolist()
         gathers = [(number, self._gathers[number]) for number in numbers]
         tasks = add_gather_tasks(builder, self._model, gathers, microbatch=microbatch[gathering])
         builder.depend(tasks[1:], tasks[:-1])
-        ahead = 1 + states.prefetch
-        builder.depend(tasks[ahead:, None], last[gathering][: len(tasks) - min(ahead, len(tasks))])
-        counts = self._counts[places[gathering]]
-        along = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._begin[places[gathering]], counts)
-        forward, gather, offset = self._tasks[along], np.repeat(tasks, counts), np.repeat(start[gathering], counts)
-        back = np.repeat(backward[gathering], counts)
-        builder.depend(forward + np.where(back, self._passes.total, 0) + offset, gather)
-        again = self._passes.recompute[forward]
-        computed = back & (again >= 0)
-        builder.depend(again[computed] + offset[computed], gather[computed])
+        ended = np.stack([ends for _, ends in uses.values()])[way, places][gathering]  # (gathers, members)
+        before = np.maximum.accumulate(np.where(ended[:, 0] < 0, -1, np.arange(len(tasks))))  # -1: none yet
+        before = before[: max(len(tasks) - 1 - states.prefetch, 0)]
+        waiting, before = tasks[len(tasks) - len(before) :][before >= 0], before[before >= 0]
+        builder.depend(waiting[:, None], ended[before] + start[gathering][before][:, None])
+        self._wait(tasks, places[gathering], backward[gathering], start[gathering])
+        begin = np.flatnonzero(np.append(True, np.diff(self._owner)))
+        end = np.append(begin[1:], len(self._owner)) - 1
+        last = np.stack([self._of_layer[1][end], self._of_layer[0][begin] + total])[way, places] + start[:, None]
         held = self._gathered_bytes()[places]
         taken = np.broadcast_to(tasks[:, None], (len(tasks), len(self._members))), held[gathering]
         self._allocate([(gathering, *taken), (dropping, last[dropping], -held[dropping])])
+
+    def _wait(self, gathers: Ints, places: Ints, backward: Booleans, start: Ints) -> None:
+        """Let the passes over buckets, in one micro-batch each, wait for the tasks that gather these."""
+        of_bucket = np.bincount(self._owner[self._entry])
+        counts = of_bucket[places]
+        before = np.cumsum(counts) - counts - (np.cumsum(of_bucket) - of_bucket)[places]
+        forward = self._tasks[np.arange(counts.sum()) - np.repeat(before, counts)]
+        gather, offset, back = np.repeat(gathers, counts), np.repeat(start, counts), np.repeat(backward, counts)
+        self._builder.depend(forward + np.where(back, self._passes.total, 0) + offset, gather)
+        again = self._passes.recompute[forward]
+        computed = back & (again >= 0)
+        self._builder.depend(again[computed] + offset[computed], gather[computed])
+
+    def _use(self, kind: Kind) -> tuple[Ints, Ints]:
+        """In which order a pass comes to the buckets, and by bucket the last tasks over it before it comes to the next,
+        of the first micro-batch, shape (buckets, members); -1 where it comes to both at once.
+
+        A bucket may have layers before and behind those of the next: what comes later does not keep others waiting.
+        """
+        owner, layer, (first, last), count = self._owner, self._layer, self._of_layer, len(self._buckets)
+        turn, tasks = layer, last
+        if kind == Kind.BACKWARD:
+            layers = len(self._model.profile.layers)
+            turn, tasks = (layers - layer) * (layers + 1) + layers, first + self._passes.total
+            if self._model.segments:  # each is done again before the backward pass of its last layer
+                ends = {i: segment[-1] for segment in self._model.segments for i in segment}
+                again = np.flatnonzero((self._passes.recompute[last] >= 0).all(axis=1))
+                of_segment = np.array([ends[position] for position in layer[again].tolist()], dtype=np.int64)
+                turn = np.append(turn, (layers - of_segment) * (layers + 1) + layer[again])
+                tasks = np.concatenate([tasks, self._passes.recompute[last[again]]])
+                owner = np.append(owner, owner[again])
+        comes = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(comes, owner, turn)
+        order = np.argsort(comes, kind="stable")
+        if kind == Kind.BACKWARD:
+            order = count - 1 - np.argsort(comes[::-1], kind="stable")
+        following = np.append(comes[order[1:]], np.iinfo(np.int64).max)[np.argsort(order)]
+        before = np.flatnonzero(turn < following[owner])
+        before = before[np.argsort(turn[before], kind="stable")]
+        ended = np.full((count, len(self._members)), -1)
+        ended[owner[before]] = tasks[before]  # what is written last stays
+        return order, ended
 
     def _allocate(self, changes: Sequence[tuple[Ints, Ints, Floats]]) -> None:
         """Take or give back memory on all members, use after use: (uses, tasks by use and member, bytes by use)."""
@@ -95,36 +156,27 @@ class _ShardGroup:
         members = len(self._members)
         self._builder.allocate(tasks.ravel(), np.tile(self._members, len(tasks)), np.repeat(sizes, members))
 
-    def _blocks(self) -> Iterator[tuple[Kind, int, Ints]]:
-        """The passes of the group's first device, (kind, micro-batch, places of the buckets that it uses), in order."""
+    def _blocks(self, orders: Mapping[Kind, Ints]) -> Iterator[tuple[Kind, int, Ints]]:
+        """The passes of the group's first device in order: (kind, micro-batch, places of the buckets as it comes to
+        them). orders: of all buckets, by kind of pass."""
         order, microbatches = self._model.schedule.order, self._model.plan.microbatches
-        places = np.arange(len(self._buckets))
         if order is None:
             for microbatch in range(microbatches):
-                yield Kind.FORWARD, microbatch, places
-                yield Kind.BACKWARD, microbatch, places[::-1]
+                yield from ((kind, microbatch, orders[kind]) for kind in (Kind.FORWARD, Kind.BACKWARD))
             return
         stages, placements, device = self._model.stages, self._model.placements, int(self._members[0])
         homes = list(dict.fromkeys(placements[layers[0]].device_set for layers in stages))
         own = [layers for layers in stages if device in placements[layers[0]].device_set]
         rank = homes.index(placements[own[0][0]].device_set)
-        last_layer = [self._model.buckets[number].pieces[-1].layer for number in self._buckets.tolist()]
-        inside = [np.flatnonzero(np.isin(last_layer, layers)) for layers in own]
+        last_layer = np.array([self._model.buckets[number].pieces[-1].layer for number in self._buckets])
+        inside = {
+            (k, i): places[np.isin(last_layer[places], own[i])] for k, places in orders.items() for i in range(len(own))
+        }
         for kind, microbatch, chunk in order(len(homes), rank, microbatches, len(own)):
-            if kind in (Kind.FORWARD, Kind.BACKWARD):
-                yield kind, microbatch, inside[chunk] if kind == Kind.FORWARD else inside[chunk][::-1]
-
-    def _last(self) -> Ints:
-        """The last task of the forward and of the backward pass of each bucket on each of the group's devices, in the
-        first micro-batch, shape (2, buckets, members)."""
-        place = np.repeat(np.arange(len(self._counts)), self._counts)
-        at = place, np.searchsorted(self._members, self._passes.device[self._tasks])
-        last = np.zeros((2, len(self._counts), len(self._members)), dtype=np.int64)
-        last[0][at] = self._tasks  # of those of one device the one that is written last stays
-        last[1][at[0][::-1], at[1][::-1]] = self._tasks[::-1] + self._passes.total
-        return last
+            if kind in orders:
+                yield kind, microbatch, inside[kind, chunk]
 
     def _gathered_bytes(self) -> Floats:
         """What a device holds more of the parameters of each bucket while they are gathered, shape (buckets,)."""
-        buckets = [self._model.buckets[number] for number in self._buckets.tolist()]
+        buckets = [self._model.buckets[number] for number in self._buckets]
         return np.array([bucket.size_bytes * (1 - 1 / self._model.shares(bucket)) for bucket in buckets])

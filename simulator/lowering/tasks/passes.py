@@ -60,19 +60,24 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     saved again by the task that repeats it.
     """
     again = np.full(len(forward), -1)
-    ends = {number: segment[-1] for number, segment in enumerate(model.segments)}
-    for number, segment in enumerate(model.segments):
-        tasks = forward[np.isin(layer, segment)]
-        columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
-        saved = builder.column("allocated_bytes")[tasks]
-        priority = 2 * len(model.profile.layers) - 1 - ends[number]
-        again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved, **columns)
-        for device in np.unique(columns["device"]):
-            own = tasks[columns["device"] == device]
-            builder.column("freed_bytes")[own[-1]] += builder.column("allocated_bytes")[own].sum()
-            builder.depend(again[own[1:]], again[own[:-1]])
-            builder.depend(again[own[0]], own[-1])
-            builder.depend(own + len(forward), again[own[-1]])
+    if not model.segments:
+        return again
+    segment_of = np.array([model.segment_of.get(position, -1) for position in range(len(model.profile.layers))])
+    segment = segment_of[layer]
+    tasks = forward[np.argsort(segment, kind="stable")][(segment < 0).sum() :]
+    columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
+    saved, ends = builder.column("allocated_bytes"), np.array([segment[-1] for segment in model.segments])
+    priority = 2 * len(model.profile.layers) - 1 - ends[segment[tasks]]
+    again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved[tasks], **columns)
+    on = segment[tasks] * (columns["device"].max() + 1) + columns["device"]
+    order = np.argsort(on, kind="stable")
+    own, begins = tasks[order], np.append(True, np.diff(on[order]) > 0)  # of a segment and device in a row
+    begin = np.flatnonzero(begins)
+    end = np.append(begin[1:], len(own)) - 1
+    builder.column("freed_bytes")[own[end]] += [sizes.sum() for sizes in np.split(saved[own], begin[1:])]
+    builder.depend(again[own[~begins]], again[own[np.flatnonzero(~begins) - 1]])
+    builder.depend(again[own[begin]], own[end])
+    builder.depend(own + len(forward), again[own[np.repeat(end, end - begin + 1)]])
     return again
 
 

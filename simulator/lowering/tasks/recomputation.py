@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.tasks.exchange_tasks import ExchangeTasks
+from simulator.lowering.tasks.exchange_tasks import Ends, ExchangeTasks, add_in_a_row, hold
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
 from simulator.taskgraph import Ints, Kind
@@ -26,56 +26,77 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
     """Let the segments of a micro-batch wait for the gradients that they are for, and exchange what they did before."""
     if not (model.segments or model.plan.received_again):
         return
-    later, earlier = builder.edges()
-    for segment in model.segments:
-        _wait_for_gradients(builder, passes, segment, later, earlier)
-        for position in segment:
-            _exchange_again(builder, model, cluster, passes, position)
+    if model.segments:
+        _wait_for_gradients(builder, model, passes)
+    _exchange_again(builder, model, cluster, passes)
+    edges = builder.edges()
     for position in range(len(model.profile.layers)):
         if model.receiving_again(position):
-            _receive_again(builder, model, cluster, passes, position)
+            _receive_again(builder, model, cluster, passes, position, edges)
 
 
-def _wait_for_gradients(
-    builder: GraphBuilder, passes: Passes, segment: tuple[int, ...], later: Ints, earlier: Ints
-) -> None:
+def _wait_for_gradients(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
     """The first task of a segment on a device waits for what its backward passes there wait for from outside."""
-    forward = np.concatenate([passes.forward(layer) for layer in segment])
-    inside = np.concatenate([forward, forward + passes.total, passes.recompute[forward]])
-    from_inside = _transfers_after(builder, forward + passes.total, later, earlier)
-    needed = np.isin(later, forward + passes.total) & ~np.isin(earlier, np.concatenate([inside, from_inside]))
-    device_of, device = builder.column("device"), passes.device[forward]
-    for member in np.unique(device):
-        first = passes.recompute[forward[device == member][0]]
-        builder.depend(first, earlier[needed & (device_of[later] == member)])
+    later, earlier = builder.edges()
+    segments, devices = len(model.segments), int(passes.device.max()) + 1
+    counts = np.diff(passes.first)
+    segment = np.repeat([model.segment_of.get(position, -1) for position in range(len(counts))], counts)
+    inside, backward = np.full((2, len(builder)), -1)  # by task, the segment that it, or its backward pass, is of
+    backward[passes.total : 2 * passes.total] = segment
+    forward = np.flatnonzero(segment >= 0)
+    for tasks in (forward, forward + passes.total, passes.recompute[forward]):
+        inside[tasks] = segment[forward]
+    number = backward[later]
+    needed = (number >= 0) & (inside[earlier] != number)
+    later, earlier, number = later[needed], earlier[needed], number[needed]
+    outside = ~np.isin(earlier * segments + number, _followers(builder, backward, segments))
+    later, earlier, number = later[outside], earlier[outside], number[outside]
+    places, first = np.unique(segment[forward] * devices + passes.device[forward], return_index=True)
+    at = np.searchsorted(places, number * devices + passes.device[later - passes.total])
+    builder.depend(passes.recompute[forward[first[at]]], earlier)
 
 
-def _transfers_after(builder: GraphBuilder, tasks: Ints, later: Ints, earlier: Ints) -> Ints:
-    """All tasks that follow `tasks` directly, or by way of messages that add up or forward what these made."""
+def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
+    """All tasks that follow backward passes of a segment directly, or by way of messages that add up or forward what
+    these made: task x segments + segment, ascending. backward: by task, the segment of whose backward pass it is."""
+    later, earlier = builder.edges()
     is_transfer = builder.column("route") >= 0
-    followers, count = np.unique(later[np.isin(earlier, tasks)]), -1
-    while len(followers) > count:
-        count = len(followers)
-        followers = np.union1d(followers, later[np.isin(earlier, followers[is_transfer[followers]])])
+    own = backward[earlier] >= 0
+    followers = frontier = np.unique(later[own] * segments + backward[earlier[own]])
+    order = np.argsort(earlier, kind="stable")
+    later, earlier = later[order], earlier[order]
+    while len(frontier):
+        tasks, number = np.divmod(frontier, segments)
+        tasks, number = tasks[is_transfer[tasks]], number[is_transfer[tasks]]
+        begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
+        counts = end - begin
+        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+        frontier = np.setdiff1d(later[at] * segments + np.repeat(number, counts), followers)
+        followers = np.union1d(followers, frontier)
     return followers
 
 
-def _exchange_again(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int
+def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+    """Repeat what moves of layers' outputs inside their segments."""
+
+    def ends(_at: Ints, _consumers: Ints, own: Ints, readers: Ints) -> list[Ends]:
+        return [Ends(terms=passes.recompute[own], targets=passes.recompute[readers], frees=passes.last[readers])]
+
+    readers = {i: model.recomputed_readers(i) for segment in model.segments for i in segment}
+    readers = {position: reading for position, reading in readers.items() if reading}
+    if readers:
+        for held in add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION,), ends):
+            hold(builder, held)
+
+
+def _receive_again(
+    builder: GraphBuilder,
+    model: ShardedModel,
+    cluster: Cluster,
+    passes: Passes,
+    position: int,
+    edges: tuple[Ints, Ints],
 ) -> None:
-    """Repeat what moves of a layer's output inside its segment."""
-    readers = model.recomputed_readers(position)
-    if not readers:
-        return
-    exchanges = model.exchanges(position, readers)
-    reading = np.concatenate([passes.forward(reader) for reader in readers])
-    element_bytes = model.profile.element_bytes(position)
-    tasks = ExchangeTasks(builder, cluster, exchanges.devices, element_bytes, exchanges.forward)
-    own, again = passes.recompute[passes.forward(position)], passes.recompute[reading]
-    tasks.add(Kind.ACTIVATION, position, terms=own, targets=again, frees=passes.last[reading])
-
-
-def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, position: int) -> None:
     """Repeat what moves of a layer's output, once the gradient for the last of its readers is there.
 
     Only for the last: the gradients for others may have come through it.
@@ -83,7 +104,7 @@ def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster,
     readers = model.receiving_again(position)
     exchange, devices = model.exchanges(position, readers).forward, model.exchanges(position, readers).devices
     reading = np.concatenate([passes.forward(reader) for reader in readers])
-    later, earlier = builder.edges()
+    later, earlier = edges
     tasks = ExchangeTasks(builder, cluster, devices, model.profile.element_bytes(position), exchange)
     own, frees = passes.forward(position), passes.last[reading]
     added = tasks.add(Kind.ACTIVATION, position, terms=own, targets=frees, frees=frees)
