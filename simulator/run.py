@@ -7,23 +7,19 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import NamedTuple
 
 from simulator.cluster import Cluster
 from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
-from simulator.errors import InputError
-from simulator.lowering import schedules
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
 from simulator.lowering.typical_scaling import device_class
-from simulator.network.token_buckets import depths_bytes
 from simulator.plan import Plan
 from simulator.report.extrapolation import DifferenceError, extrapolated
 from simulator.report.metrics import Report, measure, report_of
 from simulator.report.step_totals import totals_of
 from simulator.runtime import IDEAL, Runtime
-from simulator.steady_state import Round, SimulatedStep, find_round, is_put_in, repeats_its_chains
+from simulator.steady_state import SimulatedStep, repeated_step
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -70,13 +66,17 @@ def step_report(
     noise = noise or Noise()
     if noise.jitter:
         return run(profile, cluster, plan, runtime=runtime, noise=noise).report
-    repeated = _repeated(profile, cluster, plan, runtime, noise)
-    if repeated is not None and repeats_its_chains(repeated.round, repeated.latest):
+
+    def simulated(part: Plan) -> SimulatedStep:
+        return _simulated(profile, cluster, part, runtime, noise)
+
+    repeated = repeated_step(plan, cluster, runtime, simulated, chains=True)
+    if repeated is not None:
         latest, before = (totals_of(x.model, cluster, x.graph, x.timeline) for x in (repeated.latest, repeated.before))
         with suppress(DifferenceError):
             totals = extrapolated(latest, before, repeated.more)
             return report_of(totals, repeated.latest.model, plan, cluster, runtime)
-    done = _simulated(profile, cluster, plan, runtime, noise)
+    done = simulated(plan)
     return measure(done.model, cluster, done.graph, done.timeline, runtime)
 
 
@@ -91,64 +91,6 @@ def _simulated(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime,
         graph = replace(noise, stragglers=simulated).disturb(graph)
     timeline = simulate(graph, cluster, runtime)
     return SimulatedStep(model=model, cluster=cluster, graph=graph, timeline=timeline, microbatches=plan.microbatches)
-
-
-class _Repeated(NamedTuple):
-    """Two steps of a plan with fewer micro-batches, of which `latest` has one round more; `more` make the plan's."""
-
-    round: Round
-    before: SimulatedStep
-    latest: SimulatedStep
-    more: int
-
-
-LONGEST_ROUND = 4
-"""Micro-batches after which states are compared; times those that a schedule takes together."""
-SHARE_TRIED = 3
-"""A step is tried with up to so many times fewer micro-batches: where none repeats, little time was lost."""
-
-
-def _repeated(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, noise: Noise) -> _Repeated | None:
-    """Steps of fewer micro-batches that say what those of the plan take; None where it has few, or none repeats."""
-    schedule, depth = schedules.load(plan.schedule), len({x.device_set for x in plan.distinct_placements})
-    meets = runtime.rendezvous and schedule.receives is not None  # with buffers for all micro-batches
-    if plan.work or meets or schedule.double_buffered or depths_bytes(cluster).any():
-        return None
-    block = schedules.round_length(depth, plan.microbatches) if schedule.several_stages else 1
-    size = 6 * block if schedule.several_stages else 2 * depth + 4
-    while SHARE_TRIED * size <= plan.microbatches and plan.microbatches % block == 0:
-        try:
-            found = _repeated_of(profile, cluster, plan, runtime, noise, size, block)
-        except InputError:  # what is wrong with the plan is said of the whole of it
-            return None
-        if found is not None:
-            return found
-        size *= 2
-    return None
-
-
-def _repeated_of(
-    profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, noise: Noise, size: int, block: int
-) -> _Repeated | None:
-    """As `_repeated`, of about `size` micro-batches, of which a schedule takes `block` together."""
-
-    def simulated(microbatches: int) -> SimulatedStep:
-        part = replace(plan, microbatches=microbatches, batch_size=plan.microbatch_size * microbatches)
-        return _simulated(profile, cluster, part, runtime, noise)
-
-    latest = simulated(size)
-    for each in range(block, LONGEST_ROUND * block + 1, block):
-        found = find_round(latest, each)
-        if found is None:
-            continue
-        if rest := (plan.microbatches - size) % each:
-            latest = simulated(size + rest)
-            found = find_round(latest, each)
-        more = (plan.microbatches - latest.microbatches) // each
-        if found is not None and is_put_in(found, before := simulated(latest.microbatches - each), latest):
-            return _Repeated(found, before, latest, more)
-        return None
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +191,12 @@ def step_variance_s(profile: Profile) -> float:
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:
     """The simulated step alone, for searches that judge many plans."""
-    repeated = _repeated(profile, cluster, plan, runtime, Noise())
+
+    def simulated(part: Plan) -> SimulatedStep:
+        return _simulated(profile, cluster, part, runtime, Noise())
+
+    repeated = repeated_step(plan, cluster, runtime, simulated)
     if repeated is None:
-        return _simulated(profile, cluster, plan, runtime, Noise()).timeline.step_s
+        return simulated(plan).timeline.step_s
     latest_s, before_s = repeated.latest.timeline.step_s, repeated.before.timeline.step_s
     return latest_s + repeated.more * (latest_s - before_s)

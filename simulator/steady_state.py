@@ -22,23 +22,37 @@ Where a queue grows (stages of unequal speed in GPipe or dataflow) no state repe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.errors import InputError
+from simulator.lowering import schedules
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.token_buckets import depths_bytes
 from simulator.network.transfers import uncontended_s
+from simulator.plan import Plan
 from simulator.report.critical_path import binding_chain, critical_path_s
-from simulator.taskgraph import Floats, Ints, TaskGraph
+from simulator.runtime import Runtime
+from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 from simulator.timeline import Timeline
 
 ROUNDING = 1e-12
 """Of a step: moments that differ by less are one moment."""
 EDGE = 1e-10
 """Of a step: a round is cut so much before its first task begins, clear of what begins at the same moment."""
+EVEN = 1e-3
+"""Of a round: how far the growth of the longest chain may be from that of the tasks that it may pass."""
+LONGEST_ROUND = 4
+"""Micro-batches after which states are compared; times those that a schedule takes together."""
+SHARE_TRIED = 3
+"""A step is tried with at least so many times fewer micro-batches: where none repeats, little time is lost."""
 _KEY = ("kind", "device", "route", "layer", "shard")
 
 
@@ -65,8 +79,8 @@ class SimulatedStep:
     def tasks(self) -> tuple[Ints, Ints]:
         """Tasks of each micro-batch, in the same order, shape (micro-batches, tasks of one); those of none.
 
-        Of tasks that have no micro-batch, those that are there once for each, such as sums of gradients, have the one of
-        their turn. All are of none where micro-batches are not alike.
+        Of tasks that have no micro-batch, those there once for each, such as sums of gradients, have the one of their
+        turn. All are of none where micro-batches are not alike.
         """
         graph, owner = self.graph, self.graph.microbatch.copy()
         none = np.flatnonzero(owner < 0)
@@ -89,6 +103,65 @@ class SimulatedStep:
         ):
             table = table[:1, :0]
         return table, np.flatnonzero(owner < 0)
+
+
+class RepeatedStep(NamedTuple):
+    """Two steps of a plan with fewer micro-batches: `latest` has one round more, the plan `more` rounds beyond it."""
+
+    before: SimulatedStep
+    latest: SimulatedStep
+    more: int
+
+
+def repeated_step(
+    plan: Plan,
+    cluster: Cluster,
+    runtime: Runtime,
+    simulated: Callable[[Plan], SimulatedStep],
+    chains: bool = False,
+) -> RepeatedStep | None:
+    """Steps of fewer micro-batches that say what `plan` takes; None where it has few, or none is seen to repeat.
+
+    simulated: simulates a plan. chains: those of a report are to repeat as well.
+    """
+    schedule, depth = schedules.load(plan.schedule), len({x.device_set for x in plan.distinct_placements})
+    meets = runtime.rendezvous and schedule.receives is not None  # with buffers for all micro-batches
+    if plan.work or meets or schedule.double_buffered or depths_bytes(cluster).any():
+        return None
+    block = schedules.round_length(depth, plan.microbatches) if schedule.several_stages else 1
+    size = 6 * block if schedule.several_stages else 2 * depth + 4
+    while SHARE_TRIED * size <= plan.microbatches and plan.microbatches % block == 0:
+        try:
+            found = _repeated_with(plan, simulated, size, block, chains)
+        except InputError:  # what is wrong with the plan is said of the whole of it
+            return None
+        if found is not None:
+            return found
+        size *= 2
+    return None
+
+
+def _repeated_with(
+    plan: Plan, simulated: Callable[[Plan], SimulatedStep], size: int, block: int, chains: bool
+) -> RepeatedStep | None:
+    """As `repeated_step`, with about `size` micro-batches, of which a schedule takes `block` together."""
+
+    def of(microbatches: int) -> SimulatedStep:
+        return simulated(replace(plan, microbatches=microbatches, batch_size=plan.microbatch_size * microbatches))
+
+    latest = of(size)
+    rounds = range(block, LONGEST_ROUND * block + 1, block)
+    each = next((each for each in rounds if find_round(latest, each) is not None), 0)
+    if not each:
+        return None
+    if rest := (plan.microbatches - size) % each:
+        latest = of(size + rest)
+    found, before = find_round(latest, each), of(size + rest - each)
+    if found is None or not is_put_in(found, before, latest):
+        return None
+    if chains and not repeats_its_chains(found, before, latest):
+        return None
+    return RepeatedStep(before, latest, (plan.microbatches - latest.microbatches) // each)
 
 
 def find_round(step: SimulatedStep, microbatches: int) -> Round | None:
@@ -190,51 +263,43 @@ class _Comparison:
         return not any((abs(moved - later_s)[counts] > self.rounding_s).any() for moved in (starts_s, ends_s))
 
 
-def repeats_its_chains(found: Round, step: SimulatedStep) -> bool:
-    """Whether the chain that binds the step, and the longest one by dependencies alone, pass all rounds alike."""
-    table = step.tasks[0]
-    chain = np.array(binding_chain(step.graph, step.timeline), dtype=np.int64)
-    row, column = np.full((2, len(step.graph)), -1)
+def repeats_its_chains(found: Round, before: SimulatedStep, latest: SimulatedStep) -> bool:
+    """Whether the chain that binds the step passes both rounds alike, and the longest by dependencies grows evenly."""
+    table = latest.tasks[0]
+    chain = np.array(binding_chain(latest.graph, latest.timeline), dtype=np.int64)
+    row, column = np.full((2, len(latest.graph)), -1)
     row[table], column[table] = np.arange(len(table))[:, None], np.arange(table.shape[1])
-    cuts = [begin - EDGE * step.timeline.step_s for begin in found.begins_s]
-    start = step.timeline.start_s[chain]
+    cuts = [begin - EDGE * latest.timeline.step_s for begin in found.begins_s]
+    start = latest.timeline.start_s[chain]
     earlier, later = (chain[(start >= low) & (start < high)] for low, high in pairwise(cuts))
-    if not (
-        np.array_equal(column[earlier], column[later]) and np.array_equal(row[earlier] + found.microbatches, row[later])
-    ):
+    alike = np.array_equal(column[earlier], column[later])
+    if not alike or not np.array_equal(row[earlier] + found.microbatches, row[later]):
         return False
-    return _repeats_its_longest_chain(found, step)
+    return _grows_evenly(found, before, latest, row)
 
 
-def _repeats_its_longest_chain(found: Round, step: SimulatedStep) -> bool:
-    """Whether each round adds as much to the longest chain by dependencies, which repeats by itself.
+def _grows_evenly(found: Round, before: SimulatedStep, latest: SimulatedStep, row: Ints) -> bool:
+    """Whether every further round adds as much to the longest chain by dependencies as the latest one, to EVEN.
 
-    It does where it is as long as the step, whose binding chain repeats; where micro-batches do not wait for each
-    other; and where the state of tasks that wait for dependencies alone repeats.
+    row: by task its micro-batch, or -1. It does where the chain is as long as the step, whose binding chain repeats;
+    and where micro-batches do not wait for each other. Else all tasks must be as much later than their likes of a round
+    before: as a longest chain is monotone in what it begins with, none ever is by more, or by less.
     """
-    graph = step.graph
-    chain_s = critical_path_s(graph, step.cluster)
-    if abs(chain_s - step.timeline.step_s) <= ROUNDING * step.timeline.step_s:
+    graph, rounding = latest.graph, ROUNDING * latest.timeline.step_s
+    chains_s = [critical_path_s(step.graph, step.cluster) for step in (before, latest)]
+    steps_s = [step.timeline.step_s for step in (before, latest)]
+    if all(abs(chain - step) <= rounding for chain, step in zip(chains_s, steps_s, strict=True)):
         return True
-    row = np.full(len(graph), -1)
-    row[step.tasks[0]] = np.arange(len(step.tasks[0]))[:, None]
     waiting, waited = np.repeat(row, np.diff(graph.dependency_start)), row[graph.dependencies]
     if not ((waiting >= 0) & (waited >= 0) & (waiting != waited)).any():
         return True
-    start_s, end_s = _as_soon_as_possible(graph, uncontended_s(graph, step.cluster))
-    return _repeated(step, start_s, end_s, found.microbatches) is not None
+    start_s, grown_s = _as_soon_as_possible(graph, latest.cluster).start_s, chains_s[1] - chains_s[0]
+    table, each = latest.tasks[0], found.microbatches
+    later_s = (start_s[table[each:]] - start_s[table[:-each]])[len(table) // 3 : -(len(table) // 4)]
+    return len(later_s) > 0 and bool((abs(later_s - grown_s) <= EVEN * grown_s).all())
 
 
-def _as_soon_as_possible(graph: TaskGraph, seconds: Floats) -> tuple[Floats, Floats]:
-    """When tasks would begin and end if each began once all that it waits for had ended; seconds: of each."""
-    first, following = (column.tolist() for column in graph.successors())
-    waits, start, lasting = np.diff(graph.dependency_start).tolist(), [0.0] * len(graph), seconds.tolist()
-    ready = [task for task, number in enumerate(waits) if not number]
-    for task in ready:  # grows
-        end = start[task] + lasting[task]
-        for successor in following[first[task] : first[task + 1]]:
-            start[successor] = max(start[successor], end)
-            waits[successor] -= 1
-            if not waits[successor]:
-                ready.append(successor)
-    return np.array(start), np.array(start) + seconds
+def _as_soon_as_possible(graph: TaskGraph, cluster: Cluster) -> Timeline:
+    """When tasks would run if each began once all that it waits for had ended: each as a transfer over no link."""
+    nowhere, seconds = np.zeros(len(graph), dtype=np.int64), uncontended_s(graph, cluster)
+    return simulate(replace(graph, device=nowhere, route=nowhere, routes=(Route(((0, 0),)),), seconds=seconds), cluster)
