@@ -23,7 +23,6 @@
     distinct    the different ones among whole numbers
     ordered_sum one order of addition, for equal reports on every Python
     registry    folders whose files are entries
-    steady_state     micro-batches after which the state of a step repeats
     run         from a plan to its report in one call
 
     network/      links and what flows over them       report/       what a step cost

@@ -17,9 +17,9 @@ from simulator.lowering.typical_scaling import device_class
 from simulator.plan import Plan
 from simulator.report.extrapolation import DifferenceError, extrapolated
 from simulator.report.metrics import Report, measure, report_of
+from simulator.report.steady_state import SimulatedStep, repeated_step
 from simulator.report.step_totals import totals_of
 from simulator.runtime import IDEAL, Runtime
-from simulator.steady_state import SimulatedStep, repeated_step
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
@@ -61,7 +61,7 @@ def step_report(
 ) -> Report:
     """The report of `run` without its tasks: equal replicas, ranks and micro-batches are simulated once and counted.
 
-    Bit for bit where micro-batches are few; else to 1e-9.
+    Bit for bit where micro-batches are few; else to 1e-9, but for the longest chain by dependencies, to 1e-3.
     """
     noise = noise or Noise()
     if noise.jitter:

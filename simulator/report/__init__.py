@@ -9,8 +9,9 @@ layer_use         what each layer computes and sends in a step
 memory            how much memory each device needs during a step
 metrics           what a step cost: Timeline, TaskGraph -> Report
 resource_use      where the step of each device went, and what each link carried: rows of a report
-step_totals       what the tasks of a step add up to, before any ratio is taken
+steady_state      rounds: micro-batches after which the state of a step repeats, simulated once and counted
 step_causes       where the step of one device goes, by cause
+step_totals       what the tasks of a step add up to, before any ratio is taken
 time_spans        arithmetic on sets of time spans, each an array of shape (n, 2) with columns start and end, in seconds
 unmeasured_sizes  which compute times were not measured at their size, and the band that they give the step
 traffic           who sends how much to whom, kept for the pairs of devices that do

@@ -1,7 +1,7 @@
 """What a step of more rounds adds up to, from two steps whose rounds all add the same: one rule for each figure.
 
-A round is the micro-batches after which the state of a step repeats (`simulator.steady_state`, which proves it). Ratios
-are no figures of StepTotals: a Report makes them of the sums.
+A round is the micro-batches after which the state of a step repeats (`simulator.report.steady_state`, which proves it).
+Ratios are no figures of StepTotals: a Report makes them of the sums.
 """
 
 from __future__ import annotations

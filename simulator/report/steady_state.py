@@ -1,8 +1,8 @@
 """Rounds: equal micro-batches after which the state of a step repeats, and which are simulated once and counted.
 
-    stage 0  0123   a4b5c6d7e8f g h i     a round of one micro-batch, between the bars
-    stage 1   012  a3b4c5|d6|e7f8g h i
-    stage 2    01 a2b3c4d|5e|6f7g8h i
+    stage 0  012  a3|b4|c5d e f     a round of one micro-batch, between the bars: what follows is what was there before
+    stage 1   01 a2b|3c|4d5e f      it, one micro-batch later
+    stage 2    0a1b2|c3|d4e5f
 
 Let b be a moment of a step of m micro-batches, and b + r one of a step of m + p: until then the second step has done
 what it shares with the first, and its state is the first's at b, every task of it p micro-batches later. What is left
@@ -17,7 +17,8 @@ steps against each other, task by task:
 - What a host has launched ahead is state as well, and may grow for ever. It does no harm where launches of a round take
   no longer than the round.
 
-Where a queue grows (stages of unequal speed in GPipe or dataflow) no state repeats, and nothing is found.
+Where a queue grows (stages of unequal speed in GPipe or dataflow) no state repeats: the whole is simulated, as
+it is where micro-batches differ or meet their receivers, and where links have token buckets.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ EDGE = 1e-10
 """Of a step: a round is cut so much before its first task begins, clear of what begins at the same moment."""
 EVEN = 1e-3
 """Of a round: how far the growth of the longest chain may be from that of the tasks that it may pass."""
-LONGEST_ROUND = 4
+LONGEST_ROUND = 16
 """Micro-batches after which states are compared; times those that a schedule takes together."""
 SHARE_TRIED = 3
 """A step is tried with at least so many times fewer micro-batches: where none repeats, little time is lost."""
@@ -57,7 +58,7 @@ _KEY = ("kind", "device", "route", "layer", "shard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class RepeatedRound:
     """The last round but one of a step: micro-batches, its seconds, and when it, the one before and the last begin."""
 
     microbatches: int
@@ -132,11 +133,11 @@ def repeated_step(
     size = 6 * block if schedule.several_stages else 2 * depth + 4
     while SHARE_TRIED * size <= plan.microbatches and plan.microbatches % block == 0:
         try:
-            found = _repeated_with(plan, simulated, size, block, chains)
+            counted = _repeated_with(plan, simulated, size, block, chains)
         except InputError:  # what is wrong with the plan is said of the whole of it
             return None
-        if found is not None:
-            return found
+        if counted is not None:
+            return counted
         size *= 2
     return None
 
@@ -156,28 +157,28 @@ def _repeated_with(
         return None
     if rest := (plan.microbatches - size) % each:
         latest = of(size + rest)
-    found, before = find_round(latest, each), of(size + rest - each)
-    if found is None or not is_put_in(found, before, latest):
+    repeating, before = find_round(latest, each), of(size + rest - each)
+    if repeating is None or not is_put_in(repeating, before, latest):
         return None
-    if chains and not repeats_its_chains(found, before, latest):
+    if chains and not repeats_its_chains(repeating, before, latest):
         return None
     return RepeatedStep(before, latest, (plan.microbatches - latest.microbatches) // each)
 
 
-def find_round(step: SimulatedStep, microbatches: int) -> Round | None:
+def find_round(step: SimulatedStep, microbatches: int) -> RepeatedRound | None:
     """The round of so many micro-batches in which the step's state repeats, if it does."""
     once = step.tasks[1]
-    found = _repeated(step, step.timeline.start_s, step.timeline.end_s, microbatches)
-    if found is None or not _launches_in_time(step, found):
+    repeating = _repeated(step, step.timeline.start_s, step.timeline.end_s, microbatches)
+    if repeating is None or not _launches_in_time(step, repeating):
         return None
     begin = step.timeline.start_s[once], step.timeline.end_s[once]
     edge = EDGE * step.timeline.step_s
-    if not ((begin[1] < found.begins_s[0] - edge) | (begin[0] >= found.begins_s[2] - edge)).all():
+    if not ((begin[1] < repeating.begins_s[0] - edge) | (begin[0] >= repeating.begins_s[2] - edge)).all():
         return None
-    return found
+    return repeating
 
 
-def _repeated(step: SimulatedStep, start_s: Floats, end_s: Floats, microbatches: int) -> Round | None:
+def _repeated(step: SimulatedStep, start_s: Floats, end_s: Floats, microbatches: int) -> RepeatedRound | None:
     """As `find_round`, of the tasks of micro-batches alone."""
     table, each = step.tasks[0], microbatches
     if len(table) < 4 * each or not table.size:
@@ -201,24 +202,24 @@ def _repeated(step: SimulatedStep, start_s: Floats, end_s: Floats, microbatches:
     moved_s = start[each:] - start[:-each], np.minimum(end[each:], cuts[2]) - np.minimum(end[:-each], cuts[1])
     if any((abs(moved - round_s)[later[each:]] > rounding).any() for moved in moved_s):
         return None
-    return Round(microbatches=each, seconds=round_s, begins_s=begins)
+    return RepeatedRound(microbatches=each, seconds=round_s, begins_s=begins)
 
 
-def _launches_in_time(step: SimulatedStep, found: Round) -> bool:
+def _launches_in_time(step: SimulatedStep, repeating: RepeatedRound) -> bool:
     """Whether no host falls behind its device for ever; a graph may say how long tasks take them."""
     launch_s = getattr(step.graph, "launch_s", None)
     if launch_s is None or not len(launch_s):
         return True
     tasks = step.tasks[0][-1]
     tasks = tasks[step.graph.route[tasks] < 0]
-    busy_s = np.bincount(step.graph.device[tasks], weights=launch_s[tasks]) * found.microbatches
-    return bool((busy_s <= found.seconds * (1 + ROUNDING)).all())
+    busy_s = np.bincount(step.graph.device[tasks], weights=launch_s[tasks]) * repeating.microbatches
+    return bool((busy_s <= repeating.seconds * (1 + ROUNDING)).all())
 
 
-def is_put_in(found: Round, before: SimulatedStep, latest: SimulatedStep) -> bool:
-    """Whether `latest` is `before` with the round `found` in `latest` put in, task by task."""
+def is_put_in(repeating: RepeatedRound, before: SimulatedStep, latest: SimulatedStep) -> bool:
+    """Whether `latest` is `before` with the round `repeating` in `latest` put in, task by task."""
     tables, once = zip(before.tasks, latest.tasks, strict=True)
-    each = found.microbatches
+    each = repeating.microbatches
     if (
         len(tables[0]) + each != len(tables[1])
         or tables[0].shape[1] != tables[1].shape[1]
@@ -234,13 +235,13 @@ def is_put_in(found: Round, before: SimulatedStep, latest: SimulatedStep) -> boo
             return False
     if graphs[0].routes != graphs[1].routes:
         return False
-    cuts = [begin - EDGE * latest.timeline.step_s for begin in found.begins_s]
+    cuts = [begin - EDGE * latest.timeline.step_s for begin in repeating.begins_s]
     same = _Comparison(ROUNDING * latest.timeline.step_s, before.timeline, latest.timeline)
     return (
         same.holds(tables[0], tables[1][:-each], 0.0, until_s=cuts[1])
-        and same.holds(tables[0], tables[1][each:], found.seconds, since_s=cuts[0])
+        and same.holds(tables[0], tables[1][each:], repeating.seconds, since_s=cuts[0])
         and same.holds(once[0], once[1], 0.0, until_s=cuts[1])
-        and same.holds(once[0], once[1], found.seconds, since_s=cuts[0])
+        and same.holds(once[0], once[1], repeating.seconds, since_s=cuts[0])
     )
 
 
@@ -263,22 +264,22 @@ class _Comparison:
         return not any((abs(moved - later_s)[counts] > self.rounding_s).any() for moved in (starts_s, ends_s))
 
 
-def repeats_its_chains(found: Round, before: SimulatedStep, latest: SimulatedStep) -> bool:
+def repeats_its_chains(repeating: RepeatedRound, before: SimulatedStep, latest: SimulatedStep) -> bool:
     """Whether the chain that binds the step passes both rounds alike, and the longest by dependencies grows evenly."""
     table = latest.tasks[0]
     chain = np.array(binding_chain(latest.graph, latest.timeline), dtype=np.int64)
     row, column = np.full((2, len(latest.graph)), -1)
     row[table], column[table] = np.arange(len(table))[:, None], np.arange(table.shape[1])
-    cuts = [begin - EDGE * latest.timeline.step_s for begin in found.begins_s]
+    cuts = [begin - EDGE * latest.timeline.step_s for begin in repeating.begins_s]
     start = latest.timeline.start_s[chain]
     earlier, later = (chain[(start >= low) & (start < high)] for low, high in pairwise(cuts))
     alike = np.array_equal(column[earlier], column[later])
-    if not alike or not np.array_equal(row[earlier] + found.microbatches, row[later]):
+    if not alike or not np.array_equal(row[earlier] + repeating.microbatches, row[later]):
         return False
-    return _grows_evenly(found, before, latest, row)
+    return _grows_evenly(repeating, before, latest, row)
 
 
-def _grows_evenly(found: Round, before: SimulatedStep, latest: SimulatedStep, row: Ints) -> bool:
+def _grows_evenly(repeating: RepeatedRound, before: SimulatedStep, latest: SimulatedStep, row: Ints) -> bool:
     """Whether every further round adds as much to the longest chain by dependencies as the latest one, to EVEN.
 
     row: by task its micro-batch, or -1. It does where the chain is as long as the step, whose binding chain repeats;
@@ -294,7 +295,7 @@ def _grows_evenly(found: Round, before: SimulatedStep, latest: SimulatedStep, ro
     if not ((waiting >= 0) & (waited >= 0) & (waiting != waited)).any():
         return True
     start_s, grown_s = _as_soon_as_possible(graph, latest.cluster).start_s, chains_s[1] - chains_s[0]
-    table, each = latest.tasks[0], found.microbatches
+    table, each = latest.tasks[0], repeating.microbatches
     later_s = (start_s[table[each:]] - start_s[table[:-each]])[len(table) // 3 : -(len(table) // 4)]
     return len(later_s) > 0 and bool((abs(later_s - grown_s) <= EVEN * grown_s).all())
 
