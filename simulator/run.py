@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -14,7 +15,10 @@ from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
 from simulator.plan import Plan
-from simulator.report.metrics import Report, measure
+from simulator.report.extrapolation import DifferenceError, extrapolated
+from simulator.report.metrics import Report, measure, report_of
+from simulator.report.steady_state import SimulatedStep, repeated_step
+from simulator.report.step_totals import totals_of
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
@@ -55,10 +59,29 @@ def run(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = ID
 def step_report(
     profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL, noise: Noise | None = None
 ) -> Report:
-    """The report of `run`, bit for bit, without its tasks: equal replicas and ranks are simulated once."""
+    """The report of `run` without its tasks: equal replicas, ranks and micro-batches are simulated once and counted.
+
+    Bit for bit where micro-batches are few; else to 1e-9, but for the longest chain by dependencies, to 1e-3.
+    """
     noise = noise or Noise()
     if noise.jitter:
         return run(profile, cluster, plan, runtime=runtime, noise=noise).report
+
+    def simulated(part: Plan) -> SimulatedStep:
+        return _simulated(profile, cluster, part, runtime, noise)
+
+    repeated = repeated_step(plan, cluster, runtime, simulated, chains=True)
+    if repeated is not None:
+        latest, before = (totals_of(x.model, cluster, x.graph, x.timeline) for x in (repeated.latest, repeated.before))
+        with suppress(DifferenceError):
+            totals = extrapolated(latest, before, repeated.more)
+            return report_of(totals, repeated.latest.model, plan, cluster, runtime)
+    done = simulated(plan)
+    return measure(done.model, cluster, done.graph, done.timeline, runtime)
+
+
+def _simulated(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, noise: Noise) -> SimulatedStep:
+    """A step of which equal replicas and ranks are simulated once; noise: stragglers alone."""
     model, graph = lower_once(profile, plan, cluster, runtime, noise.stragglers)
     if noise.stragglers:
         owner = dict(enumerate(model.represented(len(cluster.devices)).tolist()))
@@ -66,7 +89,8 @@ def step_report(
             device: factor for device, factor in noise.stragglers.items() if owner.get(device, device) == device
         }
         graph = replace(noise, stragglers=simulated).disturb(graph)
-    return measure(model, cluster, graph, simulate(graph, cluster, runtime), runtime)
+    timeline = simulate(graph, cluster, runtime)
+    return SimulatedStep(model=model, cluster=cluster, graph=graph, timeline=timeline, microbatches=plan.microbatches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,4 +191,12 @@ def step_variance_s(profile: Profile) -> float:
 
 def step_seconds(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> float:
     """The simulated step alone, for searches that judge many plans."""
-    return simulate(lower_once(profile, plan, cluster, runtime).graph, cluster, runtime).step_s
+
+    def simulated(part: Plan) -> SimulatedStep:
+        return _simulated(profile, cluster, part, runtime, Noise())
+
+    repeated = repeated_step(plan, cluster, runtime, simulated)
+    if repeated is None:
+        return simulated(plan).timeline.step_s
+    latest_s, before_s = repeated.latest.timeline.step_s, repeated.before.timeline.step_s
+    return latest_s + repeated.more * (latest_s - before_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.report.metrics import PHASES
+from simulator.report.step_totals import PHASES
 from simulator.report.time_spans import covered_s, length, union
 from simulator.report.traffic import touches, traffic_matrix
 from simulator.run import Run

@@ -62,10 +62,10 @@ def most_bytes(graph: TaskGraph, devices: int) -> Floats:
     return np.asarray(graph.static_bytes + allocated + elsewhere)
 
 
-def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats, broken_rule: str = "") -> tuple[Fit, str]:
+def verdict(static_bytes: Floats, cluster: Cluster, peaks: Floats, broken_rule: str = "") -> tuple[Fit, str]:
     """Whether everything fits, and if that is not sure, which device needs how much of what, mostly for what.
 
-    broken_rule: of the runtime, in words.
+    static_bytes: of each device what stays allocated; peaks: see `peak_bytes`. broken_rule: of the runtime, in words.
     """
     if broken_rule:
         return "breaks a rule", f"breaks a rule: {broken_rule}"
@@ -75,7 +75,7 @@ def verdict(graph: TaskGraph, cluster: Cluster, peaks: Floats, broken_rule: str 
             worst, fullest = number, peaks[number] / device.memory_bytes
     if worst < 0:
         return "fits", ""
-    static, capacity = graph.static_bytes[worst], cluster.devices[worst].memory_bytes or 0
+    static, capacity = static_bytes[worst], cluster.devices[worst].memory_bytes or 0
     mostly = "parameters, gradients and optimizer state" if static > peaks[worst] / 2 else "saved activations"
     name = cluster.devices[worst].name
     need = f"{name} needs {format_bytes(peaks[worst])} of {format_bytes(capacity)}, mostly {mostly}"

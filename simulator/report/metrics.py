@@ -7,34 +7,25 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from simulator.cluster import Cluster
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_parts
 from simulator.memory_fit import Fit
-from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
+from simulator.plan import Plan
 from simulator.report import memory
-from simulator.report.critical_path import LAUNCHES, critical_path_s, path_shares
+from simulator.report.critical_path import LAUNCHES
 from simulator.report.deferred_rows import DeferredRows
-from simulator.report.layer_use import LayerUse, layers_use
+from simulator.report.layer_use import LayerUse
 from simulator.report.resource_use import DeviceUse, LinkUse, device_rows, link_rows, spent_s
-from simulator.report.traffic import Communication, traffic_pairs
+from simulator.report.step_totals import StepTotals, totals_of
+from simulator.report.traffic import Communication
 from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
+from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
-
-PHASES: Mapping[str, Kind] = {
-    "forward": Kind.ACTIVATION,
-    "backward": Kind.GRADIENT,
-    "synchronisation": Kind.SYNCHRONISATION,
-    "parameters": Kind.PARAMETERS,
-}
-"""What is sent in each phase of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,25 +98,27 @@ def measure(
     model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline: Timeline, runtime: Runtime = IDEAL
 ) -> Report:
     """The Report of a timeline of `graph`, which `model` was lowered to for `runtime`."""
-    profile, plan = model.profile, model.whole
-    step_s = timeline.step_s
-    devices = len(cluster.devices)
-    owner = model.represented(devices)
-    compute = graph.kept((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner]
-    peaks = memory.peak_bytes(graph, timeline, devices)[owner]
-    fit, verdict = memory.verdict(graph, cluster, peaks, broken_rule(model, runtime))
-    communication = graph.kept((_communication, devices), lambda: _communication(graph, devices))
-    carried = link_bytes(graph, cluster)
-    spent = spent_s(graph, timeline, compute, owner)
+    return report_of(totals_of(model, cluster, graph, timeline), model, model.whole, cluster, runtime)
+
+
+def report_of(
+    totals: StepTotals, model: ShardedModel, plan: Plan, cluster: Cluster, runtime: Runtime = IDEAL
+) -> Report:
+    """The Report of a step of `plan` that adds up to `totals`; model: of it, or of it with fewer micro-batches."""
+    profile, step_s, peaks, carried = model.profile, totals.step_s, totals.peak_bytes, totals.carried_bytes
+    devices, communication = len(cluster.devices), totals.communication
+    owner, compute = model.represented(devices), totals.compute_s
+    fit, verdict = memory.verdict(totals.static_bytes, cluster, peaks, broken_rule(model, runtime))
+    spent = spent_s(step_s, compute > 0, totals.busy_s, totals.launch_s, totals.exposed_s)
 
     def uses() -> tuple[DeviceUse, ...]:
         static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
-        return device_rows(cluster, spent, peaks, graph.static_bytes, static, communication)
+        return device_rows(cluster, spent, peaks, totals.static_bytes, static, communication)
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
     one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
-    shares = path_shares(graph, cluster, timeline, carried)
+    shares = totals.shares(carried)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
     return Report(
@@ -147,15 +140,15 @@ def measure(
         verdict=verdict,
         devices=DeferredRows(devices, uses),
         links=DeferredRows(len(cluster.links), lambda: link_rows(cluster, carried, step_s)),
-        layers=DeferredRows(len(profile.layers), lambda: layers_use(model, graph)),
-        critical_path_s=critical_path_s(graph, cluster),
+        layers=totals.layers,
+        critical_path_s=totals.critical_path_s,
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
-        tasks=graph.kept(_tasks, lambda: _tasks(graph, owner)),
+        tasks=totals.tasks,
         sizes_note=sizes.note,
         step_band_s=sizes.band_s(step_s, computed_s),
-        engine=timeline.engine,
+        engine=totals.engine,
     )
 
 
@@ -183,33 +176,6 @@ def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:
     computed = ordered_sum(seconds * factor for seconds, factor in zip(passes, factors, strict=True))
     # as in a step, where a layer without parameters has nothing to update
     return computed + ordered_sum(layer.update_s for layer in profile.layers if layer.parameter_bytes)
-
-
-def _tasks(graph: TaskGraph, owner: Ints) -> int:
-    """How many tasks there are, with those that the graph's stand for; owner: see `spent_s`."""
-    transfers = graph.is_transfer
-    copies = np.array([route.copies for route in graph.routes], dtype=np.int64)
-    return int(copies[graph.route[transfers]].sum() + np.bincount(owner)[graph.device[~transfers]].sum())
-
-
-def _compute_seconds(graph: TaskGraph, devices: int) -> Floats:
-    computes = ~graph.is_transfer
-    seconds = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=devices)
-    return seconds.astype(np.float64)
-
-
-def _communication(graph: TaskGraph, devices: int) -> Communication:
-    crossing_bytes = graph.route_bytes * graph.pair_counts  # (kinds, routes)
-    totals = {phase: float(ordered_sum(crossing_bytes[kind].tolist())) for phase, kind in PHASES.items()}
-    source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
-    return Communication(
-        total=ordered_sum(totals.values()),
-        **totals,
-        devices=devices,
-        source=source,
-        target=target,
-        size_bytes=size_bytes,
-    )
 
 
 def _bottleneck(shares: Mapping[tuple[str, str], float], step_s: float) -> Bottleneck:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.report.critical_path import taken_s
@@ -53,28 +54,38 @@ class LinkUse:
     utilisation: float
 
 
-def spent_s(graph: TaskGraph, timeline: Timeline, compute: Floats, owner: Ints) -> dict[str, Floats]:
-    """Where the step of each device went: columns of DeviceUse, each of shape (devices,).
+def occupied_s(graph: TaskGraph, timeline: Timeline, owner: Ints) -> tuple[Floats, Floats, Floats]:
+    """Seconds in which each device computes, waits for a launch, and neither while a transfer from or to it is in
+    flight.
 
-    owner: by device, the one whose tasks stand for its own, shape (devices,).
+    owner: by device, the one whose tasks stand for its own, shape (devices,), as all that are returned.
     """
-    step_s, count = timeline.step_s, len(owner)
+    count = len(owner)
     tasks, places = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
     end_s = timeline.end_s[tasks]
     covered = covered_s(taken_s(graph, timeline)[tasks], end_s, places, 2 * count)
-    active_s, occupied_s = covered[:count][owner], covered[count:][owner]
-    busy_s = occupied_s
+    active_s, taken = covered[:count][owner], covered[count:][owner]
+    busy_s = taken
     if graph.is_launched:
         busy_s = covered_s(timeline.start_s[tasks], end_s, places, 2 * count)[count:][owner]
-    exposed_s = active_s - occupied_s
-    waiting_s = step_s - occupied_s - exposed_s
+    return busy_s, taken - busy_s, active_s - taken
+
+
+def spent_s(
+    step_s: float, computes: npt.NDArray[np.bool_], busy_s: Floats, launch_s: Floats, exposed_s: Floats
+) -> dict[str, Floats]:
+    """Where the step of each device went: columns of DeviceUse. All arrays have shape (devices,).
+
+    computes: which devices have compute tasks at all.
+    """
+    waiting_s = step_s - (busy_s + launch_s) - exposed_s
     return {
         "compute_s": busy_s,
-        "launch_s": occupied_s - busy_s,
+        "launch_s": launch_s,
         "exposed_communication_s": exposed_s,
-        "bubble_s": np.where(compute > 0, waiting_s, 0.0),
-        "idle_s": np.where(compute > 0, 0.0, waiting_s),
-        "utilisation": busy_s / step_s if step_s else np.zeros(count),
+        "bubble_s": np.where(computes, waiting_s, 0.0),
+        "idle_s": np.where(computes, 0.0, waiting_s),
+        "utilisation": busy_s / step_s if step_s else np.zeros(len(busy_s)),
     }
 
 

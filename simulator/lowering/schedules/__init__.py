@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simulator.errors import UnknownNameError
-from simulator.lowering.schedules._schedule import Instruction, Schedule
+from simulator.lowering.schedules._schedule import Instruction, Schedule, round_length
 from simulator.registry import entries, load_entry
 
-__all__ = ["SCHEDULES", "Instruction", "Schedule", "load"]
+__all__ = ["SCHEDULES", "Instruction", "Schedule", "load", "round_length"]
 
 
 def _records() -> dict[str, Schedule]:

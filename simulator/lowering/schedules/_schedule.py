@@ -42,6 +42,11 @@ class Schedule:
     receives: Literal["late", "joint", "early"] | None = None
 
 
+def round_length(devices: int, microbatches: int) -> int:
+    """Micro-batches of a round; they make rounds of equal length where it divides them."""
+    return microbatches // max(1, microbatches // devices)
+
+
 class Rounds:
     """Micro-batches that go in rounds through a device's chunks; the n-th pass of each kind is asked for."""
 
