@@ -204,7 +204,7 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         reader.name: reader.geometry.groups
         for reader in readers
         if reader.geometry.kernel is None
-        and reader.geometry.groups > 1
+        and (reader.geometry.groups > 1 or reader.geometry.aligned_inputs)  # several heads of queries, one of keys
         and layer.name not in reader.geometry.aligned_inputs
     }
     parts = min([tensor, *heads.values()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +15,11 @@ from partitioners import make_plan
 from partitioners.megatron import balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import StepSettings
 from simulator.run import run
+from simulator.transformers.activations import swiglu_block_bytes
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.modelled_profile import modelled_profile
 from simulator.transformers.step_time import step_seconds
@@ -45,8 +48,6 @@ def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> No
     assert "modelled, not measured" in PROFILE.notes and PROFILE.step_s is None
     tied = modelled_profile(replace(CARD, tied_embeddings=True), STACK)
     assert tied.parameter_bytes == 2 * replace(CARD, tied_embeddings=True).parameters
-    with pytest.raises(InputError, match="only dense decoders"):
-        modelled_profile(replace(CARD, experts=8, experts_per_token=2), STACK)
 
 
 def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
@@ -140,6 +141,30 @@ def test_recomputation_takes_segments_and_time() -> None:
     reports = {kind: run(PROFILE, cluster, plan).report for kind, plan in plans.items()}
     assert reports["none"].step_s < reports["selective"].step_s < reports["full"].step_s
     assert reports["full"].peak_memory_bytes < reports["none"].peak_memory_bytes
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2, 1])
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_device_saves_what_the_closed_form_says(
+    kv_heads: int, tensor: int, sequence_parallel: bool, fused: bool
+) -> None:
+    """Of one block: norms, attention with fewer heads of keys than devices, and row-parallel layers."""
+    card = replace(CARD, kv_heads=kv_heads)
+    profile = modelled_profile(card, replace(STACK, fused_activation=fused), batch_size=2)
+    plan = make_plan(
+        "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    model, saved = ShardedModel(profile, plan), np.zeros(2 * tensor)
+    for position in range(len(profile.layers)):
+        if profile.layers[position].name.startswith("blocks.1."):
+            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
+    closed = swiglu_block_bytes(
+        card.sequence, 2, card.hidden, card.heads, card.key_heads, card.ffn,
+        tensor=tensor, sequence_parallel=sequence_parallel, fused=fused,
+    )  # fmt: skip
+    assert saved == pytest.approx(closed, rel=1e-6)
 
 
 def test_context_parallelism_splits_the_sequence() -> None:
