@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from partitioners._block_layout import is_attention, laid_out_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
@@ -39,13 +40,15 @@ def partition(
     sequence_parallel: bool = True,
     scattered: bool = False,
     recomputation: str = "none",
+    layout: str = "balanced",
     seed: int = 0,
 ) -> Partition:
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
 
     What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
-    rank `expert` neighbours share the experts. Stages hold contiguous blocks, cut where
-    one tensor alone crosses, so that the slowest stage is as fast as it can be, embedding and head counted.
+    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. layout: "balanced", so
+    that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
+    first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
     part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
     the degrees do not divide the workers, a micro-batch has fewer samples than replicas, there are more stages than
@@ -65,7 +68,10 @@ def partition(
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     units = separable_units(profile)
-    stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
+    if layout == "balanced":
+        stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
+    else:
+        stages = laid_out_stages(profile, units, pipeline, layout)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
@@ -222,10 +228,5 @@ def _segments(profile: Profile, units: Sequence[range], recomputation: str) -> t
     names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}
     if recomputation == "full":
         return tuple(tuple(names[i] for i in unit) for unit in units if len(unit) > 1)
-    attention = (i for i, layer in enumerate(profile.layers) if _is_attention(layer))
+    attention = (i for i, layer in enumerate(profile.layers) if is_attention(layer))
     return tuple((names[i],) for i in attention) if recomputation == "selective" else ()
-
-
-def _is_attention(layer: Layer) -> bool:
-    """Whether a layer needs all positions of other layers' outputs, or of its own heads'."""
-    return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
