@@ -59,7 +59,6 @@ def partition(
     group = tensor * pipeline * context
     rule = f"tensor x pipeline x context divides the {cluster.workers} devices"
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)
-    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
     replicas = cluster.workers // group
     _require_experts(profile, expert, replicas, context)
     if step.microbatch_size < replicas:
@@ -68,6 +67,7 @@ def partition(
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     units = separable_units(profile)
+    segments = recomputed_segments(profile, units, recomputation)
     if layout == "balanced":
         stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
     else:
@@ -82,7 +82,6 @@ def partition(
             grid = _Grid(devices, expert if layer.routing else 1)
             placements[layer.name] = _sharding(profile, layer, grid, cut, sequence_parallel)
     schedule = "1f1b" if pipeline > 1 else None
-    segments = _segments(profile, units, recomputation)
     exchange = "scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages"
     return Partition(placements=placements, schedule=schedule, recomputed=segments, exchange=exchange)
 
@@ -224,7 +223,11 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
     return parts
 
 
-def _segments(profile: Profile, units: Sequence[range], recomputation: str) -> tuple[tuple[str, ...], ...]:
+def recomputed_segments(
+    profile: Profile, units: Sequence[range], recomputation: str
+) -> tuple[tuple[str, ...], ...]:
+    """What is computed again: nothing, the attention core ("selective") or every unit ("full"). Raises InputError."""
+    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
     names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}
     if recomputation == "full":
         return tuple(tuple(names[i] for i in unit) for unit in units if len(unit) > 1)

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from test_closed_forms import star
 
 from partitioners import make_plan
-from partitioners.megatron import balanced_stages, separable_units
+from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import StepSettings
+from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.transformers.activations import swiglu_block_bytes
 from simulator.transformers.model_card import ModelCard
@@ -180,6 +181,34 @@ def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recomputation="full"))
     assert shared.report.peak_memory_bytes < plain.report.peak_memory_bytes
     assert shared.plan.recomputed and not plain.plan.recomputed
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("data", {}), ("pipeline", {"judged": False}),
+        *(("fsdp", {"recomputation": kind}) for kind in RECOMPUTATION),
+        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in RECOMPUTATION),
+        ("megatron", {"pipeline": 2, "tensor": 2}), ("megatron", {"pipeline": 2, "tensor": 2, "context": 2}),
+        ("megatron", {"pipeline": 2, "tensor": 2, "sequence_parallel": False}),
+    ],
+)  # fmt: skip
+def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, options: dict[str, object]) -> None:
+    """Both stages of a pipeline use the table; the bytes that are simulated are those of the plan."""
+    profile, cluster = modelled_profile(replace(CARD, tied_embeddings=True), STACK, batch_size=2), star(8)
+    plan = make_plan(strategy, profile, cluster, settings(32, 4, stage), **options)
+    report = run(profile, cluster, plan).report
+    volume = communication_volume(ShardedModel(profile, plan), cluster)
+    assert report.communication_bytes.total == pytest.approx(volume.total)
+    assert (volume.parameters > 0) == (stage > 0 or strategy == "fsdp")
+
+
+def test_fsdp_recomputes_the_attention_core() -> None:
+    plan = make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
+    assert plan.recomputed == tuple((f"blocks.{number}.attention",) for number in range(CARD.layers))
+    with pytest.raises(InputError, match="recomputation is some: it is none, selective, full"):
+        make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
 
 
 def test_without_degrees_both_are_data_parallelism() -> None:

@@ -18,7 +18,7 @@ from simulator.lowering.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
-from simulator.taskgraph import Floats, Ints, Kind
+from simulator.taskgraph import Floats, Ints, Kind, Route
 
 
 def add_synchronisation(
@@ -123,10 +123,22 @@ def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Clus
 
 
 def add_gather(
-    builder: GraphBuilder, cluster: Cluster, bucket: Bucket, number: int, members: tuple[int, ...], after: npt.ArrayLike
+    builder: GraphBuilder,
+    cluster: Cluster,
+    bucket: Bucket,
+    number: int,
+    members: tuple[int, ...],
+    after: npt.ArrayLike,
+    home: tuple[int, ...] = (),
 ) -> int:
-    """Append the all-gather of a bucket's parameters in one shard group. Returns its task."""
+    """Append the all-gather of a bucket's parameters in one shard group. Returns its task.
+
+    home: the members that need them now, to each of which every other sends its part; all, if left out.
+    """
     route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, bucket.size_bytes)
+    if home and home != members:
+        route = Route(tuple((source, target) for target in home for source in members if source != target))
+        sent_bytes, seconds = bucket.size_bytes / len(members), 0.0
     owner = {"layer": bucket.pieces[0].layer, "shard": number}
     columns = {"route": builder.route(route), "bytes": sent_bytes, "seconds": seconds}
     task = builder.add(Kind.PARAMETERS, 1, **columns, **owner)
