@@ -21,9 +21,11 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.workload import Layer, Profile
 
 STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
+"""Left open, a pipeline of sequences has micro-batches of one for each replica, any other network one micro-batch."""
 RECOMPUTATION = ("none", "selective", "full")
 Devices = npt.NDArray[np.int64]
 
@@ -61,9 +63,11 @@ def partition(
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)
     replicas = cluster.workers // group
     _require_experts(profile, expert, replicas, context)
-    if step.microbatch_size < replicas:
+    microbatches = step.microbatches or _microbatches(profile, step.batch_size, replicas, pipeline)
+    samples = step.batch_size // microbatches
+    if samples < replicas:
         raise InputError(
-            f"batch_size {step.batch_size} gives a micro-batch {step.microbatch_size} samples for {replicas} replicas, "
+            f"batch_size {step.batch_size} gives a micro-batch {samples} samples for {replicas} replicas, "
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     units = separable_units(profile)
@@ -83,7 +87,21 @@ def partition(
             placements[layer.name] = _sharding(profile, layer, grid, cut, sequence_parallel)
     schedule = "1f1b" if pipeline > 1 else None
     exchange = "scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages"
-    return Partition(placements=placements, schedule=schedule, recomputed=segments, exchange=exchange)
+    return Partition(
+        placements=placements,
+        microbatches=microbatches,
+        schedule=schedule,
+        recomputed=segments,
+        exchange=exchange,
+    )
+
+
+def _microbatches(profile: Profile, batch_size: int, replicas: int, pipeline: int) -> int:
+    """As many as give each replica of a pipeline one sequence, or as few more as divide the batch."""
+    if pipeline == 1 or not any(map(is_attention, profile.layers)):
+        return 1
+    most = min(max(batch_size // replicas, 1), MOST_MICROBATCHES)
+    return next(count for count in range(most, 0, -1) if batch_size % count == 0)
 
 
 def separable_units(profile: Profile) -> list[range]:
@@ -126,7 +144,7 @@ def _require_experts(profile: Profile, expert: int, replicas: int, context: int)
         return
     rule = f"it divides data x context, {replicas} x {context}"
     require(replicas * context % expert == 0, "expert", expert, rule)
-    rule = f"it divides the context degree {context} or is a multiple of it, so that groups hold whole sequences or parts"
+    rule = f"it divides the context degree {context} or is a multiple of it, for groups of whole sequences or of parts"
     require(context % expert == 0 or expert % context == 0, "expert", expert, rule)
     counts = {layer.routing.experts for layer in profile.layers if layer.routing}
     require(len(counts) > 0, "expert", expert, f"{profile.model!r} has no experts; leave it out")
@@ -223,9 +241,7 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
     return parts
 
 
-def recomputed_segments(
-    profile: Profile, units: Sequence[range], recomputation: str
-) -> tuple[tuple[str, ...], ...]:
+def recomputed_segments(profile: Profile, units: Sequence[range], recomputation: str) -> tuple[tuple[str, ...], ...]:
     """What is computed again: nothing, the attention core ("selective") or every unit ("full"). Raises InputError."""
     require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
     names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}

@@ -168,6 +168,25 @@ def test_a_device_saves_what_the_closed_form_says(
     assert saved == pytest.approx(closed, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "batch_size", "degrees", "asked", "expected"),
+    [
+        ("modelled", 32, {"pipeline": 2, "tensor": 2}, None, 16),  # two replicas
+        ("modelled", 32, {"pipeline": 2, "tensor": 2}, 4, 4),
+        ("modelled", 10, {"pipeline": 2}, None, 2),  # of four replicas two have two sequences
+        ("modelled", 32, {"tensor": 2}, None, 1),
+        ("gpt2_large_h100", 32, {"pipeline": 4}, None, 16),
+        ("vgg_digits", 32, {"pipeline": 2}, None, 1),
+    ],
+)
+def test_a_pipeline_of_sequences_takes_one_at_a_time(
+    name: str, batch_size: int, degrees: dict[str, int], asked: int | None, expected: int
+) -> None:
+    profile = PROFILE if name == "modelled" else read_profile(name)
+    plan = make_plan("megatron", profile, star(8), StepSettings(batch_size=batch_size, microbatches=asked), **degrees)
+    assert plan.microbatches == expected
+
+
 def test_context_parallelism_splits_the_sequence() -> None:
     plan = make_plan("megatron", PROFILE, star(4), settings(2), tensor=2, context=2)
     assert plan.placements["blocks.0.q"].degrees == (1, 2, 2, 1)

@@ -107,9 +107,7 @@ def test_vocabulary_parallel_ends_match_slice_by_slice(t: int) -> None:
 @pytest.mark.parametrize("d", [1, 2, 4])
 @pytest.mark.parametrize("schedule", ["dataflow", "1f1b"])
 @pytest.mark.parametrize("keep_gathered", [False, True])
-def test_each_stage_gathers_a_shared_out_matrix_for_its_own_passes(
-    d: int, schedule: str, keep_gathered: bool
-) -> None:
+def test_each_stage_gathers_a_shared_out_matrix_for_its_own_passes(d: int, schedule: str, keep_gathered: bool) -> None:
     """ZeRO-3 over both stages: every device has 1/2d of the matrix and receives the rest, P (2d - 1) / 2d, for its
     forward pass and, unless it keeps it, for its backward pass of each of 4 micro-batches."""
     profile, cluster = tied_profile(128, 64, 4 * d), star(2 * d)

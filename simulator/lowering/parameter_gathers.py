@@ -109,7 +109,8 @@ class _ShardGroup:
         homes = list(dict.fromkeys(self._model.placements[layers[0]].device_set for layers in stages))
         own = [layers for layers in stages if self._home[0] in self._model.placements[layers[0]].device_set]
         rank = homes.index(self._model.placements[own[0][0]].device_set)
-        layer_of = {bucket: int(np.searchsorted(self._passes.first, task, side="right")) - 1 for bucket, task in first.items()}
+        layers_used = np.searchsorted(self._passes.first, list(first.values()), side="right") - 1
+        layer_of = dict(zip(buckets, layers_used.tolist(), strict=True))
         for kind, microbatch, chunk in order(len(homes), rank, microbatches, len(own)):
             if kind in (Kind.FORWARD, Kind.BACKWARD):
                 inside = [b for b in buckets if layer_of[b] in own[chunk]]

@@ -29,8 +29,9 @@ class Replicas:
     """The devices that need the summed gradient of one parameter piece, which each of them holds, and its bytes.
 
     A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot x
-    the experts of an expert slot, of which a layer without experts has one; of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
-    whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
+    the experts of an expert slot, of which a layer without experts has one; of tied layers it is what is cut alike in
+    all of them, and the slots are those of the first. holders: the devices whose terms are summed for them, mostly the
+    same. shards: those that compute these terms, a copy of each, by their
     number among the shards of all layers in a row. at_home: those of them whose terms every device that needs the sum
     has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and
     its input channels in the first of them. models: how many replicas of the model sum it, of which the devices are

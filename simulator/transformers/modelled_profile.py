@@ -153,7 +153,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         fields = {"saved_bytes": 0.0, "parameters": (h + biases) * channels, **rest}
         return shape(name, "linear", (reads,), channels, of, geometry=MIXING, share=channels / parts, **fields)
 
-    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=norm.saved_bytes + qkv.saved_bytes)
+    saved = norm.saved_bytes + qkv.saved_bytes
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
     for name, channels in (("q", q), ("k", k), ("v", k)):
         yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
     saved = attention.saved_bytes - kept[q] - 2 * kept[k]
@@ -162,7 +163,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
     )
     yield shape("add_attention", "add", ("output", ""), h, add)
-    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=norm.saved_bytes + wide.saved_bytes)
+    saved = norm.saved_bytes + wide.saved_bytes
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
     reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
     if routed:
         router = BlockOperator(
