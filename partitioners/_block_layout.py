@@ -22,7 +22,7 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
     parameters: blocks go to a stage until it and those before hold their share of the parameters of blocks and head, as
     nanotron does. Otherwise how many blocks each stage has, such as "9,8,8,7".
     """
-    starts = _block_starts(profile, units)
+    starts = block_starts(profile, units)
     blocks = len(starts) - 1
     if layout == "equal":
         less, rest = divmod(blocks, stages)
@@ -46,7 +46,7 @@ def is_attention(layer: Layer) -> bool:
     return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
 
 
-def _block_starts(profile: Profile, units: Sequence[range]) -> list[int]:
+def block_starts(profile: Profile, units: Sequence[range]) -> list[int]:
     """The unit in which each block begins, and the one after the last block."""
     starts = [i for i, unit in enumerate(units) if any(is_attention(profile.layers[at]) for at in unit)]
     if not starts:

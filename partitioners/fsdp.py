@@ -26,10 +26,11 @@ def partition(
     """Every layer by sample over all workers.
 
     group: so many consecutive workers share states (0: all). recomputation: "full" computes each block again before its
-    backward pass, "selective" the attention core. A block is what lies between two layers where one tensor alone
+    backward pass, "selective" the attention core. A block begins with an attention, or where one tensor alone
     crosses. Raises InputError as data parallelism does.
     """
-    segments = recomputed_segments(profile, separable_units(profile), recomputation)
+    units = separable_units(profile)
+    segments = recomputed_segments(profile, units, (), recomputation)
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=3, group=group)
     return Partition(placements=placements, recomputed=segments, states=states)

@@ -10,13 +10,13 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from partitioners._block_layout import is_attention, laid_out_stages
+from partitioners._block_layout import block_starts, is_attention, laid_out_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
@@ -71,11 +71,11 @@ def partition(
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     units = separable_units(profile)
-    segments = recomputed_segments(profile, units, recomputation)
     if layout == "balanced":
         stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
     else:
         stages = laid_out_stages(profile, units, pipeline, layout)
+    segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
@@ -241,11 +241,19 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
     return parts
 
 
-def recomputed_segments(profile: Profile, units: Sequence[range], recomputation: str) -> tuple[tuple[str, ...], ...]:
-    """What is computed again: nothing, the attention core ("selective") or every unit ("full"). Raises InputError."""
+def recomputed_segments(
+    profile: Profile, units: Sequence[range], stages: Sequence[range], recomputation: str
+) -> tuple[tuple[str, ...], ...]:
+    """What is computed again: nothing, the attention core ("selective") or every block ("full"), as far as it stands on
+    one of the stages. Raises InputError."""
     require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
-    names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}
-    if recomputation == "full":
-        return tuple(tuple(names[i] for i in unit) for unit in units if len(unit) > 1)
-    attention = (i for i, layer in enumerate(profile.layers) if is_attention(layer))
-    return tuple((names[i],) for i in attention) if recomputation == "selective" else ()
+    names = [layer.name for layer in profile.layers]
+    if recomputation == "selective":
+        return tuple((layer.name,) for layer in profile.layers if is_attention(layer))
+    if recomputation == "none":
+        return ()
+    starts = block_starts(profile, units)
+    around = (*range(starts[0]), *range(starts[-1], len(units)))
+    edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
+    segments = (tuple(names[i] for unit in units[a:b] for i in unit) for a, b in pairwise(edges))
+    return tuple(segment for segment in segments if len(segment) > 1)

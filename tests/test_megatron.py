@@ -16,6 +16,7 @@ from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_unit
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
 from simulator.plan import StepSettings
 from simulator.report.volume import communication_volume
@@ -166,6 +167,36 @@ def test_a_device_saves_what_the_closed_form_says(
         tensor=tensor, sequence_parallel=sequence_parallel, fused=fused,
     )  # fmt: skip
     assert saved == pytest.approx(closed, rel=1e-6)
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_full_recomputation_keeps_the_input_of_every_block(tensor: int, sequence_parallel: bool) -> None:
+    """A block more is one input more, as the closed form has it; the head is not computed again."""
+    peaks = []
+    for layers in (4, 7):
+        profile, cluster = modelled_profile(replace(CARD, layers=layers), STACK, batch_size=2), star(2 * tensor)
+        plan = make_plan(
+            "megatron", profile, cluster, settings(4),
+            tensor=tensor, sequence_parallel=sequence_parallel, recomputation="full",
+        )  # fmt: skip
+        assert [names[-1] for names in plan.recomputed] == [f"blocks.{number}.add_ffn" for number in range(layers)]
+        graph = lower(ShardedModel(profile, plan), cluster)
+        assert graph.allocated_bytes.sum() == pytest.approx(graph.freed_bytes.sum())
+        report = run(profile, cluster, plan).report
+        peaks.append(report.peak_memory_bytes - report.devices[0].static_bytes)
+    closed = swiglu_block_bytes(
+        CARD.sequence, 2, CARD.hidden, CARD.heads, CARD.key_heads, CARD.ffn,
+        tensor=tensor, sequence_parallel=sequence_parallel, recomputation="full",
+    )  # fmt: skip
+    assert peaks[1] - peaks[0] == pytest.approx(3 * closed)
+
+
+def test_a_block_on_two_stages_is_recomputed_on_each() -> None:
+    plan = make_plan("megatron", PROFILE, star(7), settings(1), pipeline=7, recomputation="full")
+    stage = {name: sharding.devices for name, sharding in plan.placements.items()}
+    assert all(len({stage[name] for name in names}) == 1 for names in plan.recomputed)
+    assert {name for names in plan.recomputed for name in names} == {name for name in stage if "blocks" in name}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,8 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     """Append a forward pass again for every forward task of a recomputed layer; by forward task, its index or -1.
 
     layer: of each forward task. What a forward task saves is dropped with the last of its segment on its device, and
-    saved again by the task that repeats it.
+    saved again by the task that repeats it, but for as much as the segment reads of outputs that its device made before:
+    that stays, to begin with.
     """
     again = np.full(len(forward), -1)
     ends = {number: segment[-1] for number, segment in enumerate(model.segments)}
@@ -56,15 +57,35 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
         tasks = forward[np.isin(layer, segment)]
         columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
         saved = builder.column("allocated_bytes")[tasks]
+        dropped = saved - _staying(model, segment, columns["device"], saved)
         priority = 2 * len(model.profile.layers) - 1 - ends[number]
-        again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved, **columns)
+        again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=dropped, **columns)
         for device in np.unique(columns["device"]):
             own = tasks[columns["device"] == device]
-            builder.column("freed_bytes")[own[-1]] += builder.column("allocated_bytes")[own].sum()
+            builder.column("freed_bytes")[own[-1]] += dropped[columns["device"] == device].sum()
             builder.depend(again[own[1:]], again[own[:-1]])
             builder.depend(again[own[0]], own[-1])
             builder.depend(own + len(forward), again[own[-1]])
     return again
+
+
+def _staying(model: ShardedModel, segment: Sequence[int], device: Ints, saved: Floats) -> Floats:
+    """How much of what its tasks save stays after the forward pass of a segment, shape (tasks,).
+
+    As many bytes as the segment reads of its own devices' earlier outputs, as far as it saves so many, counted from the
+    first task on; what comes from other devices is held by the message. device, saved: of each task.
+    """
+    read = np.zeros(int(device.max()) + 1)
+    names = {name for position in segment for name in model.layer(position).inputs}
+    for position in sorted({model.profile.index[name] for name in names} - set(segment)):
+        made = model.devices[position]
+        here = np.isin(made, device)
+        np.add.at(read, made[here], model.pass_bytes(position)[1][here])
+    staying = np.zeros(len(saved))
+    for task, on in enumerate(device.tolist()):
+        staying[task] = min(read[on], saved[task])
+        read[on] -= staying[task]
+    return staying
 
 
 def scale_by_work(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
