@@ -48,7 +48,7 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     """Append a forward pass again for every forward task of a recomputed layer; by forward task, its index or -1.
 
     layer: of each forward task. What a forward task saves is dropped with the last of its segment on its device, and
-    saved again by the task that repeats it, but for as much as the segment reads of outputs that its device made before:
+    saved again by the task that repeats it, but for as much as it reads of outputs that its device made before:
     that stays, to begin with.
     """
     again = np.full(len(forward), -1)
