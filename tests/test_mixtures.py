@@ -12,6 +12,7 @@ from test_megatron import CARD, STACK, settings
 from partitioners import make_plan
 from simulator.engine import simulate
 from simulator.errors import InputError
+from simulator.expert_routing import Routing
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
@@ -121,6 +122,27 @@ def test_bytes_of_tokens_are_those_of_the_closed_form(
     expected = 2 * travelling * routed + travelling * logits + inside - of_ffn
     assert volume.forward - without.forward == pytest.approx(2 * expected)
     assert volume.backward - without.backward == pytest.approx(2 * expected)
+
+
+def test_dropped_tokens_move_nowhere() -> None:
+    """Half of the pairs ask for the first of 8 experts, which takes 1.5 times its fair share: all move 11/16 as much."""
+    routing = Routing(experts=8, top_k=2, loads=(0.5, *[0.5 / 7] * 7), capacity=1.5)
+    assert sum(routing.loads_of(8)) / 8 == pytest.approx(11 / 16)
+    layers = tuple(replace(layer, routing=layer.routing and routing) for layer in PROFILE.layers)
+    moved = []
+    for profile in (PROFILE, replace(PROFILE, layers=layers)):
+        plan = make_plan("megatron", profile, star(16), settings(8), tensor=2, expert=8)
+        model = ShardedModel(profile, plan)
+        moved.append(
+            {
+                name: sum(
+                    transfer.elements * (7 / 8 if transfer.pattern == "all-to-all" else 1)  # the rest stays at home
+                    for transfer in model.exchanges(profile.index["blocks.1." + name]).forward.transfers
+                )
+                for name in ("norm_ffn", "dispatch", "down", "combine")
+            }
+        )
+    assert moved[1] == pytest.approx({name: elements * 11 / 16 for name, elements in moved[0].items()})
 
 
 @pytest.mark.parametrize(("expert", "context"), [(1, 1), (2, 1), (4, 1), (4, 2), (2, 2)])
