@@ -125,7 +125,7 @@ def test_bytes_of_tokens_are_those_of_the_closed_form(
 
 
 def test_dropped_tokens_move_nowhere() -> None:
-    """Half of the pairs ask for the first of 8 experts, which takes 1.5 times its fair share: all move 11/16 as much."""
+    """Half of the pairs ask for the first of 8 experts, which takes 1.5 times its share: 11/16 as much moves."""
     routing = Routing(experts=8, top_k=2, loads=(0.5, *[0.5 / 7] * 7), capacity=1.5)
     assert sum(routing.loads_of(8)) / 8 == pytest.approx(11 / 16)
     layers = tuple(replace(layer, routing=layer.routing and routing) for layer in PROFILE.layers)
