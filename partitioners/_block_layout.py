@@ -35,10 +35,10 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
         rule = f"it has a number of blocks for each of {stages} stages, {blocks} in all"
         require(fits, "layout", layout, rule)
     ends = [starts[count] for count in accumulate(counts)]
-    found = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
-    if not all(found):
+    runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
+    if not all(runs):
         raise InputError(f"pipeline is {stages}: layout {layout!r} leaves a stage without layers; use fewer stages")
-    return found
+    return runs
 
 
 def is_attention(layer: Layer) -> bool:

@@ -121,8 +121,8 @@ def _cut(profile: Profile, position: int, sharding: Sharding, first: Sequence[in
     for (slot, interval), (reduce_slot, part), (expert_slot, own) in product(*cuts):
         of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)
         of_part = channel_bytes(of_slot, inputs, part)
-        place = slot, reduce_slot, expert_slot if layer.routing else None
-        for group in _users(sharding.shape, sharding.devices, *place):
+        slots = slot, reduce_slot, expert_slot if layer.routing else None
+        for group in _users(sharding.shape, sharding.devices, *slots):
             yield Replicas(
                 layer=position,
                 slot=slot,
