@@ -7,9 +7,8 @@ states are shared.
 from __future__ import annotations
 
 from partitioners.data import partition as replicated
-from partitioners.megatron import separable_units
+from partitioners.megatron import recomputed_segments, separable_units
 from simulator.cluster import Cluster
-from simulator.errors import require
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
@@ -24,15 +23,14 @@ def partition(
     recomputation: str = "none",
     seed: int = 0,
 ) -> Partition:
-    """Every layer by sample over all workers; recomputation: "full" computes each block again before its backward pass.
+    """Every layer by sample over all workers.
 
-    group: so many consecutive workers share states (0: all). A block is what lies between two layers where one tensor
-    alone crosses. Raises InputError as data parallelism does.
+    group: so many consecutive workers share states (0: all). recomputation: "full" computes each block again before its
+    backward pass, "selective" the attention core. A block begins with an attention, or where one tensor alone
+    crosses. Raises InputError as data parallelism does.
     """
-    require(recomputation in ("none", "full"), "recomputation", recomputation, "it is none, full")
-    names = [layer.name for layer in profile.layers]
-    blocks = (tuple(names[i] for i in unit) for unit in separable_units(profile) if len(unit) > 1)
+    units = separable_units(profile)
+    segments = recomputed_segments(profile, units, (), recomputation)
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=3, group=group)
-    recomputed = tuple(blocks) if recomputation == "full" else ()
-    return Partition(placements=placements, schedule="sequential", recomputed=recomputed, states=states)
+    return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)

@@ -1,9 +1,11 @@
-"""Megatron's grid: data x tensor x pipeline x context parallelism with sequence parallelism, and recomputation.
+"""Megatron's grid: data x tensor x pipeline x context x expert parallelism with sequence parallelism, recomputation.
 
 Inside a group of `tensor` devices a linear layer that reads complete values is cut by its output channels, and one that
 reads what is cut by channels is cut by its input channels, so that one sum is left behind each pair (Shoeybi et al.,
 arXiv 1909.08053); what lies between is cut by sequence or copied (Korthikanti et al., arXiv 2205.05198). Which is which
-follows from the network: attention and elementwise layers stay cut by channels where all that they read is.
+follows from the network: attention and elementwise layers stay cut by channels where all that they read is. Experts
+are shared out among replicas: their tokens travel by an all-to-all to the devices of the same tensor rank, are gathered
+in the tensor group there, and the other way round.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from partitioners._stages.block_layout import block_starts, is_attention, laid_out_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.workload import Layer, Profile
 
-STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}  # without stages: sequential
+STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
+"""Left open, a pipeline of sequences has micro-batches of one for each replica, any other network one micro-batch.
+Without stages micro-batches are sequential."""
 RECOMPUTATION = ("none", "selective", "full")
 Devices = npt.NDArray[np.int64]
 
@@ -33,34 +39,44 @@ def partition(
     tensor: int = 1,
     pipeline: int = 1,
     context: int = 1,
+    expert: int = 1,
     sequence_parallel: bool = True,
     scattered: bool = False,
     recomputation: str = "none",
+    layout: str = "balanced",
     seed: int = 0,
 ) -> Partition:
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
 
-    What tensor, pipeline and context leave of the workers is data parallelism. Stages hold contiguous blocks, cut where
-    one tensor alone crosses, so that the slowest stage is as fast as it can be, embedding and head counted.
+    What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
+    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. layout: "balanced", so
+    that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
+    first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
     part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
     the degrees do not divide the workers, a micro-batch has fewer samples than replicas, there are more stages than
     blocks, or a device would get a part of a head.
     """
-    for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context)):
+    for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
     group = tensor * pipeline * context
     rule = f"tensor x pipeline x context divides the {cluster.workers} devices"
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)
-    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
     replicas = cluster.workers // group
-    if step.microbatch_size < replicas:
+    _require_experts(profile, expert, replicas, context)
+    microbatches = step.microbatches or _microbatches(profile, step.batch_size, replicas, pipeline)
+    samples = step.batch_size // microbatches
+    if samples < replicas:
         raise InputError(
-            f"batch_size {step.batch_size} gives a micro-batch {step.microbatch_size} samples for {replicas} replicas, "
+            f"batch_size {step.batch_size} gives a micro-batch {samples} samples for {replicas} replicas, "
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     units = separable_units(profile)
-    stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
+    if layout == "balanced":
+        stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
+    else:
+        stages = laid_out_stages(profile, units, pipeline, layout)
+    segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
@@ -68,14 +84,24 @@ def partition(
         devices = np.arange(index * size, (index + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
-            placements[layer.name] = _sharding(profile, layer, devices, cut, sequence_parallel)
+            grid = _Grid(devices, expert if layer.routing else 1)
+            placements[layer.name] = _sharding(profile, layer, grid, cut, sequence_parallel)
     return Partition(
         placements=placements,
+        microbatches=microbatches,
         schedule="1f1b" if pipeline > 1 else "sequential",
-        recomputed=_segments(profile, units, recomputation),
-        exchange="scattered" if scattered else "collectives" if tensor * context > 1 else "messages",
+        recomputed=segments,
+        exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
         received_again=_received_again(profile, placements),
     )
+
+
+def _microbatches(profile: Profile, batch_size: int, replicas: int, pipeline: int) -> int:
+    """As many as give each replica of a pipeline one sequence, or as few more as divide the batch."""
+    if pipeline == 1 or not any(map(is_attention, profile.layers)):
+        return 1
+    most = min(max(batch_size // replicas, 1), MOST_MICROBATCHES)
+    return next(count for count in range(most, 0, -1) if batch_size % count == 0)
 
 
 def separable_units(profile: Profile) -> list[range]:
@@ -112,31 +138,82 @@ def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
     return [range(first, last) for last, first in pairwise(ends)][::-1]
 
 
-def _sharding(
-    profile: Profile, layer: Layer, devices: Devices, cut: dict[str, bool], sequence_parallel: bool
-) -> Sharding:
-    """Where `layer` stands on devices of shape (replicas, context, tensor). cut: which layers are cut by channels."""
-    replicas, context, tensor = devices.shape
+def _require_experts(profile: Profile, expert: int, replicas: int, context: int) -> None:
+    """Raise InputError where so many devices cannot share the experts of the profile's layers."""
+    if expert == 1:
+        return
+    rule = f"it divides data x context, {replicas} x {context}"
+    require(replicas * context % expert == 0, "expert", expert, rule)
+    rule = f"it divides the context degree {context} or is a multiple of it, for groups of whole sequences or of parts"
+    require(context % expert == 0 or expert % context == 0, "expert", expert, rule)
+    counts = {layer.routing.experts for layer in profile.layers if layer.routing}
+    require(len(counts) > 0, "expert", expert, f"{profile.model!r} has no experts; leave it out")
+    for count in counts:
+        require(count % expert == 0, "expert", expert, f"it divides the {count} experts")
+
+
+class _Grid:
+    """The devices of a stage, of shape (replicas, context, tensor), of which `expert` in a row share experts."""
+
+    def __init__(self, devices: Devices, expert: int) -> None:
+        self.replicas, self.context, self.tensor = devices.shape
+        groups = max(1, self.context // expert)  # of a replica's parts of the sequence
+        members = devices.reshape(-1, groups, expert, self.tensor)  # (replicas, parts, member, rank) of groups
+        self._members, self._parts = members.transpose(0, 1, 3, 2), self.context // groups
+
+    def placed(self, channel: int = 1, reduce: int = 1, copy: int = 1) -> Sharding:
+        """A layer cut inside the tensor group, of all that its group of experts has of the sequence."""
+        replicas, parts, _, experts = self._members.shape
+        split = self._members.reshape(replicas, parts, channel, reduce, copy, experts)
+        devices = split.transpose(0, 2, 1, 5, 3, 4)
+        return _placed((replicas, channel, parts, experts), devices, reduce, copy)
+
+    def cut_by_sequence(self) -> Sharding:
+        """A layer of which each device has its own part of the sequence, and of its tensor rank's tokens of others."""
+        replicas, parts, tensor, experts = self._members.shape
+        devices = np.repeat(self._members, self._parts, axis=1)
+        return _placed((replicas, 1, parts * self._parts * tensor, experts), devices)
+
+    def everywhere(self) -> Sharding:
+        """A layer that every device of a replica computes."""
+        devices = self._members.reshape(self.replicas, -1)
+        return _placed((self.replicas, 1, 1, 1), devices, copy=self.context * self.tensor)
+
+    def copied(self) -> Sharding:
+        """A layer which every rank of the tensor group computes, in parts like `cut_by_sequence`."""
+        replicas, parts, tensor, experts = self._members.shape
+        devices = np.repeat(self._members, self._parts, axis=1).transpose(0, 1, 3, 2)
+        return _placed((replicas, 1, parts * self._parts, experts), devices, copy=tensor)
+
+
+def _sharding(profile: Profile, layer: Layer, grid: _Grid, cut: dict[str, bool], sequence_parallel: bool) -> Sharding:
+    """Where `layer` stands on the devices of a grid. cut: which layers are cut by channels."""
+    context, tensor = grid.context, grid.tensor
     reads_parts = bool(layer.inputs) and all(cut[name] for name in layer.inputs)
-    linear = layer.geometry.mixes_channels and layer.sums_inputs
+    linear = layer.geometry.mixes_channels and layer.sums_inputs and not _is_router(profile, layer)
     cut[layer.name] = False
     if layer.output_shape[1] < context:  # a loss of one number: every part of the sequence has it
-        return _placed(devices, (replicas, 1, 1, 1), copy=context * tensor)
+        return grid.everywhere()
     if tensor == 1:
-        return _placed(devices[..., None], (replicas, 1, context, 1))
+        return grid.placed()
     if linear and (reads_parts or not layer.inputs):
-        return _placed(devices, (replicas, 1, context, 1), reduce=tensor)
+        return grid.placed(reduce=tensor)
     if (linear or reads_parts) and layer.channels >= tensor:
         cut[layer.name] = True
         parts = _channel_parts(profile, layer, tensor)
-        split = devices.reshape(replicas, context, parts, tensor // parts)
-        return _placed(split.transpose(0, 2, 1, 3), (replicas, parts, context, 1), copy=tensor // parts)
+        return grid.placed(channel=parts, copy=tensor // parts)
     if sequence_parallel and layer.output_shape[1] >= context * tensor:
-        return _placed(devices, (replicas, 1, context * tensor, 1))
-    return _placed(devices, (replicas, 1, context, 1), copy=tensor)
+        return grid.cut_by_sequence()
+    return grid.copied()
 
 
-def _placed(devices: Devices, degrees: tuple[int, int, int, int], reduce: int = 1, copy: int = 1) -> Sharding:
+def _is_router(profile: Profile, layer: Layer) -> bool:
+    """Whether a layer says which experts tokens go to, which every device does for its own tokens."""
+    readers = profile.consumers[profile.index[layer.name]]
+    return not layer.routing and any(profile.layers[reader].routing for reader in readers)
+
+
+def _placed(degrees: tuple[int, int, int, int], devices: Devices, reduce: int = 1, copy: int = 1) -> Sharding:
     return Sharding(degrees=degrees, reduce=reduce, copy=copy, devices=tuple(map(int, devices.reshape(-1))))
 
 
@@ -150,7 +227,7 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         reader.name: reader.geometry.groups
         for reader in readers
         if reader.geometry.kernel is None
-        and reader.geometry.groups > 1
+        and (reader.geometry.groups > 1 or reader.geometry.aligned_inputs)  # several heads of queries, one of keys
         and layer.name not in reader.geometry.aligned_inputs
     }
     parts = min([tensor, *heads.values()])
@@ -180,14 +257,19 @@ def _received_again(profile: Profile, placements: Mapping[str, Sharding]) -> tup
     return tuple(layer.name for position, layer in enumerate(profile.layers) if is_read_whole(position))
 
 
-def _segments(profile: Profile, units: Sequence[range], recomputation: str) -> tuple[tuple[str, ...], ...]:
-    names: Mapping[int, str] = {i: layer.name for i, layer in enumerate(profile.layers)}
-    if recomputation == "full":
-        return tuple(tuple(names[i] for i in unit) for unit in units if len(unit) > 1)
-    attention = (i for i, layer in enumerate(profile.layers) if _is_attention(layer))
-    return tuple((names[i],) for i in attention) if recomputation == "selective" else ()
-
-
-def _is_attention(layer: Layer) -> bool:
-    """Whether a layer needs all positions of other layers' outputs, or of its own heads'."""
-    return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
+def recomputed_segments(
+    profile: Profile, units: Sequence[range], stages: Sequence[range], recomputation: str
+) -> tuple[tuple[str, ...], ...]:
+    """What is computed again: nothing, the attention core ("selective") or every block ("full"), as far as it stands on
+    one of the stages. Raises InputError."""
+    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
+    names = [layer.name for layer in profile.layers]
+    if recomputation == "selective":
+        return tuple((layer.name,) for layer in profile.layers if is_attention(layer))
+    if recomputation == "none":
+        return ()
+    starts = block_starts(profile, units)
+    around = (*range(starts[0]), *range(starts[-1], len(units)))
+    edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
+    segments = (tuple(names[i] for unit in units[a:b] for i in unit) for a, b in pairwise(edges))
+    return tuple(segment for segment in segments if len(segment) > 1)

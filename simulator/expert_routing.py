@@ -39,12 +39,23 @@ class Routing:
         if self.capacity is not None:
             require(self.capacity > 0, "capacity", self.capacity, "it is above 0")
 
-    def shares(self, parts: int) -> tuple[float, ...]:
-        """For each of `parts` equal groups of experts, the share of all (token, expert) pairs that it computes."""
-        loads = self.loads or (1 / self.experts,) * self.experts
-        most = inf if self.capacity is None else self.capacity / self.experts
+    def loads_of(self, parts: int) -> tuple[float, ...]:
+        """For each of `parts` equal groups of experts, the (token, expert) pairs that it computes over its fair share.
+
+        >>> Routing(experts=4, loads=(0.7, 0.1, 0.1, 0.1)).loads_of(2)
+        (1.6, 0.4)
+        """
+        most = inf if self.capacity is None else self.capacity
+        if not self.loads:
+            return (min(1.0, most),) * parts
+        each = [min(load * self.experts, most) for load in self.loads]
         edges = [self.experts * i // parts for i in range(parts + 1)]
-        return tuple(ordered_sum(min(load, most) for load in loads[a:b]) for a, b in pairwise(edges))
+        return tuple(ordered_sum(each[a:b]) / (b - a) for a, b in pairwise(edges))
+
+    def fair_shares(self, parts: int) -> tuple[float, ...]:
+        """For each of `parts` equal groups of experts, its part of the experts."""
+        edges = [self.experts * i // parts for i in range(parts + 1)]
+        return tuple((b - a) / self.experts for a, b in pairwise(edges))
 
     def visits(self, parts: int) -> tuple[float, ...]:
         """For each of `parts` equal groups of experts on devices of their own, how often a token travels to it.
@@ -53,7 +64,8 @@ class Routing:
         drawn without repetition is in the group: 1 - C(e - e/n, k) / C(e, k), of loads that are alike.
         """
         if not self.once_per_device:
-            return tuple(self.top_k * share for share in self.shares(parts))
+            pairs = zip(self.loads_of(parts), self.fair_shares(parts), strict=True)
+            return tuple(self.top_k * load * share for load, share in pairs)
         missed = [
             comb(self.experts - (self.experts * (i + 1) // parts - self.experts * i // parts), self.top_k)
             for i in range(parts)

@@ -64,10 +64,6 @@ def _require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
             f"placements: layer {layer.name!r} of kind {layer.kind!r} is split {reduce} ways by reduce, but "
             f"its output is no sum over input channels; split it by channel or height, or copy it"
         )
-    if layer.routing:
-        rule = f"layer {layer.name!r} has {layer.routing.experts} experts, each on one device of a copy"
-        require(reduce <= layer.routing.experts, "reduce", reduce, rule)
-        return
     fewest = min((profile.layers[profile.index[name]].channels for name in layer.inputs), default=reduce)
     if reduce > fewest:
         raise InputError(

@@ -115,8 +115,9 @@ class Layer:
     not measured. varying_share: the part of its passes that takes in proportion to a sample's work, see Plan.work; the
     rest, of a size to which samples are padded, takes the same for all. tied_to names earlier layers with which it
     shares parameters, whose bytes and update are theirs.
-    routing: of a mixture of experts, whose experts a split by reduce shares out; its times are those of all experts
-    together, with loads that are alike.
+    routing: of a layer of a mixture's experts, which stand as its width: of each expert the output of as many tokens as
+    come to it, which are in output_bytes as many as are expected. A split by width shares the experts out. Its times
+    are those of all experts together, with loads that are alike.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -158,6 +159,9 @@ class Layer:
         require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
         require_count(where + "elements of output_shape", prod(self.output_shape))
+        if self.routing:
+            rule = f"it is {self.routing.experts}, the number of experts"
+            require(self.output_shape[2] == self.routing.experts, where + "width", self.output_shape[2], rule)
         sizes = [(p.batch_size, p.channel_fraction, p.input_channel_fraction) for p in self.scaling]
         twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), None)
         rule = "each size (batch, fraction of channels, of input channels) was measured once; keep one"
@@ -170,8 +174,6 @@ class Layer:
     @property
     def sums_inputs(self) -> bool:
         """Whether an output is a sum over input channels, whose parts are terms that can be computed apart."""
-        if self.routing:
-            return True
         linear = self.kind.lower().startswith(SUMMING_KINDS)
         return linear and self.geometry.mixes_channels and self.geometry.groups == 1
 

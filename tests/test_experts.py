@@ -21,13 +21,15 @@ from simulator.workload import Layer, Profile
 def mixture(tokens: int, hidden: int, routing: Routing, element_bytes: int = 2, **fields: Any) -> Profile:
     """A norm, the experts and the residual sum; a token is a sample."""
 
-    def layer(name: str, kind: str, *inputs: str, **own: Any) -> Layer:
+    def layer(name: str, kind: str, *inputs: str, width: int = 1, times: int = 1, **own: Any) -> Layer:
         return Layer(
-            name=name, kind=kind, inputs=inputs, output_shape=(hidden, 1, 1), forward_s=1e-3, backward_s=2e-3,
-            output_bytes=tokens * hidden * element_bytes, **own,
+            name=name, kind=kind, inputs=inputs, output_shape=(hidden, 1, width), forward_s=1e-3, backward_s=2e-3,
+            output_bytes=tokens * hidden * element_bytes * times, **own,
         )  # fmt: skip
 
-    experts = layer("experts", "experts", "norm", routing=routing, **fields)
+    experts = layer(
+        "experts", "experts", "norm", width=routing.experts, times=routing.top_k, routing=routing, **fields
+    )  # fmt: skip
     layers = (layer("norm", "layernorm"), experts, layer("add", "add", "experts"))
     return Profile(model="mixture", device="none", batch_size=tokens, dtype="bfloat16", layers=layers)
 
@@ -36,7 +38,7 @@ def expert_parallel(profile: Profile, n: int, exchange: str = "collectives", rep
     """Norm and sum by sample over all devices; experts over n, `replicas` times."""
     devices = tuple(range(n * replicas))
     tokens = Sharding(degrees=(n * replicas, 1, 1, 1), devices=devices)
-    experts = Sharding(degrees=(replicas, 1, 1, 1), reduce=n, devices=devices)
+    experts = Sharding(degrees=(replicas, 1, 1, n), devices=devices)
     return Plan(
         model="mixture",
         batch_size=profile.batch_size,
@@ -86,16 +88,20 @@ def test_uneven_loads_take_longer_and_capacity_cuts_them() -> None:
     """Of four experts the first gets 70 % of the pairs; with capacity 1.5 it computes 3/8 of them."""
     uneven = Routing(experts=4, loads=(0.7, 0.1, 0.1, 0.1))
     seconds = {}
+    saved = {}
     for name, routing in (
         ("even", Routing(experts=4)),
         ("uneven", uneven),
         ("cut", replace(uneven, capacity=1.5)),
     ):
-        profile = mixture(16, 8, routing)
-        seconds[name] = ShardedModel(profile, expert_parallel(profile, 4)).pass_seconds(1)[0]
+        profile = mixture(16, 8, routing, saved_bytes=4096)
+        model = ShardedModel(profile, expert_parallel(profile, 4))
+        seconds[name], saved[name] = model.pass_seconds(1)[0], model.pass_bytes(1)[0]
     whole = 4 * seconds["even"][0]
     assert seconds["uneven"] == pytest.approx([0.7 * whole, *[0.1 * whole] * 3])
     assert seconds["cut"] == pytest.approx([1.5 / 4 * whole, *[0.1 * whole] * 3])
+    assert saved["even"] == pytest.approx([1024] * 4)
+    assert saved["uneven"] == pytest.approx([0.7 * 4096, *[0.1 * 4096] * 3])
 
 
 def test_wrong_routings_are_refused() -> None:
@@ -103,6 +109,8 @@ def test_wrong_routings_are_refused() -> None:
         Routing(experts=4, top_k=5)
     with pytest.raises(InputError, match="loads"):
         Routing(experts=2, loads=(0.5, 0.6))
+    with pytest.raises(InputError, match="width is 3: it is 2, the number of experts"):
+        replace(mixture(16, 8, Routing(experts=2)).layers[1], output_shape=(8, 1, 3))
     profile = mixture(16, 8, Routing(experts=2))
-    with pytest.raises(InputError, match="reduce is 4: layer 'experts' has 2 experts"):
+    with pytest.raises(InputError, match="layer 'experts' is split 4 ways by width, but a micro-batch has only 2"):
         run(profile, star(4), expert_parallel(profile, 4))

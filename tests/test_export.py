@@ -183,3 +183,19 @@ def test_a_grid_keeps_its_degrees(recomputation: str, tmp_path: Path) -> None:
     degrees = tomllib.loads(toml.read_text())["parallelism"]
     assert (degrees["tensor_parallel_degree"], degrees["pipeline_parallel_degree"]) == (2, 2)
     assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "ddp", "--output", script) == 2
+
+
+def test_a_mixture_keeps_its_experts(tmp_path: Path) -> None:
+    """Mixtral, tensor 2 x pipeline 2 x data 4, experts over 2 of them: for Megatron alone."""
+    path, script = tmp_path / "plan.json", tmp_path / "train.sh"
+    options = ("--set", "tensor=2", "--set", "pipeline=2", "--set", "expert=2", "--batch-size", "16", "--devices", "16")
+    command = ("mixtral-8x7b", "--cluster", "dgx-h100", "--strategy", "megatron", *options)
+    assert shardscope("partition", *command, "--output", path) == 0
+    assert shardscope("export", path, "--profile", "mixtral-8x7b", "--to", "megatron", "--output", script) == 0
+    words = script.read_text().split()
+    asked = {
+        "--tensor-model-parallel-size": "2", "--pipeline-model-parallel-size": "2", "--micro-batch-size": "1",
+        "--expert-model-parallel-size": "2", "--num-experts": "8", "--moe-router-topk": "2",
+    }  # fmt: skip
+    assert {name: words[words.index(name) + 1] for name in asked} == asked
+    assert shardscope("export", path, "--profile", "mixtral-8x7b", "--to", "torchtitan", "--output", script) == 2

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import planned
 from random_inputs import clusters, plans, profiles
-from simulator.lowering.graph_builder import GraphBuilder
 from small_networks import chain, switched
 
 from simulator import cli, files
@@ -22,6 +21,7 @@ from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.catalogue import read_runtime, write_cluster
 from simulator.network.transfers import uncontended_s
 from simulator.plan import Plan, Sharding

@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
 
 from partitioners import make_plan
-from partitioners.megatron import balanced_stages, separable_units
+from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
 from simulator.plan import StepSettings
+from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
+from simulator.transformers.activations import swiglu_block_bytes
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.modelled_profile import modelled_profile
 from simulator.transformers.step_time import step_seconds
@@ -46,8 +51,6 @@ def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> No
     assert "modelled, not measured" in PROFILE.notes and PROFILE.step_s is None
     tied = modelled_profile(replace(CARD, tied_embeddings=True), STACK)
     assert tied.parameter_bytes == 2 * replace(CARD, tied_embeddings=True).parameters
-    with pytest.raises(InputError, match="only dense decoders"):
-        modelled_profile(replace(CARD, experts=8, experts_per_token=2), STACK)
 
 
 def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
@@ -143,6 +146,79 @@ def test_recomputation_takes_segments_and_time() -> None:
     assert reports["full"].peak_memory_bytes < reports["none"].peak_memory_bytes
 
 
+@pytest.mark.parametrize("kv_heads", [8, 2, 1])
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_device_saves_what_the_closed_form_says(
+    kv_heads: int, tensor: int, sequence_parallel: bool, fused: bool
+) -> None:
+    """Of one block: norms, attention with fewer heads of keys than devices, and row-parallel layers."""
+    card = replace(CARD, kv_heads=kv_heads)
+    profile = modelled_profile(card, replace(STACK, fused_activation=fused), batch_size=2)
+    plan = make_plan(
+        "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    model, saved = ShardedModel(profile, plan), np.zeros(2 * tensor)
+    for position in range(len(profile.layers)):
+        if profile.layers[position].name.startswith("blocks.1."):
+            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
+    closed = swiglu_block_bytes(
+        card.sequence, 2, card.hidden, card.heads, card.key_heads, card.ffn,
+        tensor=tensor, sequence_parallel=sequence_parallel, fused=fused,
+    )  # fmt: skip
+    assert saved == pytest.approx(closed, rel=1e-6)
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_full_recomputation_keeps_the_input_of_every_block(tensor: int, sequence_parallel: bool) -> None:
+    """A block more is one input more, as the closed form has it; the head is not computed again."""
+    peaks = []
+    for layers in (4, 7):
+        profile, cluster = modelled_profile(replace(CARD, layers=layers), STACK, batch_size=2), star(2 * tensor)
+        plan = make_plan(
+            "megatron", profile, cluster, settings(4),
+            tensor=tensor, sequence_parallel=sequence_parallel, recomputation="full",
+        )  # fmt: skip
+        assert [names[-1] for names in plan.recomputed] == [f"blocks.{number}.add_ffn" for number in range(layers)]
+        graph = lower(ShardedModel(profile, plan), cluster)
+        assert graph.allocated_bytes.sum() == pytest.approx(graph.freed_bytes.sum())
+        report = run(profile, cluster, plan).report
+        peaks.append(report.peak_memory_bytes - report.devices[0].static_bytes)
+    closed = swiglu_block_bytes(
+        CARD.sequence, 2, CARD.hidden, CARD.heads, CARD.key_heads, CARD.ffn,
+        tensor=tensor, sequence_parallel=sequence_parallel, recomputation="full",
+    )  # fmt: skip
+    assert peaks[1] - peaks[0] == pytest.approx(3 * closed)
+
+
+def test_a_block_on_two_stages_is_recomputed_on_each() -> None:
+    plan = make_plan("megatron", PROFILE, star(7), settings(1), pipeline=7, recomputation="full")
+    stage = {name: sharding.devices for name, sharding in plan.placements.items()}
+    assert all(len({stage[name] for name in names}) == 1 for names in plan.recomputed)
+    assert {name for names in plan.recomputed for name in names} == {name for name in stage if "blocks" in name}
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "degrees", "asked", "expected"),
+    [
+        ("modelled", 32, {"pipeline": 2, "tensor": 2}, None, 16),  # two replicas
+        ("modelled", 32, {"pipeline": 2, "tensor": 2}, 4, 4),
+        ("modelled", 10, {"pipeline": 2}, None, 2),  # of four replicas two have two sequences
+        ("modelled", 32, {"tensor": 2}, None, 1),
+        ("gpt2_large_h100", 32, {"pipeline": 4}, None, 16),
+        ("vgg_digits", 32, {"pipeline": 2}, None, 1),
+    ],
+)
+def test_a_pipeline_of_sequences_takes_one_at_a_time(
+    name: str, batch_size: int, degrees: dict[str, int], asked: int | None, expected: int
+) -> None:
+    profile = PROFILE if name == "modelled" else read_profile(name)
+    plan = make_plan("megatron", profile, star(8), StepSettings(batch_size=batch_size, microbatches=asked), **degrees)
+    assert plan.microbatches == expected
+
+
 def test_context_parallelism_splits_the_sequence() -> None:
     plan = make_plan("megatron", PROFILE, star(4), settings(2), tensor=2, context=2)
     assert plan.placements["blocks.0.q"].degrees == (1, 2, 2, 1)
@@ -179,6 +255,34 @@ def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recomputation="full"))
     assert shared.report.peak_memory_bytes < plain.report.peak_memory_bytes
     assert shared.plan.recomputed and not plain.plan.recomputed
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("data", {}), ("pipeline", {"judged": False}),
+        *(("fsdp", {"recomputation": kind}) for kind in RECOMPUTATION),
+        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in RECOMPUTATION),
+        ("megatron", {"pipeline": 2, "tensor": 2}), ("megatron", {"pipeline": 2, "tensor": 2, "context": 2}),
+        ("megatron", {"pipeline": 2, "tensor": 2, "sequence_parallel": False}),
+    ],
+)  # fmt: skip
+def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, options: dict[str, object]) -> None:
+    """Both stages of a pipeline use the table; the bytes that are simulated are those of the plan."""
+    profile, cluster = modelled_profile(replace(CARD, tied_embeddings=True), STACK, batch_size=2), star(8)
+    plan = make_plan(strategy, profile, cluster, settings(32, 4, stage), **options)
+    report = run(profile, cluster, plan).report
+    volume = communication_volume(ShardedModel(profile, plan), cluster)
+    assert report.communication_bytes.total == pytest.approx(volume.total)
+    assert (volume.parameters > 0) == (stage > 0 or strategy == "fsdp")
+
+
+def test_fsdp_recomputes_the_attention_core() -> None:
+    plan = make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
+    assert plan.recomputed == tuple((f"blocks.{number}.attention",) for number in range(CARD.layers))
+    with pytest.raises(InputError, match="recomputation is some: it is none, selective, full"):
+        make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
 
 
 def test_without_degrees_both_are_data_parallelism() -> None:

@@ -107,7 +107,6 @@ def test_a_stack_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["model", "llama4"], "unknown model card"),
         (["model", "llama3-8b", "--stack", "nemo"], "unknown training stack"),
         (["model", "llama3-8b", "--device", "h1"], "unknown accelerator"),
-        (["model", "mixtral-8x7b", "--output", "x.json"], "only dense decoders"),
         (["compare", "llama3-405b", "--cluster", "dgx-h100"], "no grid of them fits llama3-405b"),
         (["compare", "llama3-8b", "--cluster", "cpu-1g"], "a model card needs one kind of"),
         (["compare", "llama3-8b", "--cluster", "dgx-h100", "--sync", "ring"], "--sync: has no effect on the grids"),

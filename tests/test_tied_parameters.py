@@ -11,10 +11,13 @@ from test_sharding_cases import Case, of_group
 
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
 from simulator.lowering.tasks.gradients import static_bytes
+from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
+from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Layer, Profile
 
 MIXING = Geometry(mixes_channels=True)
@@ -99,6 +102,28 @@ def test_vocabulary_parallel_ends_match_slice_by_slice(t: int) -> None:
     ]
     volume = communication_volume(model, star(2 * t))
     assert volume.synchronisation == 2 * 96 * 8 * 2
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("schedule", ["dataflow", "1f1b"])
+@pytest.mark.parametrize("keep_gathered", [False, True])
+def test_each_stage_gathers_a_shared_out_matrix_for_its_own_passes(d: int, schedule: str, keep_gathered: bool) -> None:
+    """ZeRO-3 over both stages: every device has 1/2d of the matrix and receives the rest, P (2d - 1) / 2d, for its
+    forward pass and, unless it keeps it, for its backward pass of each of 4 micro-batches."""
+    profile, cluster = tied_profile(128, 64, 4 * d), star(2 * d)
+    states = ParameterStates(stage=3, keep_gathered=keep_gathered)
+    plan = replace(
+        plan_of(profile, by_sample(range(d)), by_sample(range(d, 2 * d))),
+        microbatches=4, schedule=schedule, states=states,
+    )  # fmt: skip
+    volume = communication_volume(ShardedModel(profile, plan), cluster)
+    report = run(profile, cluster, plan).report
+    expected = 4 * (1 if keep_gathered else 2) * (2 * d - 1) * 128 * 64 * 2
+    assert volume.parameters == report.communication_bytes.parameters == pytest.approx(expected)
+    graph = lower(ShardedModel(profile, plan), cluster)
+    gathers = np.flatnonzero(graph.kind == Kind.PARAMETERS)
+    needing = {tuple(sorted({target for _, target in graph.routes[graph.route[task]].pairs})) for task in gathers}
+    assert needing == {tuple(range(d)), tuple(range(d, 2 * d))}
 
 
 def test_a_layer_is_tied_to_another_that_there_is() -> None:

@@ -128,7 +128,7 @@ class _Search:
         }  # fmt: skip
 
     def add(self, grid: TrainingGrid) -> None:
-        """Put a grid among those to simulate, by its bound, or what it becomes with recomputation if it is too large."""
+        """Put a grid among those to simulate, by its bound; one that is too large with more recomputation."""
         if grid.pipeline > 1 and "1f1b" in self._stack.runtime.full_schedules and grid.accumulation < grid.pipeline:
             rule = f"the schedule 1f1b of {self._stack.runtime.name} takes as many micro-batches as stages"
             self.ranking.refused.append((grid, rule))

@@ -92,6 +92,6 @@ def _sharding(devices: tuple[int, ...], samples: int, channels: int, terms: int 
 
 def _most_terms(profile: Profile, layer: Layer) -> int:
     """Into how many terms a layer's output may be cut: one where it is no sum, or nobody reads it to add them up."""
-    if not layer.sums_inputs or layer.routing or not layer.inputs or not profile.consumers[profile.index[layer.name]]:
+    if not layer.sums_inputs or not layer.inputs or not profile.consumers[profile.index[layer.name]]:
         return 1
     return min(profile.layers[profile.index[name]].channels for name in layer.inputs)

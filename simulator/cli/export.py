@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     profile = _options.profile_on(args.profile or _profile_of(plan), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
+    if shape.expert > 1 and args.to != "megatron":
+        raise InputError(f"expert is {shape.expert}: {args.to} scripts share out no experts; take --to megatron")
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])

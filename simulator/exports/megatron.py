@@ -45,6 +45,10 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     ]
     if shape.context > 1:
         arguments.append(f"--context-parallel-size {shape.context}")
+    routing = next((layer.routing for layer in profile.layers if layer.routing), None)
+    if routing:
+        arguments += [f"--num-experts {routing.experts}", f"--moe-router-topk {routing.top_k}"]
+        arguments += [f"--expert-model-parallel-size {shape.expert}", "--moe-token-dispatcher-type alltoall"]
     if shape.sequence_parallel:
         arguments.append("--sequence-parallel")
     if plan.states.stage == 1:

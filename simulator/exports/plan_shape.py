@@ -19,8 +19,8 @@ class PlanShape:
 
     stages: the layers of each, by name; homes: its devices; data: replicas of each stage; tensor: devices over which
     channels are split, or terms of sums; context: the factor that is left, over which sequences alone are split.
-    sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
-    replica in a micro-batch.
+    expert: devices of data x context that share the experts of a layer. sequence_parallel: layers between split
+    products are split along the sequence, not copied. shares: samples of each replica in a micro-batch.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -28,6 +28,7 @@ class PlanShape:
     data: int
     tensor: int
     context: int = 1
+    expert: int = 1
     sequence_parallel: bool = False
     shares: tuple[int, ...]
 
@@ -48,7 +49,8 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
     context = len(homes[0]) // (data * tensor) if len(homes[0]) > data * tensor else 1
     for names, home in zip(stages, homes, strict=True):
         for name in names:
-            _require_regular(name, plan.placements[name], home, data, tensor * context)
+            experts = bool(profile.layers[profile.index[name]].routing)
+            _require_regular(name, plan.placements[name], home, data, tensor * context, experts=experts)
     parts = [last - first for first, last in split(plan.microbatch_size, data)]
     return PlanShape(
         stages=tuple(stages),
@@ -56,17 +58,25 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
         data=data,
         tensor=tensor,
         context=context,
+        expert=max(plan.placements[layer.name].degrees[3] if layer.routing else 1 for layer in profile.layers),
         sequence_parallel=tensor > 1 and any(sharding.degrees[2] == tensor * context for sharding in placements),
         shares=next((sharding.samples for sharding in placements if sharding.samples), tuple(parts)),
     )
 
 
-def _require_regular(name: str, sharding: Sharding, home: tuple[int, ...], data: int, model: int) -> None:
-    """Raise InputError unless a layer is on its stage's devices: by sample, or by sample and `model` ways otherwise."""
+def _require_regular(
+    name: str, sharding: Sharding, home: tuple[int, ...], data: int, model: int, *, experts: bool
+) -> None:
+    """Raise InputError unless a layer is on its stage's devices: by sample, or by sample and `model` ways otherwise.
+
+    Experts may moreover be split by width, each over fewer replicas.
+    """
     samples, channels, height, width = sharding.degrees
     parts = channels * height * sharding.reduce * sharding.copy
     alone = samples == len(home) == data or (data == 1 and parts == len(home))
     grid = samples == data and parts in (1, model)
+    if experts and width > 1:
+        grid, width = len(sharding.devices) % len(home) == 0, 1
     if set(sharding.devices) != set(home) or width > 1 or not (alone or grid):
         raise InputError(f"layer {name!r}: it is split otherwise than its stage; {_ELSEWHERE}")
 

@@ -272,7 +272,7 @@ class ShardedModel:
 
     def shard_elements(self, position: int) -> Floats:
         """Output elements of each shard of one micro-batch, shape (shards,)."""
-        return pass_costs.shard_elements(self.intervals(position), self.placements[position])
+        return pass_costs.shard_elements(self.layer(position), self.intervals(position), self.placements[position])
 
     def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
         """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
@@ -289,6 +289,11 @@ class ShardedModel:
 
         return self._kept(key, seconds, math.prod(sharding.shape))
 
+    def pass_bytes(self, position: int) -> Floats:
+        """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
+        reduce = self.placements[position].reduce
+        return pass_costs.pass_bytes(self.profile, position, self.shard_elements(position), reduce)
+
     def pass_columns(self) -> Floats:
         """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
         (saved, output) bytes, shape (4, shards of all layers).
@@ -304,10 +309,7 @@ class ShardedModel:
         return np.concatenate(runs, axis=1)
 
     def _pass_columns(self, positions: Sequence[int]) -> Floats:
-        columns = [
-            np.concatenate([self.pass_seconds(i), pass_costs.pass_bytes(self.profile, i, self.shard_elements(i))])
-            for i in positions
-        ]
+        columns = [np.concatenate([self.pass_seconds(i), self.pass_bytes(i)]) for i in positions]
         return np.concatenate(columns, axis=1)
 
     def _kept(self, key: Hashable, make: Callable[[], Answer], size: int) -> Answer:

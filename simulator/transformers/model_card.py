@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from simulator.errors import UnknownNameError, require, require_count
+from simulator.expert_routing import Routing
 from simulator.files import is_path, library, read_yaml
 
 MOST_BLOCKS = 2_000
@@ -73,6 +74,11 @@ class ModelCard:
     def key_channels(self) -> int:
         """Channels of the keys; the values have as many."""
         return self.key_heads * self.width
+
+    @property
+    def routing(self) -> Routing | None:
+        """Of a mixture: all experts get as many tokens."""
+        return Routing(experts=self.experts, top_k=self.experts_per_token) if self.experts else None
 
     @property
     def attention_parameters(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.transformers.accelerators import Accelerator, accelerator
 from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
@@ -42,8 +43,11 @@ class LayerShape:
     saved_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
+    routing: Routing | None = None
 
 
+_MOVES = BlockOperator(name="moves", kind="add")
+"""Tokens on their way to experts and back: what that takes on a device is counted with its neighbours."""
 STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 DEFAULT_GPU = "h100"
@@ -69,12 +73,10 @@ def read_profile_or_card(source: str | Path, cluster: Cluster | None = None) -> 
 def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "") -> Profile:
     """Layers of `card` for batches of `batch_size` sequences on the accelerator of `stack`, as one device has them.
 
-    Points at other batch sizes and at parts of the channels are modelled alike. Raises InputError for a mixture of
-    experts, whose routed layers have no sharding yet.
+    Points at other batch sizes and at parts of the channels are modelled alike. The layers of a mixture's experts have
+    one column for each expert, of as many tokens as it is expected to get.
     """
     require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
-    if card.experts:
-        raise InputError(f"experts is {card.experts}: only dense decoders can be modelled; name another card")
     gpu = accelerator(stack.accelerator)
     smaller = sorted({1, *(2**i for i in range(8) if 2**i < batch_size)} - {batch_size})
     shapes = {samples: tuple(_layers(card, samples, stack)) for samples in (*smaller, batch_size)}
@@ -101,15 +103,14 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     for number in range(card.layers):
         yield from _block(card, f"blocks.{number}.", stream, tokens, stack)
         stream = f"blocks.{number}.add_ffn"
-    norm = next(block_operators(card, tokens))
+    norm, head = next(block_operators(card, tokens)), head_operator(card, tokens)
     yield LayerShape(
         name="norm", kind="norm", inputs=(stream,), channels=h, operator=norm, geometry=MIXING,
-        parameters=norm.parameters, saved_bytes=norm.saved_bytes,
+        parameters=norm.parameters, saved_bytes=norm.saved_bytes + head.saved_bytes,
     )  # fmt: skip
-    head = head_operator(card, tokens)
     yield LayerShape(
         name="head", kind="linear", inputs=("norm",), channels=card.vocabulary, operator=head, geometry=MIXING,
-        saved_bytes=head.saved_bytes, parameters=0 if card.tied_embeddings else card.head_parameters,
+        parameters=0 if card.tied_embeddings else card.head_parameters,
         tied_to=("embedding",) if card.tied_embeddings else (),
     )  # fmt: skip
     logits = tokens * card.vocabulary
@@ -128,12 +129,18 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
 
 
 def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: TrainingStack) -> Iterator[LayerShape]:
-    """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart."""
+    """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart.
+
+    What a layer saves stands where its cut is that of the bytes: what q, k and v read with the norm that makes it, what
+    the attention reads with q, k and v, of which a device has whole heads.
+    """
     norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
         card, tokens, fused_activation=stack.fused_activation
     )
     h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
+    kept = {channels: float(ELEMENT_BYTES * tokens * channels) for channels in (q, k)}
+    biases, copies = (1 if card.biases else 0), card.experts or 1
 
     def shape(
         name: str, kind: str, inputs: tuple[str, ...], channels: int, of: BlockOperator, **rest: object
@@ -142,26 +149,39 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         fields = {"parameters": of.parameters, "saved_bytes": of.saved_bytes, **rest}
         return LayerShape(name=prefix + name, kind=kind, inputs=named, channels=channels, operator=of, **fields)  # type: ignore[arg-type]
 
-    def part(name: str, reads: str, channels: int, of: BlockOperator, parts: int, index: int) -> LayerShape:
-        share = channels / parts
-        return shape(
-            name, "linear", (reads,), channels, of, geometry=MIXING, share=share, parameters=h * channels,
-            saved_bytes=of.saved_bytes if index == 0 else 0.0,
-        )  # fmt: skip
+    def part(name: str, reads: str, channels: int, of: BlockOperator, parts: int, **rest: object) -> LayerShape:
+        fields = {"saved_bytes": 0.0, "parameters": (h + biases) * channels, **rest}
+        return shape(name, "linear", (reads,), channels, of, geometry=MIXING, share=channels / parts, **fields)
 
-    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING)
-    for index, (name, channels) in enumerate((("q", q), ("k", k), ("v", k))):
-        yield part(name, "norm_attention", channels, qkv, q + 2 * k, index)
-    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads)
-    yield shape("output", "linear", ("attention",), h, output, geometry=MIXING)
+    saved = norm.saved_bytes + qkv.saved_bytes
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
+    for name, channels in (("q", q), ("k", k), ("v", k)):
+        yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
+    saved = attention.saved_bytes - kept[q] - 2 * kept[k]
+    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved)
+    yield shape(
+        "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
+    )
     yield shape("add_attention", "add", ("output", ""), h, add)
-    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING)
+    saved = norm.saved_bytes + wide.saved_bytes
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
+    reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
+    if routed:
+        router = BlockOperator(
+            name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1, parameters=h * card.experts
+        )
+        yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
+        yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
+        reads = "dispatch"
     halves = ("gate", "up") if card.gated else ("up",)
-    for index, name in enumerate(halves):
-        yield part(name, "norm_ffn", f, wide, f * len(halves), index)
-    yield shape("activation", "activation", halves, f, activation)
-    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING)
-    yield shape("add_ffn", "add", ("down", "add_attention"), h, add)
+    for name in halves:
+        yield part(name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, **routed)
+    yield shape("activation", "activation", halves, f, activation, **routed)
+    parameters = down.parameters + biases * h * copies
+    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
+    if routed:
+        yield shape("combine", "combine", ("down",), h, _MOVES, **routed)
+    yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add)
 
 
 def _layer(
@@ -174,6 +194,7 @@ def _layer(
 ) -> Layer:
     """The layer of `shape`, with points at smaller batches and at parts of its channels."""
     rate = gpu.memory_bytes_per_s * constants.memory_efficiency
+    columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
     forward_s, backward_s = _seconds(shape, gpu, constants, shape.share)
     points = [_point(samples, _seconds(other, gpu, constants, other.share)) for samples, other in smaller.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
@@ -183,11 +204,11 @@ def _layer(
             if shape.operator.kind == "linear":
                 points.append(_point(batch_size, seconds, input_channel_fraction=fraction))
     return Layer(
-        name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, 1),
+        name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
         accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
-        output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes,
+        output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
         saved_bytes=round(shape.saved_bytes), flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip
 

@@ -34,9 +34,11 @@ def _sizes(*axes: tuple[Interval, ...]) -> tuple[list[int], Ints]:
     return sizes.tolist(), which.reshape(-1)
 
 
-def shard_elements(intervals: Intervals, sharding: Sharding) -> Floats:
+def shard_elements(layer: Layer, intervals: Intervals, sharding: Sharding) -> Floats:
     """Output elements of each shard, shape (shards,)."""
     boxes = reduce(np.multiply.outer, (_lengths(tuple(axis)) for axis in intervals), np.ones((), dtype=np.float64))
+    if layer.routing:
+        boxes = boxes * np.array(layer.routing.loads_of(sharding.degrees[3]))
     # (sample, channel, height, width) -> (shards,): each term and each copy has the elements of its box
     return np.repeat(boxes.ravel(), sharding.reduce * sharding.copy)
 
@@ -56,16 +58,18 @@ def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding:
         ]
     )  # (sample sizes, channel sizes, area sizes, 2)
     seconds = table[samples[1][:, None, None], channels[1][:, None], areas[1]]  # (samples, channels, areas, 2)
+    if layer.routing:  # groups of experts, along the width, take as long as they have tokens
+        loads = np.array(layer.routing.loads_of(sharding.degrees[3]))
+        seconds = seconds * np.tile(loads, sharding.degrees[2])[:, None]
     boxes = seconds.reshape(-1, 2).T  # (2, boxes): of one all terms and copies take as long as each other
-    if not layer.routing:
-        return np.repeat(boxes, sharding.reduce * sharding.copy, axis=1)
-    # but groups of experts as long as their share
-    terms = boxes[..., None] * np.array(layer.routing.shares(sharding.reduce)) * sharding.reduce  # (2, boxes, reduce)
-    return np.repeat(terms.reshape(2, -1), sharding.copy, axis=1)
+    return np.repeat(boxes, sharding.reduce * sharding.copy, axis=1)
 
 
-def pass_bytes(profile: Profile, position: int, elements: Floats) -> Floats:
-    """(saved, output) bytes of each shard of the layer at `position`, shape (2, shards); elements: of its output."""
+def pass_bytes(profile: Profile, position: int, elements: Floats, reduce: int) -> Floats:
+    """(saved, output) bytes of each shard of the layer at `position`, shape (2, shards); elements: of its output.
+
+    What a layer that sums over its input channels saves is its input, of which each of `reduce` terms reads a part.
+    """
     layer, each = profile.layers[position], profile.element_bytes(position)
-    saved = each * layer.saved_bytes / layer.output_bytes if layer.output_bytes else 0.0
+    saved = each * layer.saved_bytes / (layer.output_bytes * reduce)
     return np.stack([elements * saved, elements * each])

@@ -64,7 +64,7 @@ def add_bytes(matrix: Floats, exchange: Exchange, devices: Ints, cluster: Cluste
 
 def is_countable(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> bool:
     """Whether `sent_elements` can count what moves as messages: there are no copies, and no tokens that travel."""
-    return all(end.shape[5] == 1 and not end.visits for end in (own, *readers))
+    return all(end.shape[5] == 1 and not end.routing for end in (own, *readers))
 
 
 def sent_elements(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> SentElements:

@@ -26,19 +26,17 @@ class EdgeEnd(NamedTuple):
 
     intervals: by (sample, channel, height, width), what each part makes or reads; the parts of a reader along channel
     are (channel, reduce). shape: degrees by (sample, channel, height, width, reduce, copy). devices: of every shard,
-    in row-major order of `shape`. visits: of a mixture of experts, how often a token travels to or from each part by
-    reduce.
+    in row-major order of `shape`. routing: of a layer of experts, which stand along its width.
     """
 
     intervals: tuple[tuple[Interval, ...], ...]
     shape: tuple[int, ...]
     devices: tuple[int, ...]
-    visits: tuple[float, ...] = ()
+    routing: Routing | None = None
 
     @classmethod
     def of(cls, intervals: Sequence[Sequence[Interval]], sharding: Sharding, routing: Routing | None) -> EdgeEnd:
-        visits = routing.visits(sharding.reduce) if routing else ()
-        return cls(tuple(map(tuple, intervals)), sharding.shape, sharding.devices, visits)
+        return cls(tuple(map(tuple, intervals)), sharding.shape, sharding.devices, routing)
 
 
 Cell = tuple[tuple[Interval, ...], ...]
@@ -73,12 +71,12 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
 
     Forward, terms are the layer's shards (task: flat number of the shard) and targets its readers' (the numbers of
     the first reader's shards come first, from 0). Backward it is the other way round. Tokens that travel to a group of
-    experts, or from it, are a piece of their own.
+    experts are a piece of their own, and so are those that come from it, along the width.
     """
-    makers = _Side(own, own.shape[:4], layer="own", first=0)
+    makers, of_experts = _Side(own, own.shape[:4], layer="own", first=0), _tokens_made(own, readers)
     begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
     reading = [
-        _Side(reader, joined_shape(reader.shape), layer=number, first=begin)
+        _Side(reader, joined_shape(reader.shape), layer=number, first=begin, enters=own.routing is None)
         for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
     ]
     cells = [cells_along(own, readers, axis) for axis in range(4)]
@@ -91,16 +89,30 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
             for number, side in enumerate(reading)
         ]
         made = makers.terms(box)
-        visits = [(times, [term]) for times, term in zip(own.visits, made, strict=False)] or [(1.0, made)]
-        for (times_read, of_readers), (times_made, of_makers) in product(_reads(reading, shards), visits):
-            terms, needing = (of_readers, of_makers) if backward else (of_makers, of_readers)
+        for times_read, of_readers in _reads(reading, shards):
+            terms, needing = (of_readers, made) if backward else (made, of_readers)
             targets = tuple(
                 Target(device, copy, task)
                 for term in needing
                 for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
             )
-            times = times_read * times_made
+            times = times_read * (of_experts[parts[3][0][0]] if of_experts else 1)
             yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
+
+
+def _tokens_made(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[float, ...]:
+    """For each part by width of what experts make, how many times the tokens of equal loads it has.
+
+    Outside a token is read once from a device where it has been once.
+    """
+    if own.routing is None:
+        return ()
+    parts = own.shape[3]
+    if all(reader.routing for reader in readers):
+        return own.routing.loads_of(parts)
+    fair = own.routing.fair_shares(parts)
+    visits = zip(own.routing.visits(parts), fair, strict=True)
+    return tuple(times / (own.routing.top_k * share) for times, share in visits)
 
 
 def _between(intervals: Sequence[Interval], first: int, last: int) -> tuple[Interval, ...]:
@@ -137,9 +149,12 @@ def joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
 class _Side:
     """The shards of one layer by box (of what it makes) or by region (of what it reads)."""
 
-    def __init__(self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int) -> None:
-        self._layer, self._parts, self._reduce, self.visits = layer, parts, edge.shape[4], edge.visits
-        shape = edge.shape
+    def __init__(
+        self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int, *, enters: bool = False
+    ) -> None:
+        """enters: whether what experts read comes from outside."""
+        self._layer, self._parts, shape = layer, parts, edge.shape
+        self.visits = edge.routing.visits(shape[3]) if edge.routing and enters else ()
         tasks = np.arange(first, first + len(edge.devices)).reshape(shape)
         devices = np.array(edge.devices).reshape(shape)
         order, made = (
@@ -153,7 +168,7 @@ class _Side:
 
     def visits_of(self, number: int) -> float:
         """How often a token travels to the group of experts that reads region `number`."""
-        return self.visits[int(np.unravel_index(number, self._parts)[1]) % self._reduce]
+        return self.visits[int(np.unravel_index(number, self._parts)[3])]
 
     def terms(self, number: int) -> list[Term]:
         return [

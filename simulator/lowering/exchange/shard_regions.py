@@ -49,7 +49,7 @@ def reads(
     """For each of `layer`'s intervals (as from `shards`), the interval of `producer`'s output that it needs.
 
     With `reduce`, of a layer that sums over its input channels, that many stand in turn for each interval by channel.
-    Groups of experts read all channels, of the tokens that come to them.
+    Experts stand along the width: what is no layer of theirs reads those of all of them.
     """
     sample, channel, height, width = own
     offset = _concat_offset(profile, layer, producer)
@@ -60,8 +60,8 @@ def reads(
         [(0, extent)] * len(intervals) if whole_plane else [_window(layer, axis, extent, x) for x in intervals]
         for axis, (extent, intervals) in enumerate(zip(producer.output_shape[1:], (height, width), strict=True))
     ]
-    if layer.routing:
-        return [sample, [(0, producer.channels)] * (len(channel) * reduce), *planes]
+    if producer.routing and not layer.routing:
+        planes[1] = [(0, producer.routing.experts)] * len(width)
     if reduce > 1:
         return [sample, split(producer.channels, reduce) * len(channel), *planes]
     if aligned and producer.channels == layer.channels:

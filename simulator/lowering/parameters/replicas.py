@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -28,9 +28,10 @@ from simulator.workload import DTYPE_BYTES, Layer, Profile
 class Replicas:
     """The devices that need the summed gradient of one parameter piece, which each of them holds, and its bytes.
 
-    A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot;
-    of tied layers it is what is cut alike in all of them, and the slots are those of the first. holders: the devices
-    whose terms are summed for them, mostly the same. shards: those that compute these terms, a copy of each, by their
+    A piece is the output channels of a channel slot of the layer (by position) x the input channels of a reduce slot x
+    the experts of an expert slot, of which a layer without experts has one; of tied layers it is what is cut alike in
+    all of them, and the slots are those of the first. holders: the devices whose terms are summed for them, mostly the
+    same. shards: those that compute these terms, a copy of each, by their
     number among the shards of all layers in a row. at_home: those of them whose terms every device that needs the sum
     has itself, in a copy, so that they are no part of what moves. cell: of tied layers, the piece's output channels and
     its input channels in the first of them. models: how many replicas of the model sum it, of which the devices are
@@ -41,6 +42,7 @@ class Replicas:
     layer: int
     slot: int
     reduce_slot: int = 0
+    expert_slot: int = 0
     at_home: tuple[int, ...] = ()
     cell: tuple[Interval, Interval] | None = None
     parameter_bytes: int
@@ -110,21 +112,29 @@ def _own(
 def _cut(profile: Profile, position: int, sharding: Sharding, first: Sequence[int], models: int) -> Iterator[Replicas]:
     layer = profile.layers[position]
     inputs = _input_channels(profile, layer)
-    for slot, interval in enumerate(split(layer.channels, sharding.degrees[1])):
+    experts = layer.routing.experts if layer.routing else 1
+    cuts = (
+        enumerate(split(layer.channels, sharding.degrees[1])),
+        enumerate(split(inputs, sharding.reduce)),
+        enumerate(split(experts, sharding.degrees[3]) if layer.routing else [(0, 1)]),
+    )
+    for (slot, interval), (reduce_slot, part), (expert_slot, own) in product(*cuts):
         of_slot = channel_bytes(layer.parameter_bytes, layer.channels, interval)
-        for reduce_slot, part in enumerate(split(inputs, sharding.reduce)):
-            for group in _users(sharding.shape, sharding.devices, slot, reduce_slot):
-                yield Replicas(
-                    layer=position,
-                    slot=slot,
-                    reduce_slot=reduce_slot,
-                    parameter_bytes=channel_bytes(of_slot, inputs, part),
-                    devices=group.devices,
-                    holders=group.holders,
-                    shards=tuple(first[position] + shard for shard in sorted(group.shards)),
-                    at_home=tuple(first[position] + shard for shard in group.at_home),
-                    models=models,
-                )
+        of_part = channel_bytes(of_slot, inputs, part)
+        slots = slot, reduce_slot, expert_slot if layer.routing else None
+        for group in _users(sharding.shape, sharding.devices, *slots):
+            yield Replicas(
+                layer=position,
+                slot=slot,
+                reduce_slot=reduce_slot,
+                expert_slot=expert_slot,
+                parameter_bytes=channel_bytes(of_part, experts, own),
+                devices=group.devices,
+                holders=group.holders,
+                shards=tuple(first[position] + shard for shard in sorted(group.shards)),
+                at_home=tuple(first[position] + shard for shard in group.at_home),
+                models=models,
+            )
 
 
 def _tied(
@@ -185,12 +195,7 @@ def _slot_of(intervals: Sequence[Interval], cell: Interval) -> int:
 
 
 def _input_channels(profile: Profile, layer: Layer) -> int:
-    """The channels that a layer reads; where it reads training data, its parameters for each output channel.
-
-    What splits the parameters of a mixture of experts by reduce are its experts.
-    """
-    if layer.routing:
-        return layer.routing.experts
+    """The channels that a layer reads; where it reads training data, its parameters for each output channel."""
     if layer.inputs:
         return profile.layers[profile.index[layer.inputs[0]]].channels
     return max(layer.parameter_bytes // (DTYPE_BYTES[profile.dtype] * layer.channels), 1)
@@ -209,17 +214,30 @@ class _Users(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _users(shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int) -> tuple[_Users, ...]:
-    """The groups that sum the gradient of one piece of a layer of its own."""
-    terms = _terms(0, shape, devices, slot, reduce_slot, 0)
+def _users(
+    shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int, expert_slot: int | None
+) -> tuple[_Users, ...]:
+    """The groups that sum the gradient of one piece of a layer of its own; expert_slot: None without experts."""
+    terms = _terms(0, shape, devices, slot, reduce_slot, 0, expert_slot)
     return _summed(terms, [Target(term.devices[k], k, term.tasks[k]) for term in terms for k in range(shape[5])])
 
 
 def _terms(
-    layer: int, shape: tuple[int, ...], devices: tuple[int, ...], slot: int, reduce_slot: int, first: int
+    layer: int,
+    shape: tuple[int, ...],
+    devices: tuple[int, ...],
+    slot: int,
+    reduce_slot: int,
+    first: int,
+    expert_slot: int | None = None,
 ) -> list[Term]:
-    """One term of the gradient for each shard by sample, height and width, with all its copies."""
+    """One term of the gradient for each shard by sample, height and width, with all its copies.
+
+    expert_slot: the part by width that the piece belongs to, where these are experts.
+    """
     numbers: Ints = np.arange(len(devices)).reshape(shape)[:, slot, :, :, reduce_slot]  # (sample, height, width, copy)
+    if expert_slot is not None:
+        numbers = numbers[:, :, expert_slot]
     return [
         Term(layer, tuple(devices[shard] for shard in copies), tuple(first + shard for shard in copies))
         for copies in numbers.reshape(-1, shape[5]).tolist()  # (terms, copy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,8 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     """Append a forward pass again for every forward task of a recomputed layer; by forward task, its index or -1.
 
     layer: of each forward task. What a forward task saves is dropped with the last of its segment on its device, and
-    saved again by the task that repeats it.
+    saved again by the task that repeats it, but for as much as it reads of outputs that its device made before:
+    that stays, to begin with.
     """
     again = np.full(len(forward), -1)
     if not model.segments:
@@ -65,20 +66,43 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
     segment_of = np.array([model.segment_of.get(position, -1) for position in range(len(model.profile.layers))])
     segment = segment_of[layer]
     tasks = forward[np.argsort(segment, kind="stable")][(segment < 0).sum() :]
+    device = builder.column("device")
     columns = {name: builder.column(name)[tasks] for name in ("device", "seconds", "layer", "shard")}
-    saved, ends = builder.column("allocated_bytes"), np.array([segment[-1] for segment in model.segments])
+    dropped, ends = builder.column("allocated_bytes").copy(), np.array([segment[-1] for segment in model.segments])
+    for number, layers in enumerate(model.segments):
+        of_segment = tasks[segment[tasks] == number]
+        dropped[of_segment] -= _staying(model, layers, device[of_segment], dropped[of_segment])
     priority = 2 * len(model.profile.layers) - 1 - ends[segment[tasks]]
-    again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=saved[tasks], **columns)
+    again[tasks] = builder.add(Kind.RECOMPUTE, len(tasks), priority=priority, allocated_bytes=dropped[tasks], **columns)
     on = segment[tasks] * (columns["device"].max() + 1) + columns["device"]
     order = np.argsort(on, kind="stable")
     own, begins = tasks[order], np.append(True, np.diff(on[order]) > 0)  # of a segment and device in a row
     begin = np.flatnonzero(begins)
     end = np.append(begin[1:], len(own)) - 1
-    builder.column("freed_bytes")[own[end]] += [sizes.sum() for sizes in np.split(saved[own], begin[1:])]
+    builder.column("freed_bytes")[own[end]] += [sizes.sum() for sizes in np.split(dropped[own], begin[1:])]
     builder.depend(again[own[~begins]], again[own[np.flatnonzero(~begins) - 1]])
     builder.depend(again[own[begin]], own[end])
     builder.depend(own + len(forward), again[own[np.repeat(end, end - begin + 1)]])
     return again
+
+
+def _staying(model: ShardedModel, segment: Sequence[int], device: Ints, saved: Floats) -> Floats:
+    """How much of what its tasks save stays after the forward pass of a segment, shape (tasks,).
+
+    As many bytes as the segment reads of its own devices' earlier outputs, as far as it saves so many, counted from the
+    first task on; what comes from other devices is held by the message. device, saved: of each task.
+    """
+    read = np.zeros(int(device.max()) + 1)
+    names = {name for position in segment for name in model.layer(position).inputs}
+    for position in sorted({model.profile.index[name] for name in names} - set(segment)):
+        made = model.devices[position]
+        here = np.isin(made, device)
+        np.add.at(read, made[here], model.pass_bytes(position)[1][here])
+    staying = np.zeros(len(saved))
+    for task, on in enumerate(device.tolist()):
+        staying[task] = min(read[on], saved[task])
+        read[on] -= staying[task]
+    return staying
 
 
 def scale_by_work(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:

@@ -1,0 +1,86 @@
+"""Which units of a network stand on which stage, counted in blocks: what begins where an attention does.
+
+A network without attention has a block in every unit. What comes before the first block stands with the first stage,
+what comes after the last block with the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from simulator.errors import InputError, require
+from simulator.workload import DTYPE_BYTES, Layer, Profile
+
+LAYOUTS = ("balanced", "equal", "parameters")
+
+
+def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
+    """Runs of units, as many as `stages`, by a layout that is not "balanced". Raises InputError.
+
+    equal: as equally many blocks on every stage as integers allow, the first having more, as Megatron-LM has it.
+    parameters: blocks go to a stage until it and those before hold their share of the parameters of blocks and head, as
+    nanotron does. Otherwise how many blocks each stage has, such as "9,8,8,7".
+    """
+    starts = block_starts(profile, units)
+    blocks = len(starts) - 1
+    if layout == "equal":
+        less, rest = divmod(blocks, stages)
+        counts = [less + (stage < rest) for stage in range(stages)]
+    elif layout == "parameters":
+        counts = _by_parameters(profile, units, starts, stages)
+    else:
+        counts = _counts(layout)
+        fits = len(counts) == stages and sum(counts) == blocks and min(counts) >= 0
+        rule = f"it has a number of blocks for each of {stages} stages, {blocks} in all"
+        require(fits, "layout", layout, rule)
+    ends = [starts[count] for count in accumulate(counts)]
+    runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
+    if not all(runs):
+        raise InputError(f"pipeline is {stages}: layout {layout!r} leaves a stage without layers; use fewer stages")
+    return runs
+
+
+def is_attention(layer: Layer) -> bool:
+    """Whether a layer needs all positions of other layers' outputs, or of its own heads'."""
+    return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
+
+
+def block_starts(profile: Profile, units: Sequence[range]) -> list[int]:
+    """The unit in which each block begins, and the one after the last block."""
+    starts = [i for i, unit in enumerate(units) if any(is_attention(profile.layers[at]) for at in unit)]
+    if not starts:
+        return list(range(len(units) + 1))
+    of_last = starts[-1] - starts[-2] if len(starts) > 1 else 1
+    return [*starts, min(starts[-1] + of_last, len(units))]
+
+
+def _by_parameters(profile: Profile, units: Sequence[range], starts: Sequence[int], stages: int) -> list[int]:
+    """How many blocks each stage has, so that it and those before hold their share of blocks and head."""
+    sizes = [sum(profile.layers[at].parameter_bytes for unit in units[a:b] for at in unit) for a, b in pairwise(starts)]
+    after = [profile.layers[at] for unit in units[starts[-1] :] for at in unit]
+    total = sum(sizes) + sum(_table_bytes(profile, layer) for layer in after if layer.sums_inputs)
+    counts, stage = [0] * stages, 0
+    for held in accumulate(sizes):
+        counts[stage] += 1
+        # whole numbers, so that no rounding decides whether a stage has met its share
+        if stage < stages - 1 and held * stages >= total * (stage + 1):
+            stage += 1
+    return counts
+
+
+def _table_bytes(profile: Profile, layer: Layer) -> int:
+    """Of a layer's parameters, also where they are part of an earlier one's."""
+    if not layer.tied_to:
+        return layer.parameter_bytes
+    inputs = sum(profile.layers[profile.index[name]].channels for name in layer.inputs)
+    return inputs * layer.channels * DTYPE_BYTES[profile.dtype]
+
+
+def _counts(layout: str) -> list[int]:
+    try:
+        return [int(count) for count in layout.split(",")]
+    except ValueError:
+        raise InputError(
+            f"layout is {layout!r}: it is {', '.join(LAYOUTS)}, or blocks by stage such as 9,8,8,7"
+        ) from None

@@ -1,0 +1,192 @@
+"""Mixtures of experts of a model card: what their profile has, and where megatron places the experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from test_closed_forms import star
+from test_megatron import CARD, STACK, settings
+
+from partitioners import make_plan
+from simulator.engine import simulate
+from simulator.errors import InputError
+from simulator.expert_routing import Routing
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.parameter_states import ParameterStates
+from simulator.plan import Plan, StepSettings
+from simulator.report.volume import communication_volume
+from simulator.run import run, step_seconds
+from simulator.transformers.accelerators import accelerator
+from simulator.transformers.block import block_operators, head_operator
+from simulator.transformers.model_card import ModelCard, read_card
+from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.stage_time import operator_seconds
+
+MIXTURE = replace(CARD, experts=8, experts_per_token=2, layers=2)
+PROFILE = modelled_profile(MIXTURE, STACK, batch_size=2)
+ROUTED = ("dispatch", "gate", "up", "activation", "down", "combine")
+
+
+@pytest.mark.parametrize("card", [MIXTURE, CARD, read_card("mixtral-8x7b"), read_card("gpt2")])
+def test_a_profile_adds_up_to_its_card(card: ModelCard) -> None:
+    """Parameters, flops of a token, seconds and saved bytes: those of the card and of the operators of its blocks."""
+    profile = modelled_profile(card, STACK)
+    tokens, layers = card.sequence, profile.layers
+    assert profile.parameter_bytes == 2 * card.parameters
+    masked = 6.0 * card.layers * card.sequence * card.query_channels  # half the scores, which MFU counts
+    biases = card.biases * (card.query_channels + 2 * card.key_channels + card.ffn + 2 * card.hidden)
+    flops = 3 * sum(layer.flops for layer in layers) / tokens
+    assert flops + masked + 6.0 * card.layers * biases == pytest.approx(card.flops_per_token, rel=1e-9)
+    operators = list(block_operators(card, tokens, fused_activation=STACK.fused_activation))
+    block = [layer for layer in layers if layer.name.startswith("blocks.1.") and not layer.name.endswith("router")]
+    assert sum(layer.saved_bytes for layer in block) == pytest.approx(sum(each.saved_bytes for each in operators))
+    gpu = accelerator(STACK.accelerator)
+    plain = [operator_seconds(replace(each, parameters=0), gpu, STACK.constants) for each in operators]
+    for name, index in (("forward_s", 0), ("backward_s", 1)):
+        assert sum(getattr(layer, name) for layer in block) == pytest.approx(sum(s[index] for s in plain), rel=1e-4)
+    assert layers[-4].saved_bytes == pytest.approx(operators[0].saved_bytes + head_operator(card, tokens).saved_bytes)
+
+
+def of_block(plan: Plan, name: str) -> tuple[tuple[int, ...], int, int]:
+    sharding = plan.placements["blocks.1." + name]
+    return sharding.degrees, sharding.reduce, sharding.copy
+
+
+def test_experts_are_shared_out_among_replicas() -> None:
+    """Four replicas of two tensor ranks: in each half of the replicas every device has four experts."""
+    plan = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2, expert=2)
+    assert of_block(plan, "router") == of_block(plan, "norm_ffn") == ((4, 1, 2, 1), 1, 1)
+    assert of_block(plan, "dispatch") == of_block(plan, "combine") == ((2, 1, 2, 2), 1, 1)
+    assert of_block(plan, "gate") == of_block(plan, "activation") == ((2, 2, 1, 2), 1, 1)
+    assert of_block(plan, "down") == ((2, 1, 1, 2), 2, 1)
+    assert of_block(plan, "add_ffn") == ((4, 1, 2, 1), 1, 1)
+    assert plan.placements["blocks.1.gate"].array[0, 1, 0, 1, 0, 0] == 3  # experts 4 to 7 are the second replica's
+    copied = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2, expert=2, sequence_parallel=False)
+    assert of_block(copied, "dispatch") == of_block(copied, "combine") == ((2, 1, 1, 2), 1, 2)
+    alone = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2)
+    assert of_block(alone, "gate") == ((4, 2, 1, 1), 1, 1)
+
+
+def test_tokens_go_to_the_same_tensor_rank_and_are_gathered_there() -> None:
+    plan = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2, expert=4)
+    model = ShardedModel(PROFILE, plan)
+
+    def moves(layer: str, backward: bool = False) -> set[tuple[str, tuple[int, ...]]]:
+        exchanges = model.exchanges(PROFILE.index["blocks.0." + layer])
+        direction = exchanges.backward if backward else exchanges.forward
+        return {(each.pattern, tuple(exchanges.devices[list(each.devices)].tolist())) for each in direction.transfers}
+
+    ranks = {("all-to-all", (0, 2, 4, 6)), ("all-to-all", (1, 3, 5, 7))}
+    assert moves("norm_ffn") == moves("norm_ffn", backward=True) == ranks
+    assert moves("combine") == moves("combine", backward=True) == ranks
+    pairs = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert moves("dispatch") == moves("down", backward=True) == {("all-gather", pair) for pair in pairs}
+    assert moves("down") == moves("dispatch", backward=True) == {("reduce-scatter", pair) for pair in pairs}
+    gate = [piece for piece in model.replicas if PROFILE.layers[piece.layer].name == "blocks.0.gate"]
+    assert sorted(piece.devices for piece in gate) == [(device,) for device in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("data", "context", "tensor", "expert", "sequence_parallel"),
+    [
+        (4, 1, 1, 2, True), (2, 1, 2, 2, True), (4, 1, 2, 4, True), (2, 2, 1, 2, True), (2, 2, 2, 4, True),
+        (1, 4, 2, 2, True), (2, 1, 2, 2, False), (2, 2, 2, 4, False),
+    ],
+)  # fmt: skip
+def test_bytes_of_tokens_are_those_of_the_closed_form(
+    data: int, context: int, tensor: int, expert: int, sequence_parallel: bool
+) -> None:
+    """(n - 1) / n of k copies of every token there and as many back; in the tensor group t - 1 of each gathered and
+    scattered, or twice that summed by all where they are copies."""
+    devices = data * context * tensor
+    plan = make_plan(
+        "megatron", PROFILE, star(devices), settings(8),
+        tensor=tensor, context=context, expert=expert, sequence_parallel=sequence_parallel,
+    )  # fmt: skip
+    volume = communication_volume(ShardedModel(PROFILE, plan), star(devices))
+    routed = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.hidden * 2
+    logits = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.experts * 2
+    copies = 1 if sequence_parallel else tensor
+    travelling = copies * (expert - 1) / expert
+    inside = 2 * (tensor - 1) * routed
+    dense = modelled_profile(replace(MIXTURE, experts=0, experts_per_token=0), STACK, batch_size=2)
+    other = make_plan(
+        "megatron", dense, star(devices), settings(8),
+        tensor=tensor, context=context, sequence_parallel=sequence_parallel,
+    )  # fmt: skip
+    without = communication_volume(ShardedModel(dense, other), star(devices))
+    of_ffn = 2 * (tensor - 1) * 8 * MIXTURE.sequence * MIXTURE.hidden * 2
+    expected = 2 * travelling * routed + travelling * logits + inside - of_ffn
+    assert volume.forward - without.forward == pytest.approx(2 * expected)
+    assert volume.backward - without.backward == pytest.approx(2 * expected)
+
+
+def test_dropped_tokens_move_nowhere() -> None:
+    """Half of the pairs ask for the first of 8 experts, which takes 1.5 times its share: 11/16 as much moves."""
+    routing = Routing(experts=8, top_k=2, loads=(0.5, *[0.5 / 7] * 7), capacity=1.5)
+    assert sum(routing.loads_of(8)) / 8 == pytest.approx(11 / 16)
+    layers = tuple(replace(layer, routing=layer.routing and routing) for layer in PROFILE.layers)
+    moved = []
+    for profile in (PROFILE, replace(PROFILE, layers=layers)):
+        plan = make_plan("megatron", profile, star(16), settings(8), tensor=2, expert=8)
+        model = ShardedModel(profile, plan)
+        moved.append(
+            {
+                name: sum(
+                    transfer.elements * (7 / 8 if transfer.pattern == "all-to-all" else 1)  # the rest stays at home
+                    for transfer in model.exchanges(profile.index["blocks.1." + name]).forward.transfers
+                )
+                for name in ("norm_ffn", "dispatch", "down", "combine")
+            }
+        )
+    assert moved[1] == pytest.approx({name: elements * 11 / 16 for name, elements in moved[0].items()})
+
+
+@pytest.mark.parametrize(("expert", "context"), [(1, 1), (2, 1), (4, 1), (4, 2), (2, 2)])
+def test_gradients_of_experts_are_summed_over_those_that_hold_them(expert: int, context: int) -> None:
+    plan = make_plan("megatron", PROFILE, star(16), settings(16), tensor=2, context=context, pipeline=2, expert=expert)
+    for piece in ShardedModel(PROFILE, plan).replicas:
+        layer = PROFILE.layers[piece.layer]
+        if layer.routing:
+            assert len(piece.devices) == 4 // expert
+            assert piece.parameter_bytes == layer.parameter_bytes // 2 // expert
+        elif "router" in layer.name or "norm" in layer.name:
+            assert len(piece.devices) == 8
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "context"), [*product((1, 2), repeat=3)])
+def test_equal_replicas_and_ranks_are_simulated_once(tensor: int, pipeline: int, context: int) -> None:
+    cluster = star(tensor * pipeline * context * 4)
+    plan = make_plan(
+        "megatron", PROFILE, cluster, settings(16, 2), tensor=tensor, pipeline=pipeline, context=context, expert=2
+    )
+    whole = simulate(lower(ShardedModel(PROFILE, plan), cluster), cluster).step_s
+    assert step_seconds(PROFILE, cluster, plan) == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize(("stage", "recomputation"), [*product((0, 1, 2, 3), ("none", "selective", "full"))])
+def test_every_zero_stage_and_recomputation_runs(stage: int, recomputation: str) -> None:
+    cluster, states = star(16), ParameterStates(stage=stage)
+    step = StepSettings(batch_size=16, microbatches=4, states=states, optimizer_state=6.0)
+    degrees = {"tensor": 2, "pipeline": 2, "context": 2, "expert": 4}
+    plan = make_plan("megatron", PROFILE, cluster, step, recomputation=recomputation, **degrees)
+    report = run(PROFILE, cluster, plan).report
+    plain = run(PROFILE, cluster, replace(plan, states=ParameterStates(), recomputed=())).report
+    assert report.step_s >= plain.step_s * (1 - 1e-9)
+    assert (report.peak_memory_bytes < plain.peak_memory_bytes) == (stage > 0 or recomputation == "full")
+
+
+def test_wrong_degrees_of_experts_are_named() -> None:
+    for profile, options, complaint in (
+        (PROFILE, {"expert": 3}, "expert is 3: it divides data x context, 8 x 1"),
+        (PROFILE, {"expert": 0}, "expert is 0: it is at least 1"),
+        (modelled_profile(replace(MIXTURE, experts=6), STACK), {"expert": 4}, "expert is 4: it divides the 6 experts"),
+        (modelled_profile(CARD, STACK), {"expert": 2}, "expert is 2: 'small' has no experts"),
+        (PROFILE, {"expert": 6, "context": 4}, "expert is 6: it divides the context degree 4 or is a multiple of it"),
+    ):
+        workers = 12 if "context" in options else 8
+        with pytest.raises(InputError, match=complaint):
+            make_plan("megatron", profile, star(workers), settings(24), **options)
