@@ -32,8 +32,9 @@ static void hand_over(Run *r)
         device->is_woken = 0;
         if (!device->is_idle || device->first < 0) continue;
         device->is_idle = 0;
-        double wait_s = r->has_launches ? launch_wait_s(r, device, device->first) : 0.0;
-        set_timer(r, wait_s, device->first * STAGES + COMPUTE_STARTS);
+        i64 event = device->first * STAGES + COMPUTE_STARTS;
+        if (r->has_launches) set_timer(r, launch_wait_s(r, device, device->first), event);
+        else r->instant[r->tail++] = event;
         device->first = NONE;
         if (!device->queued) continue;
         Entry next = pop(r->ready + device->first_queued, &device->queued);

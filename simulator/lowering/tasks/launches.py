@@ -43,11 +43,13 @@ def add_launches(
     }
     kind, launch_s = builder.column("kind"), builder.column("launch_s")
     for each in seconds:
-        launch_s[kind == each] = seconds[each]
-    backward = np.arange(passes.total, 2 * passes.total)
-    split = passes.last != backward
-    halves = np.append(backward[split], passes.last[split])
-    launch_s[np.add.outer(starts, halves)] = runtime.backward_launch_s / 2
+        if seconds[each]:
+            launch_s[kind == each] = seconds[each]
+    if runtime.backward_launch_s:
+        backward = np.arange(passes.total, 2 * passes.total)
+        split = passes.last != backward
+        halves = np.append(backward[split], passes.last[split])
+        launch_s[np.add.outer(starts, halves)] = runtime.backward_launch_s / 2
     if runtime.update_launch_s:
         updates = np.flatnonzero((kind == Kind.UPDATE) & (builder.column("layer") < 0))  # of a device's optimizer
         launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
