@@ -10,7 +10,7 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +41,7 @@ def partition(
     expert: int = 1,
     sequence_parallel: bool = True,
     scattered: bool = False,
+    gather_again: bool = False,
     recomputation: str = "none",
     layout: str = "balanced",
     seed: int = 0,
@@ -52,9 +53,11 @@ def partition(
     that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
     first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
-    part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
-    the degrees do not divide the workers, a micro-batch has fewer samples than replicas, there are more stages than
-    blocks, or a device would get a part of a head.
+    part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
+    device keeps its own part of what column-parallel layers read, and gathers the others' again for the backward pass,
+    as Megatron-LM and nanotron do; our executor does not. Raises InputError where the degrees do not divide the
+    workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there are more stages than
+    blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -93,6 +96,19 @@ def partition(
         schedule=schedule,
         recomputed=segments,
         exchange=exchange,
+        received_again=_gathered(profile, placements, cut) if gather_again and tensor > 1 else (),
+    )
+
+
+def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping[str, bool]) -> tuple[str, ...]:
+    """The layers cut by sequence that column-parallel layers read. Tokens at experts stay gathered, as there."""
+    layers = profile.layers
+    return tuple(
+        layer.name
+        for layer, readers in zip(layers, profile.consumers, strict=True)
+        if not (layer.routing or cut[layer.name])
+        and placements[layer.name].shape[4:] == (1, 1)
+        and any(cut[layers[reader].name] and layers[reader].sums_inputs for reader in readers)
     )
 
 

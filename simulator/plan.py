@@ -151,9 +151,9 @@ class Synchronisation:
 class Partition:
     """What a strategy has decided: a sharding for every layer (by name), and of the step what it decides itself.
 
-    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange: see Plan. states:
-    what replicas share out where the step does not say. strategy: the one whose placements these are, where a strategy
-    has taken over those of another.
+    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange, received_again: see
+    Plan. states: what replicas share out where the step does not say. strategy: the one whose placements these are,
+    where a strategy has taken over those of another.
     """
 
     placements: Mapping[str, Sharding]
@@ -161,6 +161,7 @@ class Partition:
     schedule: str | None = None
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
+    received_again: tuple[str, ...] = ()
     states: ParameterStates = REPLICATED
     strategy: str = ""
 
@@ -210,6 +211,7 @@ class StepSettings:
             states=partition.states if self.states == REPLICATED else self.states,
             recomputed=recomputed,
             exchange=partition.exchange,
+            received_again=partition.received_again,
             work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
