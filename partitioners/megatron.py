@@ -42,6 +42,7 @@ def partition(
     expert: int = 1,
     sequence_parallel: bool = True,
     scattered: bool = False,
+    gather_again: bool | None = None,
     recomputation: str = "none",
     layout: str = "balanced",
     seed: int = 0,
@@ -53,9 +54,12 @@ def partition(
     that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
     first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
-    part each, which the next stage gathers; with sequence parallelism they are parts already. Raises InputError where
-    the degrees do not divide the workers, a micro-batch has fewer samples than replicas, there are more stages than
-    blocks, or a device would get a part of a head.
+    part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
+    device keeps its own part of what column-parallel layers read, and of keys and values, and gathers the others' again
+    for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight
+    gradients. Our executor does not. Raises InputError where the degrees do not divide the
+    workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there are more stages than
+    blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -71,6 +75,7 @@ def partition(
             f"batch_size {step.batch_size} gives a micro-batch {samples} samples for {replicas} replicas, "
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
+    gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     if layout == "balanced":
         stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
@@ -92,7 +97,29 @@ def partition(
         schedule="1f1b" if pipeline > 1 else "sequential",
         recomputed=segments,
         exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
-        received_again=_received_again(profile, placements),
+        received_again=_gathered(profile, placements, cut) if gathers_again else (),
+    )
+
+
+def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping[str, bool]) -> tuple[str, ...]:
+    """The layers cut by sequence that column-parallel layers, or an attention as keys and values, read whole.
+
+    Tokens at experts stay gathered, as in Megatron-LM.
+    """
+    layers = profile.layers
+
+    def is_read_whole(layer: Layer, reader: Layer) -> bool:
+        if cut[reader.name] and reader.sums_inputs:
+            return True
+        return is_attention(reader) and layer.name not in reader.geometry.aligned_inputs
+
+    return tuple(
+        layer.name
+        for layer, readers in zip(layers, profile.consumers, strict=True)
+        if not (layer.routing or cut[layer.name])
+        and placements[layer.name].degrees[2] > 1
+        and placements[layer.name].shape[4:] == (1, 1)
+        and any(is_read_whole(layer, layers[reader]) for reader in readers)
     )
 
 
@@ -239,22 +266,6 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
-
-
-def _received_again(profile: Profile, placements: Mapping[str, Sharding]) -> tuple[str, ...]:
-    """Layers cut by sequence of which another device keeps its own part alone: what column-parallel layers read under
-    sequence parallelism, and the keys and values of context parallelism."""
-
-    def is_read_whole(position: int) -> bool:
-        layer, parts = profile.layers[position], placements[profile.layers[position].name].degrees[2]
-        readers = [profile.layers[i] for i in profile.consumers[position]]
-        return parts > 1 and any(
-            placements[reader.name].degrees[2] < parts
-            or (reader.geometry.kernel is None and layer.name not in reader.geometry.aligned_inputs)
-            for reader in readers
-        )
-
-    return tuple(layer.name for position, layer in enumerate(profile.layers) if is_read_whole(position))
 
 
 def recomputed_segments(
