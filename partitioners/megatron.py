@@ -44,7 +44,7 @@ def partition(
     scattered: bool = False,
     gather_again: bool | None = None,
     recomputation: str = "none",
-    layout: str = "balanced",
+    layout: str = "",
     seed: int = 0,
 ) -> Partition:
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
@@ -77,6 +77,7 @@ def partition(
         )
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
+    layout = layout or step.runtime.stage_layout
     if layout == "balanced":
         stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
     else:

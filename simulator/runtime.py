@@ -59,6 +59,8 @@ class Runtime:
     """Held on every device that it uses, for its operators to work in."""
     full_schedules: tuple[str, ...] = ()
     """Schedules that it refuses with fewer micro-batches than stages."""
+    stage_layout: str = "balanced"
+    """How it splits a network into stages, where a plan does not say: a layout of the strategy megatron."""
     overlaps_weight_gradients: bool = False
     """Layers cut by output channels send their input gradients on before they compute their weight gradients, and what
     is received again for those arrives meanwhile: Megatron-LM's tensor parallelism, nanotron's asynchronous one."""

@@ -29,6 +29,7 @@ FLOORS = """
     partitioners._layerwise partitioners._stages
     partitioners._search
     partitioners
+    partitioners._grids
     traces.results traces.zoo traces.lab
     traces.capture
     traces.imports

@@ -196,9 +196,10 @@ def test_every_task_is_launched_as_its_runtime_does(schedule: str) -> None:
     graph = lower(ShardedModel(profile, plan), cluster, LAUNCHED)
     overhead = (graph.kind == Kind.UPDATE) & (graph.launch_s == 3e-3)
     assert sorted(graph.device[overhead].tolist()) == [0, 1] and graph.host_waits[overhead].all()
-    for kind, seconds in ((Kind.FORWARD, 4e-4), (Kind.RECOMPUTE, 4e-4), (Kind.UPDATE, 2e-4)):
+    updated = {4e-4, 2e-4}  # of layers a and b on one device, and of c on the other: d has no parameters
+    for kind, seconds in ((Kind.FORWARD, {4e-4}), (Kind.RECOMPUTE, {4e-4}), (Kind.UPDATE, updated)):
         launches = graph.launch_s[(graph.kind == kind) & ~overhead]
-        assert len(launches) and set(launches.tolist()) == {seconds}
+        assert len(launches) and set(launches.tolist()) == seconds
     assert not graph.launch_s[graph.is_transfer].any()
     halved = schedule == "zero-bubble"
     assert (graph.kind == Kind.WEIGHT).any() == halved

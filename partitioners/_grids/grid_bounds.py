@@ -14,10 +14,10 @@ the micro-batches that 1F1B keeps in flight, are the least of its peak.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class GridBounds:
         if stages not in self._blocks:
             units = separable_units(self._profile)
             starts = np.array([any(is_attention(self._profile.layers[i]) for i in unit) for unit in units])
-            layout = self._stack.layout
+            layout = self._stack.runtime.stage_layout
             runs = laid_out_stages(self._profile, units, stages, layout) if stages > 1 else [range(len(units))]
             self._blocks[stages] = [int(starts[run.start : run.stop].sum()) for run in runs]
         return self._blocks[stages]
@@ -154,7 +154,7 @@ class GridBounds:
         return modelled_profile(replace(self._card, layers=layers), self._stack, batch_size=self._profile.batch_size)
 
 
-_NO_LAUNCHES: Mapping[str, float] = {
+_NO_LAUNCHES: dict[str, Any] = {
     "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0,
     "step_overhead_s": 0.0,
 }  # fmt: skip

@@ -13,15 +13,14 @@ from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
 
 
-def grid_options(grid: TrainingGrid, stack: TrainingStack) -> dict[str, Any]:
+def grid_options(grid: TrainingGrid) -> dict[str, Any]:
     """What the strategy of `grid` is asked for, beside the step."""
     again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
     if grid.strategy != "megatron":
         return again
     names = ("tensor", "pipeline", "context", "expert")
     degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
-    layout = {"layout": stack.layout} if grid.pipeline > 1 else {}
-    return {**degrees, **layout, **again}
+    return {**degrees, **again}
 
 
 def grid_settings(grid: TrainingGrid, stack: TrainingStack) -> StepSettings:
@@ -37,5 +36,5 @@ def grid_settings(grid: TrainingGrid, stack: TrainingStack) -> StepSettings:
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
     """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
-    options: Mapping[str, Any] = grid_options(grid, stack)
+    options: Mapping[str, Any] = grid_options(grid)
     return partitioners.make_plan(grid.strategy, profile, cluster, grid_settings(grid, stack), seed=0, **options)

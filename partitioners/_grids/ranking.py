@@ -16,8 +16,9 @@ from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
 from simulator.transformers.accelerators import accelerator
-from simulator.transformers.grid_search import MOST_MICROBATCH, STRATEGIES, candidate_grids
+from simulator.transformers.grids import STRATEGIES, candidate_grids
 from simulator.transformers.model_card import ModelCard
+from simulator.transformers.modelled_profile import MOST_MICROBATCH
 from simulator.transformers.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
@@ -25,14 +26,13 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGrid:
-    """A grid with the plan that it is and the report of its step. flops_per_token, peak_flops_per_s: for `mfu`."""
+    """A grid with the plan that it is and the report of its step. peak_flops_per_s: of all devices."""
 
     grid: TrainingGrid
     plan: Plan
     report: Report
     interval: StepInterval
-    sequence: int
-    flops_per_token: float
+    card: ModelCard
     peak_flops_per_s: float
 
     @property
@@ -41,12 +41,12 @@ class SimulatedGrid:
 
     @property
     def tokens_per_s(self) -> float:
-        return self.report.samples_per_s * self.sequence
+        return self.report.samples_per_s * self.card.sequence
 
     @property
     def mfu(self) -> float:
         """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
-        return self.tokens_per_s * self.flops_per_token / self.peak_flops_per_s
+        return self.tokens_per_s * self.card.flops_per_token / self.peak_flops_per_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,10 +122,7 @@ class _Search:
         self._queue: list[tuple[float, int, TrainingGrid]] = []
         self._count = 0
         gpu = accelerator(stack.accelerator)
-        self._facts = {
-            "sequence": card.sequence, "flops_per_token": card.flops_per_token,
-            "peak_flops_per_s": gpu.flops_per_s * cluster.workers,
-        }  # fmt: skip
+        self._peak_flops_per_s = gpu.flops_per_s * cluster.workers
 
     def add(self, grid: TrainingGrid) -> None:
         """Put a grid among those to simulate, by its bound; one that is too large with more recomputation."""
@@ -183,7 +180,14 @@ class _Search:
         plan = grid_plan(grid, self._profile, self._cluster, self._stack)
         report = step_report(self._profile, self._cluster, plan, runtime=self._stack.runtime)
         interval = step_interval(report, self._profile, self._cluster)
-        return SimulatedGrid(grid=grid, plan=plan, report=report, interval=interval, **self._facts)
+        return SimulatedGrid(
+            grid=grid,
+            plan=plan,
+            report=report,
+            interval=interval,
+            card=self._card,
+            peak_flops_per_s=self._peak_flops_per_s,
+        )
 
 
 def _rank(each: SimulatedGrid) -> tuple[bool, float, int]:

@@ -1,5 +1,6 @@
 """Contiguous stages: what they cost, and which cut is the shortest.
 
+block_layout   which units of a network stand on which stage, counted in blocks
 contiguous     the best contiguous stages, by exact dynamic programming over measured times and transfer costs
 judged_stages  the stages of the shortest simulated step, over at most all workers
 stage_bounds   lower bounds on the steps of many cuts into stages at once, without lowering them

@@ -13,20 +13,21 @@ from simulator.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from partitioners._grids.ranking import Ranking, SimulatedGrid
     from simulator.cluster import Cluster
-    from simulator.transformers.grid_search import RankedGrid
     from simulator.transformers.model_card import ModelCard
     from simulator.transformers.training_grid import TrainingGrid
     from simulator.transformers.training_stack import TrainingStack
 
 OWN = ("sequence", "stack", "runtime", "top")
 """Options that count for cards alone."""
-COUNTING = (*OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "efficiency")
+COUNTING = (
+    *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
+    "speed",
+)  # fmt: skip
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
-MAY_GO = ("80 % within", "bubble", "MFU", "tok/s/GPU")
+MAY_GO = ("9 of 10 within", "bubble", "MFU", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
-KINDS = ("parameters", "activations", "logits", "buffers", "kept_gathers")
-WAITS = ("tensor", "context", "expert", "states")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,35 +49,40 @@ def check_profile(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+
+    from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
-    from simulator.transformers.grid_search import ranked_grids
+    from simulator.network import catalogue
     from simulator.transformers.launch_commands import RUNTIMES
     from simulator.transformers.model_card import read_card
     from simulator.transformers.modelled_profile import STEP_SEQUENCES
-    from simulator.transformers.stack_on_cluster import accelerator_of, devices_per_node, nearest_stack, on_cluster
-    from simulator.transformers.training_stack import read_stack
+    from simulator.transformers.training_stack import read_stack, runtime_of, stack_for
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
     if args.runtime and args.runtime not in RUNTIMES:
         raise UnknownNameError.of("runtime", args.runtime, RUNTIMES)
-    card, cluster = read_card(args.profile), _options.read_cluster(args, None)
+    cluster = _options.read_cluster(args, None)
+    stack = stack_for(cluster, read_stack(args.stack) if args.stack else None)
+    profile = _options.profile_on(args.profile, args.cluster, args.stack, args.sequence)
+    stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
+    card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    stack = read_stack(args.stack) if args.stack else nearest_stack(accelerator_of(cluster))
-    stack = on_cluster(stack, cluster)
-    batch = args.batch_size or STEP_SEQUENCES * cluster.workers
-    ranked = ranked_grids(
-        card, cluster.workers, batch, stack, node_devices=devices_per_node(cluster), strategies=_strategies(args)
-    )
-    if args.zero is not None:
-        ranked = [each for each in ranked if each.grid.zero_stage == args.zero]
-    runs = [each for each in ranked if each.runs]
+    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 10
+    with _printing.progress() as progress:
+        ranking = ranked_grids(
+            card, profile, cluster, stack, batch,
+            top=top, strategies=_strategies(args), zero_stage=args.zero, progress=progress,
+        )  # fmt: skip
+    runs = ranking.runs
     command = _command(args.runtime, card, runs)
     if args.json:
-        _printing.print_json({"grids": [_row(each, cluster) for each in ranked], "command": command})
+        grids = [_row(each) for each in ranking.simulated]
+        bounded = {"grids": ranking.bounded, "no_step_below_s": ranking.bound_s}
+        _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
-        _print(card, ranked, stack, cluster, args.top or 10, command)
+        _print(card, ranking, stack, cluster, top, command)
     if not runs:
         raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
     return 0
@@ -84,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _strategies(args: argparse.Namespace) -> Sequence[str]:
     """Those asked for. Raises InputError for others than place grids."""
-    from simulator.transformers.grid_search import STRATEGIES
+    from simulator.transformers.grids import STRATEGIES
 
     if args.strategies == "all":
         return STRATEGIES
@@ -95,7 +101,7 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
-def _command(runtime: str | None, card: ModelCard, runs: Sequence[RankedGrid]) -> str:
+def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run. Raises InputError."""
     from simulator.transformers.launch_commands import launch_command
 
@@ -107,94 +113,93 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[RankedGrid]) -
         except InputError as error:
             refusal = refusal or error
             continue
-        return command if each is runs[0] else f"# {', '.join(_split(each))}, the best that {named} runs\n{command}"
+        return (
+            command if each is runs[0] else f"# {', '.join(_split(each.grid))}, the best that {named} runs\n{command}"
+        )
     if refusal:
         raise refusal
     return ""
 
 
-def _print(
-    card: ModelCard, ranked: Sequence[RankedGrid], stack: TrainingStack, cluster: Cluster, top: int, command: str
-) -> None:
+def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Cluster, top: int, command: str) -> None:
+    from partitioners._grids.ranking import best_of_splits
     from simulator.cli import _tables
 
-    console = _tables.new_console()
-    batch = ranked[0].grid.batch if ranked else 0
+    console, runs = _tables.new_console(), ranking.runs
+    grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
     _tables.say(
         console,
-        f"{card.described()} on {cluster.name}, {cluster.workers} devices, batch {batch} of {card.sequence} tokens",
+        f"{card.described()} on {cluster.name}, {cluster.workers} devices, batch {grids[0].batch} of "
+        f"{card.sequence} tokens",
     )
     _tables.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
-    runs, unfit = [each for each in ranked if each.runs], [each for each in ranked if not each.runs]
-    splits = list(_bests(runs))
-    _tables.say(console, f"{len(ranked)} grids, of which {len(runs)} run; the best of each split:")
+    splits = list(best_of_splits(runs))
+    total = len(grids) + ranking.bounded
+    counted = f"; {ranking.bounded} were not: none is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
+    _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{counted}. The best of each split:")
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(console, _table(named), MAY_GO)
-    for line in _left_out(unfit, runs, top):
+    for line in _left_out(ranking, top):
         _tables.say(console, line)
     if command:
         console.print(f"\n{command}", soft_wrap=True)
 
 
-def _table(named: Sequence[RankedGrid]) -> Table:
+def _table(named: Sequence[SimulatedGrid]) -> Table:
     """A row per grid."""
     from simulator.cli import _tables
 
     degrees = [name for name in DEGREES if _varies(name, named)]
-    again = any(each.grid.recomputation == "full" for each in named)
+    again = any(each.grid.recomputation != "none" for each in named)
     columns = (*degrees, "zero", *(("recompute",) if again else ()))
-    measures = ("micro", "step s", "80 % within", "tok/s/GPU", "MFU", "bubble", "GiB")
+    measures = ("micro", "step s", "9 of 10 within", "tok/s/GPU", "MFU", "bubble", "GiB")
     table = _tables.new_table("strategy", *columns, *measures, last="fits")
     for each in named:
         table.add_row(*_cells(each, degrees, again))
     return table
 
 
-def _bests(runs: Iterable[RankedGrid]) -> Iterator[RankedGrid]:
-    """Of grids that are told apart by ZeRO stage and micro-batch alone, the best."""
-    seen: set[tuple[str, ...]] = set()
-    for each in runs:
-        split = (each.grid.strategy, *_degrees(each.grid))
-        if split not in seen:
-            seen.add(split)
-            yield each
-
-
-def _varies(degree: str, named: Iterable[RankedGrid]) -> bool:
+def _varies(degree: str, named: Iterable[SimulatedGrid]) -> bool:
     return degree == "data" or any(getattr(each.grid, degree) > 1 for each in named)
 
 
-def _cells(each: RankedGrid, degrees: Sequence[str], again: bool) -> list[str]:
+def _cells(each: SimulatedGrid, degrees: Sequence[str], again: bool) -> list[str]:
     grid = each.grid
-    low_s, high_s = each.interval_s
+    report, interval = each.report, each.interval
     return [
         grid.strategy, *(str(getattr(grid, degree)) for degree in degrees), str(grid.zero_stage),
         *((grid.recomputation,) if again else ()), f"{grid.microbatch} x {grid.accumulation}",
-        f"{float(each.step.step_s):.3f}", f"{low_s:.3f} to {high_s:.3f}",
-        f"{each.tokens_per_s / grid.devices:,.0f}", f"{each.mfu:.1%}", f"{float(each.step.bubble):.0%}",
-        f"{each.most_bytes / 2**30:.1f}", {"fits": "yes"}.get(each.verdict.fit, each.verdict.fit),
+        f"{report.step_s:.3f}", f"{interval.low_s:.3f} to {interval.high_s:.3f}",
+        f"{each.tokens_per_s / grid.devices:,.0f}", f"{each.mfu:.1%}", f"{report.bubble_ratio:.0%}",
+        f"{report.peak_memory_bytes / 2**30:.1f}", {"fits": "yes"}.get(report.fit, report.fit),
     ]  # fmt: skip
 
 
-def _left_out(unfit: Sequence[RankedGrid], runs: Iterable[RankedGrid], top: int) -> Iterator[str]:
-    """Splits of which no micro-batch runs, with the reason of the one that needs least."""
-    running = {_split(each) for each in runs}
-    smallest: dict[tuple[str, ...], RankedGrid] = {}
-    for each in sorted(unfit, key=lambda each: (each.grid.recomputation == "none", each.grid.microbatch)):
-        if _split(each) not in running:
-            smallest.setdefault(_split(each), each)
-    if smallest:
-        runs_not = "split runs" if len(smallest) == 1 else "splits run"
-        yield f"{len(smallest)} {runs_not} with no micro-batch:"
-    ordered = sorted(smallest.items(), key=lambda item: len(item[0]))
-    for split, each in ordered[:top]:
-        yield f"  {' x '.join(split)}: {each.verdict.reason}"
+def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
+    """Splits of which no grid runs, with the reason of the one that needs least."""
+    running = {_split(each.grid) for each in ranking.runs}
+    reasons: dict[tuple[str, ...], tuple[float, str]] = {}
+    unfit = [(each.grid, each.report.peak_memory_bytes, each.report.verdict) for each in ranking.simulated]
+    unfit += [
+        (grid, bound.peak_bytes, f"needs at least {bound.peak_bytes / 2**30:.1f} GiB")
+        for grid, bound in ranking.too_large
+    ]
+    unfit += [(grid, float("inf"), reason) for grid, reason in ranking.refused]
+    for grid, needed_bytes, reason in unfit:
+        if _split(grid) not in running:
+            split = _split(grid)
+            reasons[split] = min(reasons.get(split, (float("inf"), reason)), (needed_bytes, reason))
+    if reasons:
+        yield f"{len(reasons)} split{'s run' if len(reasons) > 1 else ' runs'} with no micro-batch:"
+    ordered = sorted(reasons.items(), key=lambda item: len(item[0]))
+    for split, (_, reason) in ordered[:top]:
+        yield f"  {' x '.join(split)}: {reason}"
     if len(ordered) > top:
-        yield f"  and {len(ordered) - top} more (--json has them)"
+        yield f"  and {len(ordered) - top} more"
 
 
-def _split(each: RankedGrid) -> tuple[str, ...]:
-    return (*_degrees(each.grid), f"ZeRO-{each.grid.zero_stage}")
+def _split(grid: TrainingGrid) -> tuple[str, ...]:
+    return (*_degrees(grid), f"ZeRO-{grid.zero_stage}")
 
 
 def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
@@ -202,18 +207,27 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
 
 
-def _row(each: RankedGrid, cluster: Cluster) -> dict[str, object]:
-    """A grid for programs: seconds are of a step, those of waits of one block and micro-batch."""
-    grid, step, (low_s, high_s) = each.grid, each.step, each.interval_s
-    hourly = sum(device.dollars_per_hour or 0.0 for device in cluster.devices[: cluster.workers])
+def _row(each: SimulatedGrid) -> dict[str, object]:
+    """A grid for programs; seconds are of a step, per device those of the one that computes most."""
+    grid, report, interval = each.grid, each.report, each.interval
+    device = max(report.devices, key=lambda device: device.compute_s)
     return {
         "strategy": grid.strategy, "data": grid.data, "context": grid.context, "tensor": grid.tensor,
         "pipeline": grid.pipeline, "expert": grid.expert, "zero_stage": grid.zero_stage,
         "recomputation": grid.recomputation, "microbatch": grid.microbatch, "accumulation": grid.accumulation,
-        "step_s": float(step.step_s), "low_s": low_s, "high_s": high_s, "tokens_per_s": each.tokens_per_s,
-        "mfu": each.mfu, "exposed_gradient_s": float(step.exposed_s), "gather_s": float(step.gather_s),
-        "update_s": float(step.update_s), "bubble": float(step.bubble), "fit": each.verdict.fit,
-        "reason": each.verdict.reason, "dollars": float(step.step_s) * hourly / 3600 if hourly else None,
-        "block_waits_s": {kind: float(getattr(step.block, f"{kind}_s")) for kind in WAITS},
-        "memory_bytes": [{kind: float(getattr(memory, kind)) for kind in KINDS} for memory in each.memories],
+        "step_s": report.step_s, "low_s": interval.low_s, "high_s": interval.high_s,
+        "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,
+        "reason": report.verdict, "dollars": report.dollars_per_step, "peak_bytes": report.peak_memory_bytes,
+        "compute_s": device.compute_s, "exposed_communication_s": device.exposed_communication_s,
+        "launch_s": device.launch_s, "bottleneck": str(report.bottleneck), "simulate": _simulate_options(grid),
     }  # fmt: skip
+
+
+def _simulate_options(grid: TrainingGrid) -> str:
+    """What `shardscope simulate` is told to simulate the grid."""
+    from partitioners._grids.grid_plan import grid_options
+
+    own = (f"--set {name}={value}" for name, value in grid_options(grid).items())
+    words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
+    words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
+    return " ".join(filter(None, words))

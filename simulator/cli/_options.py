@@ -133,8 +133,11 @@ def read_profile(args: argparse.Namespace) -> Profile:
     return profile_on(args.profile, args.cluster)
 
 
-def profile_on(source: str, cluster: str | None) -> Profile:
-    """The profile in `source`; of a model card, one modelled on the cluster's GPU, or an H100. Raises as readers do."""
+def profile_on(source: str, cluster: str | None, stack: str | None = None, sequence: int | None = None) -> Profile:
+    """The profile in `source`; of a model card, one modelled on the cluster's GPU, or an H100. Raises as readers do.
+
+    stack, sequence: of a card, other than the nearest and its own.
+    """
     from simulator import files
     from simulator.network import catalogue
     from simulator.transformers.model_card import is_card
@@ -143,7 +146,8 @@ def profile_on(source: str, cluster: str | None) -> Profile:
         return files.read_profile(source)
     from simulator.transformers.modelled_profile import read_profile_or_card  # takes a while to load
 
-    return read_profile_or_card(source, catalogue.read_cluster(cluster) if cluster else None)
+    machine = catalogue.read_cluster(cluster) if cluster else None
+    return read_profile_or_card(source, machine, stack=stack, sequence=sequence)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
@@ -182,11 +186,13 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
-def read_runtime(args: argparse.Namespace) -> Runtime:
-    """The runtime that the cluster's file was measured with; the ideal one for a preset."""
+def read_runtime(args: argparse.Namespace, profile: Profile) -> Runtime:
+    """The runtime that the cluster's file was measured with; for a preset that of a modelled profile's stack, else the
+    ideal one."""
     from simulator.network import catalogue
+    from simulator.transformers.training_stack import runtime_of
 
-    return catalogue.read_runtime(args.cluster)
+    return runtime_of(profile, catalogue.read_runtime(args.cluster))
 
 
 def make_plan(strategy: str, profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any) -> Plan:
@@ -203,15 +209,18 @@ def step_settings(
     """What the command line asks of a step, and those of `settings` that are options of a strategy."""
     from simulator.parameter_states import REPLICATED
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
+    from simulator.transformers.training_stack import stack_of
 
+    stack = stack_of(profile)
+    optimizer = args.optimizer or (stack.optimizer if stack else None)
     return split_settings(
         {
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
             "synchronisation": synchronisation(args, Synchronisation()),
-            "runtime": read_runtime(args),
-            "states": _states(args, REPLICATED),
+            "runtime": read_runtime(args, profile),
+            "states": _states(args, stack.states(args.zero or 0) if stack else REPLICATED),
             "work": _work(args, args.batch_size or profile.batch_for(cluster.workers), profile.work_deviation),
-            **_given(optimizer_state=OPTIMIZERS.get(args.optimizer), recompute=args.recompute, **settings),
+            **_given(optimizer_state=OPTIMIZERS.get(optimizer or ""), recompute=args.recompute, **settings),
         }
     )
 

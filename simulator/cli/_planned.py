@@ -28,7 +28,7 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
     settings = args if args.cluster else _made_by(plan)
     profile = _options.profile_on(args.profile or settings.profile or plan.model, settings.cluster)
     cluster = _options.read_cluster(settings, plan.synchronisation.collective)
-    return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(settings))
+    return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(settings, profile))
 
 
 def _made_by(plan: Plan) -> argparse.Namespace:

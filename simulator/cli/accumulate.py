@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         args.batch_size or profile.batch_size,
         memory_bytes=args.memory,
         workers=args.workers,
-        runtime=_options.read_runtime(args),
+        runtime=_options.read_runtime(args, profile),
     )
     fastest = best(candidates)
     if args.plan_out:

@@ -117,5 +117,8 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
     step.update(_strategy.read(args, name, alone=False))
     return simulate(
-        profile, cluster, _options.make_plan(name, profile, cluster, args, **step), runtime=_options.read_runtime(args)
+        profile,
+        cluster,
+        _options.make_plan(name, profile, cluster, args, **step),
+        runtime=_options.read_runtime(args, profile),
     )

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             "torch.fx, and only traced layers can be run one by one; `shardscope export` runs the network whole"
         )
     cluster = _options.read_cluster(args, plan.synchronisation.collective)
-    runtime = with_habits_of(args.via, _options.read_runtime(args))
+    runtime = with_habits_of(args.via, _options.read_runtime(args, profile))
     done = simulate(profile, cluster, plan, runtime=runtime)
     reason = namespaces.available()
     loopback = args.network == "loopback" or (args.network is None and reason is not None)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 ELSEWHERE = dict.fromkeys(
-    ("--devices", "--cluster", "--strategies", "--zero", "--top", "--runtime", "--json"),
+    ("--devices", "--strategies", "--zero", "--top", "--runtime", "--json"),
     "which grid, how fast, will it fit: shardscope compare CARD --cluster C --devices N",
 )
 """Where options are taken that a user of cards may type here."""
@@ -48,22 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
     fitting.add_argument("--calibrate", metavar="CSV", help="measured runs, from which the stack's constants are taken")
+    fitting.add_argument("--cluster", metavar="C", help="the preset that they ran on (default dgx-h100)")
     fitting.add_argument("--stack-output", metavar="FILE", help="training stack to write (JSON)")
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator.transformers.model_card import cards, read_card
-    from simulator.transformers.stack_on_cluster import nearest_stack, on_accelerator
-    from simulator.transformers.training_stack import read_stack, write_stack
+    from simulator.transformers.training_stack import nearest_stack, read_stack, write_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
-        stack = _calibrated(stack, args.calibrate)
+        stack = _calibrated(stack, args)
         print(folded("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}"))
     if args.stack_output:
         write_stack(stack, args.stack_output)
     if args.device:
-        stack = on_accelerator(stack, args.device)
+        stack = replace(stack, accelerator=args.device)
     if args.card is None:
         if not args.calibrate:
             print(folded("\n".join(read_card(name).described() for name in cards())))
@@ -78,14 +78,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _calibrated(stack: TrainingStack, path: str) -> TrainingStack:
-    from simulator.transformers.calibration import calibrated
-    from simulator.transformers.measured_rows import measured_plan, read_rows, usable
+def _calibrated(stack: TrainingStack, args: argparse.Namespace) -> TrainingStack:
+    from partitioners._grids.calibration import calibrated
+    from partitioners._grids.measured_rows import measured_plan, read_rows, usable
+    from simulator.network.catalogue import read_preset
 
-    rows = usable(read_rows(Path(path)))
+    rows = usable(read_rows(Path(args.calibrate)))
     if not rows:
-        raise InputError(f"{path}: no row is measured and free of suspicion; a calibration needs at least one")
-    return calibrated(stack, [measured_plan(row) for row in rows])
+        raise InputError(
+            f"{args.calibrate}: no row is measured and free of suspicion; a calibration needs at least one"
+        )
+    return calibrated(stack, [measured_plan(row) for row in rows], read_preset(args.cluster or "dgx-h100").build)
 
 
 def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespace) -> None:
@@ -93,7 +96,9 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
     from simulator.transformers.modelled_profile import modelled_profile
 
     command = f"shardscope model {args.card} --stack {args.stack or stack.name} --output {args.output}"
-    profile = modelled_profile(card, stack, batch_size=args.batch_size or 1, command=command)
+    profile = modelled_profile(
+        card, stack, batch_size=args.batch_size or 1, command=command, stack_source=args.stack or ""
+    )
     files.write_profile(profile, args.output)
     made_with = f"modelled with {stack.name}, not measured"
     print(folded(f"{args.output}: {len(profile.layers)} layers of {card.name}, {made_with}"))

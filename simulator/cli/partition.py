@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         options |= partitioners.applicable(args.strategy, progress=progress)
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
     _effects.check_schedule(args, plan)
-    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args))
+    done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args, profile))
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
     if args.hgr:
         from partitioners._hypergraphs.hmetis import to_hgr

@@ -120,7 +120,7 @@ def _study(args: argparse.Namespace) -> ScalingStudy:
         weak=not args.strong,
         optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
         epoch_samples=args.epoch_samples,
-        runtime=_options.read_runtime(args),
+        runtime=_options.read_runtime(args, profile),
     )
 
 

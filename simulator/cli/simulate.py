@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
     _effects.check_schedule(args, plan)
-    runtime, noise = _options.read_runtime(args), _noise(args)
+    runtime, noise = _options.read_runtime(args, profile), _noise(args)
     done = simulate(profile, cluster, plan, runtime=runtime, noise=noise) if args.trace_out else None
     report = done.report if done else step_report(profile, cluster, plan, runtime=runtime, noise=noise)
     if args.plan_out:

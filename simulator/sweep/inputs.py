@@ -17,6 +17,7 @@ from simulator.runtime import Runtime
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
 from simulator.transformers.model_card import is_card
 from simulator.transformers.modelled_profile import read_profile_or_card
+from simulator.transformers.training_stack import runtime_of
 from simulator.workload import Profile
 
 ProfileOn = tuple[str, str]
@@ -75,8 +76,8 @@ class Inputs:
         return self.profiles[profile_on(point)]
 
     def runtime(self, point: Mapping[str, Value]) -> Runtime:
-        """The runtime of a point's cluster."""
-        return self.runtimes[str(point["cluster"])]
+        """The runtime of a point's cluster, or of the stack that its profile was modelled with."""
+        return runtime_of(self.profile(point), self.runtimes[str(point["cluster"])])
 
 
 def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:

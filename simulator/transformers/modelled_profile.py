@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from simulator.cluster import Cluster
@@ -12,11 +13,9 @@ from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.transformers.accelerators import Accelerator, accelerator
 from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
-from simulator.transformers.gradient_exchange import ADAM_TRAFFIC
+from simulator.transformers.device_model import DeviceModel, operator_seconds
 from simulator.transformers.model_card import ModelCard, is_card, read_card
-from simulator.transformers.stack_on_cluster import accelerator_of, nearest_stack, on_accelerator
-from simulator.transformers.stage_time import EMBEDDING_TRAFFIC, operator_seconds
-from simulator.transformers.training_stack import StackConstants, TrainingStack
+from simulator.transformers.training_stack import TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
@@ -50,43 +49,61 @@ _MOVES = BlockOperator(name="moves", kind="add")
 """Tokens on their way to experts and back: what that takes on a device is counted with its neighbours."""
 STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
-DEFAULT_GPU = "h100"
+MOST_MICROBATCH = 16
+"""Sequences for which a profile has points of its own."""
+EMBEDDING_TRAFFIC = 20
+"""Bytes per token and hidden channel: rows read and written forward, gradients read, sorted and added backward."""
+ADAM_TRAFFIC = 30
+"""Bytes per parameter: gradient, weight and two moments in fp32 read, three of them written, and the 16-bit copy."""
 
 
-def read_profile_or_card(source: str | Path, cluster: Cluster | None = None) -> Profile:
+def read_profile_or_card(
+    source: str | Path, cluster: Cluster | None = None, *, stack: str | None = None, sequence: int | None = None
+) -> Profile:
     """The profile in a file or the library; of a model card, the one modelled on the GPUs of `cluster`.
 
     On an H100 where there is no cluster, or one without GPUs of a data sheet: the notes of the profile say whose times
-    these are. Raises as the readers do.
+    these are. stack: a name or file, other than
+    the nearest. sequence: other than the card's. Raises as the readers do.
     """
     if not is_card(source):
         return read_profile(source)
+    named = read_stack(stack) if stack else None
     try:
-        gpu = accelerator_of(cluster) if cluster else DEFAULT_GPU
+        used = stack_for(cluster, named)
     except InputError:
-        gpu = DEFAULT_GPU
-    stack = on_accelerator(nearest_stack(gpu), gpu)
-    command = f"shardscope model {source} --stack {stack.name} --device {gpu} --output"
-    return modelled_profile(read_card(source), stack, batch_size=STEP_SEQUENCES, command=command)
+        used = stack_for(None, named)
+    card = read_card(source)
+    card = replace(card, sequence=sequence or card.sequence)
+    command = f"shardscope model {source} --stack {stack or used.name} --device {used.accelerator} --output"
+    return modelled_profile(card, used, batch_size=STEP_SEQUENCES, command=command, stack_source=stack or "")
 
 
-def modelled_profile(card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "") -> Profile:
+def modelled_profile(
+    card: ModelCard, stack: TrainingStack, *, batch_size: int = 1, command: str = "", stack_source: str = ""
+) -> Profile:
     """Layers of `card` for batches of `batch_size` sequences on the accelerator of `stack`, as one device has them.
 
     Points at other batch sizes and at parts of the channels are modelled alike. The layers of a mixture's experts have
-    one column for each expert, of as many tokens as it is expected to get.
+    one column for each expert, of as many tokens as it is expected to get. stack_source: where the stack is read from,
+    if it does not ship.
     """
     require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
-    gpu = accelerator(stack.accelerator)
-    smaller = sorted({1, *(2**i for i in range(8) if 2**i < batch_size)} - {batch_size})
-    shapes = {samples: tuple(_layers(card, samples, stack)) for samples in (*smaller, batch_size)}
-    layers = [
-        _layer(card, shape, gpu, stack.constants, batch_size, {samples: shapes[samples][i] for samples in smaller})
-        for i, shape in enumerate(shapes[batch_size])
-    ]
+    gpu, most = accelerator(stack.accelerator), max(batch_size, MOST_MICROBATCH)
+    others = sorted({2**i for i in range(most.bit_length())} - {batch_size})
+    shapes = {samples: tuple(_layers(card, samples, stack)) for samples in (*others, batch_size)}
+    made: dict[object, Layer] = {}  # by shape but for names: blocks are alike
+    layers = []
+    for i, shape in enumerate(shapes[batch_size]):
+        key = replace(shape, name="", inputs=(), tied_to=(), geometry=replace(shape.geometry, aligned_inputs=()))
+        if key not in made:
+            made[key] = _layer(card, shape, gpu, stack.device, batch_size, {n: shapes[n][i] for n in others})
+        first = made[key]
+        own = replace(first, name=shape.name, inputs=shape.inputs, tied_to=shape.tied_to, geometry=shape.geometry)
+        layers.append(own)
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
-        layers=tuple(layers), software={"stack": stack.name},
+        layers=tuple(layers), software={"stack": stack_source or stack.name},
         notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
 
@@ -116,7 +133,7 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     logits = tokens * card.vocabulary
     loss = BlockOperator(
         name="loss", kind="loss",
-        traffic_bytes=logits * stack.constants.loss_bytes_per_logit / stack.constants.traffic_factor,
+        traffic_bytes=logits * stack.device.loss_bytes_per_logit / stack.device.traffic_factor,
     )  # fmt: skip
     yield LayerShape(
         name="cross_entropy", kind="cross_entropy", inputs=("head",), channels=3, operator=loss, geometry=MIXING,
@@ -188,21 +205,21 @@ def _layer(
     card: ModelCard,
     shape: LayerShape,
     gpu: Accelerator,
-    constants: StackConstants,
+    device: DeviceModel,
     batch_size: int,
-    smaller: dict[int, LayerShape],
+    others: dict[int, LayerShape],
 ) -> Layer:
-    """The layer of `shape`, with points at smaller batches and at parts of its channels."""
-    rate = gpu.memory_bytes_per_s * constants.memory_efficiency
+    """The layer of `shape`, with points at other batches and at parts of its channels; others: of these batches."""
+    rate = device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
-    forward_s, backward_s = _seconds(shape, gpu, constants, shape.share)
-    points = [_point(samples, _seconds(other, gpu, constants, other.share)) for samples, other in smaller.items()]
+    forward_s, backward_s = _seconds(shape, gpu, device, shape.share)
+    points = [_point(samples, _seconds(other, gpu, device, other.share)) for samples, other in others.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
-        for fraction in FRACTIONS:
-            seconds = _seconds(shape, gpu, constants, shape.share * fraction)
-            points.append(_point(batch_size, seconds, channel_fraction=fraction))
+        for (samples, of), fraction in product({**others, batch_size: shape}.items(), FRACTIONS):
+            seconds = _seconds(of, gpu, device, of.share * fraction)
+            points.append(_point(samples, seconds, channel_fraction=fraction))
             if shape.operator.kind == "linear":
-                points.append(_point(batch_size, seconds, input_channel_fraction=fraction))
+                points.append(_point(samples, seconds, input_channel_fraction=fraction))
     return Layer(
         name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
@@ -213,13 +230,13 @@ def _layer(
     )  # fmt: skip
 
 
-def _seconds(shape: LayerShape, gpu: Accelerator, constants: StackConstants, share: float) -> tuple[float, float]:
+def _seconds(shape: LayerShape, gpu: Accelerator, device: DeviceModel, share: float) -> tuple[float, float]:
     """(forward, backward) of a share of the shape's operator, without adding gradients up."""
     of = shape.operator
     flops, traffic_bytes = of.flops * share, of.traffic_bytes * share
     # parts of one operator share its launch; parts on other devices do not
     part = replace(of, flops=flops, traffic_bytes=traffic_bytes, products=of.products * shape.share, parameters=0)
-    forward_s, backward_s = operator_seconds(part, gpu, constants)
+    forward_s, backward_s = operator_seconds(part, gpu, device)
     return _rounded(forward_s), _rounded(backward_s)
 
 

@@ -7,6 +7,10 @@ from typing import Literal
 
 from simulator.errors import require
 
+Recomputation = Literal["none", "selective", "full"]
+RECOMPUTATION: tuple[Recomputation, ...] = ("none", "selective", "full")
+"""From the least recomputation to the most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGrid:
@@ -14,9 +18,10 @@ class TrainingGrid:
 
     context: devices that share the tokens of a sequence. expert: of the data x context devices with the same tensor
     rank, so many share the experts of a block. zero_stage: replicas share optimizer state (1), gradients too (2),
-    parameters too (3). recomputation: "full" keeps the input of every block alone. microbatch: sequences of a
-    micro-batch of one replica; accumulation: micro-batches of a step. node_devices: devices of a node.
-    Raises InputError on a count below 1, or where expert does not divide data x context.
+    parameters too (3). recomputation: "selective" computes the attention core again, "full" whole blocks, whose inputs
+    alone are kept. microbatch: sequences of a micro-batch of one replica; accumulation: micro-batches of a step.
+    node_devices: devices of a node. Raises InputError on a count below 1, or where expert does not divide data x
+    context.
     """
 
     data: int = 1
@@ -25,7 +30,7 @@ class TrainingGrid:
     context: int = 1
     expert: int = 1
     zero_stage: int = 0
-    recomputation: Literal["none", "full"] = "none"
+    recomputation: Recomputation = "none"
     microbatch: int = 1
     accumulation: int = 1
     node_devices: int = 8
@@ -35,7 +40,8 @@ class TrainingGrid:
         for name in counts:
             require(getattr(self, name) >= 1, name, getattr(self, name), "it is at least 1")
         require(self.zero_stage in (0, 1, 2, 3), "zero_stage", self.zero_stage, "it is 0, 1, 2 or 3")
-        require(self.recomputation in ("none", "full"), "recomputation", self.recomputation, "it is none or full")
+        rule = f"it is {', '.join(RECOMPUTATION)}"
+        require(self.recomputation in RECOMPUTATION, "recomputation", self.recomputation, rule)
         rule = f"it divides data x context, {self.replicas}"
         require(self.replicas % self.expert == 0, "expert", self.expert, rule)
 
@@ -56,11 +62,6 @@ class TrainingGrid:
         return self.data * self.context
 
     @property
-    def owners(self) -> int:
-        """Devices that share the optimizer state of one parameter."""
-        return self.replicas if self.zero_stage else 1
-
-    @property
     def nodes(self) -> int:
         return -(-self.devices // self.node_devices)
 
@@ -68,24 +69,3 @@ class TrainingGrid:
     def batch(self) -> int:
         """Sequences of a step."""
         return self.data * self.microbatch * self.accumulation
-
-    def tokens(self, sequence: int) -> float:
-        """Of a micro-batch of sequences so long on one device, before tensor parallelism splits any."""
-        return self.microbatch * sequence / self.context
-
-    @property
-    def tensor_nodes(self) -> int:
-        """Nodes over which a tensor-parallel group reaches."""
-        return max(1, self.tensor // self.node_devices)
-
-    @property
-    def data_crosses_nodes(self) -> bool:
-        return self.replicas > 1 and self.replicas * self.tensor > self.node_devices
-
-    @property
-    def pipeline_crosses_nodes(self) -> bool:
-        return self.pipeline > 1 and self.devices > self.node_devices
-
-    def per_node(self, members: int) -> int:
-        """Of a group of so many neighbours with the same tensor rank, how many are in a node."""
-        return max(1, min(members, self.node_devices // self.tensor))

@@ -1,152 +1,111 @@
-"""What a runtime on a cluster costs beside arithmetic: constants with bounds, measured by others or calibrated."""
+"""What trains a language model on a kind of GPU: what its kernels reach, and the habits of its runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import resources
+from math import log
 from pathlib import Path
 
-import numpy as np
-
-from simulator.errors import UnknownNameError, require, require_from_0
+from simulator.cluster import Cluster
+from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
-from simulator.transformers.accelerators import accelerator
-
-MOST_RATIO = 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackConstants:
-    """The constants of a stack. While they are calibrated a field may hold an array: as many stacks at once.
-
-    Of the GPU. matmul_efficiency, attention_efficiency: share of the bf16 peak; matmul_gap_s: of every matrix product,
-    what does not shrink with it; traffic_factor: memory traffic over what `block` counts; memory_efficiency: share of
-    the data sheet's bandwidth; loss_bytes_per_logit: traffic of casts and cross entropy, both ways.
-    Of the host. launch_floor_s: a block's launches, forward and backward, of one micro-batch; stall_s: added for every
-    member of the tensor group in pipelines across nodes, times (nodes of the group) ** stall_exponent, once a backward
-    pass follows every forward pass; replica_stall_share: more of it with whole replicas on several nodes;
-    message_stall_s: a micro-batch's with each neighbouring stage, times (nodes) ** message_stall_exponent;
-    update_layer_s: of an optimizer step, by block; step_overhead_s: once a step; retry_s: of a micro-batch whose
-    allocations only fit after the allocator has given its cache back.
-    Of collectives. tensor_bytes_per_s, tensor_hop_s: bus bandwidth and ring step of a tensor group inside a node;
-    tensor_across_bytes_per_s, tensor_across_hop_s: across nodes; network_bytes_per_s: line rate of a GPU's share of
-    the network; network_share: what gradients get of it; ring_hop_s, gather_hop_s: of a ring of replicas, by bucket
-    and step, in an all-reduce and where it only scatters or gathers; overlap: how much of the last backward pass hides
-    the exchange.
-    Of memory. saved_factor: kept activations over the closed form; gathered_factor: of gathered inputs, what stays
-    allocated where the host runs ahead of the GPU, gathered_waiting_factor: where it waits in a pipeline of four or
-    more stages; logit_bytes: per logit; gradient_bytes: of bf16 gradients per parameter at the peak; bucket_bytes: more
-    of them with replicas; base_bytes; working_hidden_bytes, working_ffn_bytes: per token and channel of the block at
-    work; reclaimed_bytes: where kept gathers are given back; border_bytes: need from which allocations are retried,
-    border_share: how much of the kept gathers counts for it.
-    """
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    matmul_efficiency: float = 0.6
-    attention_efficiency: float = 0.34
-    matmul_gap_s: float = 1e-5
-    traffic_factor: float = 1.3
-    memory_efficiency: float = 0.85
-    loss_bytes_per_logit: float = 50.0
-    launch_floor_s: float = 4.4e-3
-    stall_s: float = 0.0
-    stall_exponent: float = 0.0
-    replica_stall_share: float = 0.0
-    message_stall_s: float = 0.0
-    message_stall_exponent: float = 0.0
-    update_layer_s: float = 1e-3
-    step_overhead_s: float = 0.02
-    retry_s: float = 1.1
-    tensor_bytes_per_s: float = 280e9
-    tensor_hop_s: float = 6e-6
-    tensor_across_bytes_per_s: float = 220e9
-    tensor_across_hop_s: float = 4e-5
-    network_bytes_per_s: float = 50e9
-    network_share: float = 0.5
-    ring_hop_s: float = 4e-6
-    gather_hop_s: float = 4e-6
-    overlap: float = 0.6
-    saved_factor: float = 1.1
-    gathered_factor: float = 0.8
-    gathered_waiting_factor: float = 0.5
-    logit_bytes: float = 8.5
-    gradient_bytes: float = 1.0
-    bucket_bytes: float = 1.4
-    base_bytes: float = 2e8
-    working_hidden_bytes: float = 7.0
-    working_ffn_bytes: float = 9.0
-    reclaimed_bytes: float = 6.8e10
-    border_bytes: float = 8e10
-    border_share: float = 0.3
+from simulator.parameter_states import ParameterStates
+from simulator.plan import OPTIMIZERS
+from simulator.runtime import IDEAL, Runtime
+from simulator.transformers.accelerators import ACCELERATORS, accelerator
+from simulator.transformers.device_model import DeviceModel
+from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStack:
-    """A runtime on a cluster. bounds: (least, most) of what is calibrated; expected: (value, width) where other sources
-    say what to expect, which decides where steps cannot tell two constants apart; remarks say what could not be told.
-
-    splits: "parameters" (`stage_split.stages_by_parameters`) or "equal". fused_activation: SwiGLU is one kernel.
-    residual_quantiles: by number of nodes, 10 and 90 % of measured over predicted seconds. network_band: by number of
-    nodes, the network's bandwidth in a bad and in a good run over the usual one. network_usual: by number of nodes, the
-    usual bandwidth over what it was on those that the constants were calibrated on. link_bytes_per_s: line rate of a
-    GPU's link inside a node. waits_for_all: a plan with fewer micro-batches than stages - 1 is refused by the runtime.
-    Raises InputError on unknown names.
-    """
+    """A GPU, a device model and a runtime, measured together. Raises InputError on unknown names."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     accelerator: str
-    constants: StackConstants = StackConstants()
-    bounds: Mapping[str, tuple[float, float]]
-    expected: Mapping[str, tuple[float, float]]
-    splits: str = "parameters"
+    """A name of `accelerators`."""
+    device: DeviceModel
+    runtime: Runtime
+    optimizer: str = "mixed-adam"
+    """A name of `simulator.plan.OPTIMIZERS`."""
+    gradient_dtype: str = "float32"
+    """In which gradients are added up and summed."""
     fused_activation: bool = True
-    waits_for_all: bool = True
-    link_bytes_per_s: float = 450e9
-    residual_quantiles: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    network_band: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    network_usual: Mapping[int, float] = field(default_factory=dict)
+    """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()
+    """What a calibration could not tell."""
 
     def __post_init__(self) -> None:
         accelerator(self.accelerator)
-        for constant in fields(StackConstants):
-            value = getattr(self.constants, constant.name)
-            if isinstance(value, float):  # an array while it is calibrated
-                require_from_0(f"constants: {constant.name}", value, 1e30)
-                divides = constant.name.endswith(("efficiency", "bytes_per_s", "network_share"))
-                require(value > 0 or not divides, f"constants: {constant.name}", value, "it is above 0")
-        names = {constant.name for constant in fields(StackConstants)}
-        for name in {*self.bounds, *self.expected}:
-            if name not in names:
-                raise UnknownNameError.of("constant", name, names)
-        for field_name in ("residual_quantiles", "network_band"):
-            for nodes, (low, high) in getattr(self, field_name).items():
-                _require_ratios(field_name, nodes, low, high)
-        for nodes, share in self.network_usual.items():
-            _require_ratios("network_usual", nodes, share, share)
-        require(self.splits in ("parameters", "equal"), "splits", self.splits, "it is parameters or equal")
+        if self.optimizer not in OPTIMIZERS:
+            raise UnknownNameError.of("optimizer", self.optimizer, OPTIMIZERS)
+        self.states(0)
 
-    def usual_network(self, nodes: int) -> float:
-        """The usual bandwidth on so many nodes over the calibrated one, between known numbers by their logarithms."""
-        if not self.network_usual:
-            return 1.0
-        known = sorted(self.network_usual)
-        shares = [self.network_usual[count] for count in known]
-        return float(np.interp(np.log2(nodes), np.log2(known), shares))
+    def states(self, zero_stage: int) -> ParameterStates:
+        """What replicas share out; from stage 2 on gradients are scattered after every micro-batch."""
+        every = zero_stage >= 2
+        return ParameterStates(stage=zero_stage, gradient_dtype=self.gradient_dtype, each_microbatch=every)
 
 
-def _require_ratios(name: str, nodes: int, low: float, high: float) -> None:
-    """Raise InputError unless `nodes` is a number of nodes, and low and high ratios in order."""
-    require(nodes >= 1, name, nodes, "it is by number of nodes, at least 1")
-    require(
-        0 < low <= high <= MOST_RATIO, f"{name} of {nodes} nodes", (low, high), "ratios above 0, the lower one first"
-    )
+def stack_of(profile: Profile) -> TrainingStack | None:
+    """The stack that `profile` was modelled with; None where it was measured. Raises as `read_stack` does."""
+    name = profile.software.get("stack")
+    return _kept_stack(name) if name else None
+
+
+@lru_cache(maxsize=16)
+def _kept_stack(name: str) -> TrainingStack:
+    return read_stack(name)
+
+
+def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
+    """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with."""
+    stack = stack_of(profile) if measured == IDEAL else None
+    return stack.runtime if stack else measured
+
+
+def nearest_stack(name: str) -> TrainingStack:
+    """Of the stacks that ship, that of the GPU whose peak is nearest to that of `name`, by their ratio.
+
+    What software reaches of a peak differs between generations of GPUs, mostly by their power and memory.
+    """
+    peak = accelerator(name).flops_per_s
+    shipped = [read_stack(known) for known in stacks()]
+    return min(shipped, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
+
+
+def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> TrainingStack:
+    """`stack`, or the nearest, with the GPUs of `cluster`: shares of the peaks stay.
+
+    On an H100 where there is no cluster. Raises InputError where its devices are no known accelerator, or not alike.
+    """
+    name = accelerator_of(cluster) if cluster else stack.accelerator if stack else "h100"
+    return replace(stack or nearest_stack(name), accelerator=name)
+
+
+def accelerator_of(cluster: Cluster) -> str:
+    """The accelerator that all workers are: of the sheets whose model their kind names, that of the nearest memory.
+
+    Raises InputError where there is none, or not all are the same.
+    """
+    workers = cluster.devices[: cluster.workers]
+    kinds = sorted({device.kind for device in workers})
+    words = set(kinds[0].lower().replace("-", " ").split())
+    sheets = [sheet for sheet in ACCELERATORS.values() if len(kinds) == 1 and sheet.name.partition("-")[0] in words]
+    if not sheets:
+        known = ", ".join(dict.fromkeys(name.partition("-")[0].upper() for name in ACCELERATORS))
+        raise InputError(
+            f"cluster {cluster.name!r} has devices {', '.join(kinds) or 'of no kind'}: a model card needs one kind "
+            f"of {known}"
+        )
+    memory_bytes = workers[0].memory_bytes or sheets[0].memory_bytes
+    return min(sheets, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes)).name
 
 
 def stacks() -> tuple[str, ...]:

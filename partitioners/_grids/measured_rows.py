@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from partitioners._grids.calibration import MeasuredPlan
 from simulator import file_gate
 from simulator.errors import InputError
 from simulator.transformers.accelerators import GIB
-from simulator.transformers.calibration import MeasuredPlan
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.training_grid import TrainingGrid
 

@@ -1,0 +1,135 @@
+"""The constants of a training stack from measured steps, by simulating them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partitioners._grids.grid_plan import grid_plan
+from simulator.cluster import Cluster
+from simulator.errors import require
+from simulator.run import step_report
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.training_grid import TrainingGrid
+from simulator.transformers.training_stack import TrainingStack
+from simulator.workload import Profile
+
+Floats = npt.NDArray[np.float64]
+LOSS_SCALE = 0.05
+"""Residuals (logarithms of predicted over measured) beyond which an outlier counts less and less (Cauchy's loss)."""
+WIDE = 0.25
+"""A standard error of more than this share of the bounds' distance says that a constant was not identified."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Between which values a constant is looked for, and what other sources say to expect of it, give or take."""
+
+    low: float
+    high: float
+    expected: float
+    width: float
+
+
+CONSTANTS: Mapping[str, Fitted] = {
+    "device.matmul_efficiency": Fitted(low=0.3, high=0.85, expected=0.65, width=0.1),
+    "device.attention_efficiency": Fitted(low=0.15, high=0.7, expected=0.36, width=0.08),
+    "device.matmul_gap_s": Fitted(low=1e-6, high=6e-5, expected=1e-5, width=1e-5),
+    "device.traffic_factor": Fitted(low=0.5, high=2.5, expected=1.2, width=0.3),
+    "device.loss_bytes_per_logit": Fitted(low=20, high=80, expected=45, width=15),
+    "runtime.forward_launch_s": Fitted(low=1e-5, high=2e-4, expected=7e-5, width=5e-5),
+    "runtime.update_launch_s": Fitted(low=0.0, high=6e-4, expected=1e-4, width=1e-4),
+    "runtime.step_overhead_s": Fitted(low=0.0, high=0.08, expected=0.02, width=0.02),
+    "runtime.collective_launch_s": Fitted(low=0.0, high=5e-4, expected=0.0, width=2e-4),
+}
+"""matmul_efficiency: SimuMax's tables of an A100 (0.72) and measured H100 kernels (0.6). attention_efficiency: the
+FlashAttention-2 paper, forward and backward. Launches: a torch module of some kernels takes 20 to 150 us of host time;
+a backward pass is taken to launch twice as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPlan:
+    """A grid that was run: seconds per step, and the peak that its first device reported, None where it did not."""
+
+    card: ModelCard
+    grid: TrainingGrid
+    step_s: float
+    peak_bytes: float | None = None
+
+
+def calibrated(
+    stack: TrainingStack, plans: Sequence[MeasuredPlan], cluster_of: Callable[[int], Cluster]
+) -> TrainingStack:
+    """`stack` with CONSTANTS fitted to `plans`, and remarks on those that could not be told.
+
+    cluster_of: the cluster of so many devices. Errors count by their logarithm, an expectation like one row that is off
+    by twice LOSS_SCALE at its width. Raises InputError without plans.
+    """
+    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # takes a while to load
+
+    require(len(plans) > 0, "plans", 0, "a calibration needs at least one measured step")
+    names = list(CONSTANTS)
+    low, high, expected, width = (
+        np.array([getattr(CONSTANTS[name], field) for name in names]) for field in ("low", "high", "expected", "width")
+    )
+    cluster_of = lru_cache(maxsize=64)(cluster_of)
+    measured = np.array([plan.step_s for plan in plans])
+
+    def residuals(shares: Floats) -> Floats:
+        values = low + (high - low) * shares
+        tried = with_constants(stack, dict(zip(names, values.tolist(), strict=True)))
+        steps = predicted_steps_s(tried, plans, cluster_of)
+        return np.concatenate([np.log(steps / measured), 2 * LOSS_SCALE * (values - expected) / width])
+
+    current = np.array([constant_of(stack, name) for name in names])
+    start = np.clip((current - low) / (high - low), 1e-3, 1 - 1e-3)
+    found = least_squares(
+        residuals, start, bounds=(0.0, 1.0), loss="cauchy", f_scale=LOSS_SCALE, diff_step=1e-2, xtol=1e-3, ftol=1e-3
+    )
+    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac / LOSS_SCALE**2 + 1e-9 * np.eye(len(names)))))
+    values = dict(zip(names, (low + (high - low) * found.x).tolist(), strict=True))
+    remarks = [f"{name}: on a bound" for name, share in zip(names, found.x, strict=True) if not 1e-3 < share < 0.999]
+    remarks += [
+        f"{name}: hardly told by these steps" for name, error in zip(names, errors, strict=True) if error > WIDE
+    ]
+    return replace(with_constants(stack, values), remarks=tuple(remarks))
+
+
+def constant_of(stack: TrainingStack, name: str) -> float:
+    """One of CONSTANTS."""
+    part, _, field = name.partition(".")
+    return float(getattr(getattr(stack, part), field))
+
+
+def with_constants(stack: TrainingStack, values: Mapping[str, float]) -> TrainingStack:
+    """`stack` with some of CONSTANTS changed; a backward pass launches twice what a forward pass does."""
+    device: dict[str, Any]
+    runtime: dict[str, Any]
+    device, runtime = (
+        {name.partition(".")[2]: value for name, value in values.items() if name.startswith(part)}
+        for part in ("device.", "runtime.")
+    )
+    if "forward_launch_s" in runtime:
+        runtime["backward_launch_s"] = 2 * runtime["forward_launch_s"]
+    return replace(stack, device=replace(stack.device, **device), runtime=replace(stack.runtime, **runtime))
+
+
+def predicted_steps_s(
+    stack: TrainingStack, plans: Sequence[MeasuredPlan], cluster_of: Callable[[int], Cluster]
+) -> Floats:
+    """The simulated step of each plan, shape (plans,)."""
+    profiles: dict[ModelCard, Profile] = {}
+    steps = []
+    for plan in plans:
+        if plan.card not in profiles:
+            profiles[plan.card] = modelled_profile(plan.card, stack, batch_size=4)
+        profile, cluster = profiles[plan.card], cluster_of(plan.grid.devices)
+        made = grid_plan(plan.grid, profile, cluster, stack)
+        steps.append(step_report(profile, cluster, made, runtime=stack.runtime).step_s)
+    return np.array(steps)

@@ -1,0 +1,64 @@
+"""The grids that a decoder can be trained on with so many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from simulator.errors import require
+from simulator.plan_rules import MOST_MICROBATCHES
+from simulator.transformers.model_card import ModelCard
+from simulator.transformers.modelled_profile import MOST_MICROBATCH
+from simulator.transformers.training_grid import TrainingGrid
+
+MOST_TENSOR = 8
+"""Across nodes a tensor group is slower than any other split in every measured group of runs."""
+LEAST_PART = 4096
+"""Tokens: sequences are not split into shorter parts by context parallelism."""
+STRATEGIES = ("data", "fsdp", "megatron")
+Degrees = tuple[int, int, int, int]
+"""Tensor, context, pipeline and data."""
+
+
+def candidate_grids(
+    card: ModelCard, devices: int, batch: int, node_devices: int = 8, strategies: Collection[str] = STRATEGIES
+) -> Iterator[TrainingGrid]:
+    """Grids of all `devices` for steps of `batch` sequences: every split whose degrees divide the network.
+
+    Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
+    LEAST_PART tokens at least, experts over as many devices as divide them; micro-batches are powers of 2; gradients
+    and parameters are shared (ZeRO-2 and -3) where there is no pipeline.
+    """
+    require(devices >= 1, "devices", devices, "it is at least 1")
+    require(batch >= 1, "batch_size", batch, "it is at least 1")
+    for tensor, context, pipeline, data in _degrees(card, devices, node_devices):
+        replicas, split = data * context, (tensor, context, pipeline)
+        if batch % data:
+            continue
+        for microbatch in (2**i for i in range(MOST_MICROBATCH.bit_length()) if batch // data % 2**i == 0):
+            if batch // data // microbatch > MOST_MICROBATCHES:
+                continue
+            for expert in _divisors(card.experts, replicas) if card.experts else [1]:
+                stages = (0,) if replicas == 1 else (0, 1) if pipeline > 1 else (0, 1, 2, 3)
+                for zero_stage in stages if replicas % expert == 0 else ():
+                    grid = TrainingGrid(
+                        data=data, tensor=split[0], context=split[1], pipeline=split[2], expert=expert,
+                        zero_stage=zero_stage, microbatch=microbatch, accumulation=batch // data // microbatch,
+                        node_devices=node_devices,
+                    )  # fmt: skip
+                    if grid.strategy in strategies:
+                        yield grid
+
+
+def _degrees(card: ModelCard, devices: int, node_devices: int) -> Iterator[Degrees]:
+    for tensor in _divisors(devices, min(MOST_TENSOR, node_devices)):
+        if card.heads % tensor or (card.key_heads % tensor and tensor % card.key_heads):
+            continue
+        for context in _divisors(devices // tensor, max(1, card.sequence // LEAST_PART)):
+            if card.sequence % context:
+                continue
+            for pipeline in _divisors(devices // tensor // context, card.layers):
+                yield tensor, context, pipeline, devices // tensor // context // pipeline
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
