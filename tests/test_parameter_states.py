@@ -155,7 +155,7 @@ def test_two_buckets_of_one_layer_do_not_wait_for_each_other(prefetch: int, expo
 def test_a_tied_parameter_stays_gathered_from_its_first_user_to_its_last() -> None:
     """An embedding and a head share a matrix: gathered once each way, taken from before the first pass on."""
     profile = tied_profile(64, 16, 8)
-    names, everybody, halves = [layer.name for layer in profile.layers], by_sample(range(4)), by_sample(range(2))
+    names, everybody = [layer.name for layer in profile.layers], by_sample(range(4))
     plan = data_plan(profile, 4, ParameterStates(stage=3), placements=dict.fromkeys(names, everybody))
     done = run(profile, star(4), plan)
     gathers = np.flatnonzero(done.graph.kind == Kind.PARAMETERS)
@@ -164,9 +164,24 @@ def test_a_tied_parameter_stays_gathered_from_its_first_user_to_its_last() -> No
     assert len(gathers) == 2 and passes == [(Kind.FORWARD, "head"), (Kind.BACKWARD, "embedding")]
     for task in np.flatnonzero((done.graph.device == 0) & (done.graph.layer == names.index("head")))[:2]:
         assert gathers[int(done.graph.kind[task] == Kind.BACKWARD)] in done.graph.predecessors(int(task))
-    apart = replace(plan, placements={**plan.placements, "embedding": halves, "middle": halves})
-    with pytest.raises(InputError, match=r"states\.stage is 3, but layer '(embedding|head)' shares its parameters"):
-        run(profile, star(4), apart)
+
+
+def test_devices_that_use_other_layers_of_a_tied_parameter_gather_apart() -> None:
+    """The embedding is on two of the head's four devices, which keep the matrix from the one to the other."""
+    profile, cluster = tied_profile(64, 16, 8), star(4)
+    placements = {"embedding": by_sample(range(2)), "middle": by_sample(range(2)), "head": by_sample(range(4))}
+    plan = data_plan(profile, 4, ParameterStates(stage=3), placements=placements)
+    done = run(profile, cluster, plan)
+    graph = done.graph
+    gathers = np.flatnonzero(graph.kind == Kind.PARAMETERS)
+    homes = [tuple(sorted({target for _, target in graph.routes[graph.route[task]].pairs})) for task in gathers]
+    assert sorted(homes) == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    dropping = graph.allocation_bytes < 0
+    layers = graph.layer[graph.allocation_task[dropping]]
+    of_device = [layers[graph.allocation_device[dropping] == device].tolist() for device in range(4)]
+    assert of_device == [[2, 0], [2, 0], [2, 2], [2, 2]]
+    expected = communication_volume(ShardedModel(profile, plan), cluster).parameters
+    assert done.report.communication_bytes.parameters == pytest.approx(expected) == 2 * 3 * 64 * 16 * 2
 
 
 @pytest.mark.parametrize("recomputed", [(), (("l0", "l1"), ("l2",))])

@@ -7,56 +7,94 @@ which each gather runs `prefetch` ahead:
     passes          0  1     2     3  ...      the pass of bucket i - 1 - prefetch have ended
 
 What was gathered is dropped after the pass, or with `keep_gathered` after the backward pass. What is recomputed needs
-its buckets again in the order of the network, and keeps them until its backward pass is over.
+its buckets again in the order of the network, and keeps them until its backward pass is over. Where a parameter is tied
+to a layer on other devices, such as another stage's, each of these homes gathers when its own passes come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.symmetry.symmetry import AsymmetryError
 from simulator.lowering.tasks.gradients import add_gather_tasks
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
-from simulator.taskgraph import Floats, Ints, Kind
+from simulator.taskgraph import Floats, Ints, Kind, Route
 
 Booleans = npt.NDArray[np.bool_]
 
 
 def add_gathers(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:
     """Append the gathers of all micro-batches, which start at tasks `starts`, and let passes wait for theirs."""
-    groups: dict[object, dict[int, CollectiveTask]] = {}
+    groups: dict[object, dict[int, _Gather]] = {}
+    devices = {id(sharding): frozenset(sharding.devices) for sharding in model.plan.distinct_placements}
     for number, bucket in enumerate(model.buckets):
+        shards = {shard for piece in bucket.pieces for shard in piece.shards}
+        layers = sorted({*(np.searchsorted(passes.first, [*shards], side="right") - 1).tolist()})  # of tied ones all
+        users = {layer: devices[id(model.placements[layer])] for layer in layers}
         for gather in model.gathers(bucket, cluster):
-            groups.setdefault((gather.needs, bucket.alike), {})[number] = gather
+            for own in _of_homes(gather, users, bucket.size_bytes, apart=model.symmetry is None):
+                groups.setdefault((own.task.needs, own.task.delivers, bucket.alike), {})[number] = own
     for gathers in groups.values():
         _ShardGroup(builder, model, passes, gathers).add(starts)
+
+
+class _Gather(NamedTuple):
+    """What gathers a bucket on the devices to which it delivers, and the layers, ascending, that use it there."""
+
+    task: CollectiveTask
+    layers: Sequence[int]
+
+
+def _of_homes(
+    task: CollectiveTask, users: Mapping[int, frozenset[int]], size_bytes: float, *, apart: bool
+) -> list[_Gather]:
+    """A gather as it is or, where its members do not all use the same layers, one for each set of those that do.
+
+    To each of these every other member then sends its part. users: the devices of each layer. Raises AsymmetryError
+    where members may not be told apart.
+    """
+    members = task.needs
+    homes: dict[tuple[int, ...], list[int]] = {}
+    for device in members if len({*users.values()}) > 1 else ():
+        homes.setdefault(tuple(layer for layer, devices in users.items() if device in devices), []).append(device)
+    if len(homes) < 2:
+        return [_Gather(task, [*users])]
+    if not apart:
+        raise AsymmetryError("devices gather tied parameters for different layers")
+    part, gathers = size_bytes / len(members), []
+    for layers, home in homes.items():
+        route = Route(tuple((source, target) for target in home for source in members if source != target))
+        gathers.append(_Gather(replace(task, route=route, bytes=part, seconds=0.0, delivers=tuple(home)), layers))
+    return gathers
 
 
 class _ShardGroup:
     """The gathers of one group of devices, by the number of their bucket; buckets are put in order of the network.
 
-    owner, layer: every layer of every bucket, one bucket after the other, by the place of the bucket. of_layer: the
-    first and the last forward task, in the first micro-batch, of each of these on each member, shape (2, layers,
-    members).
+    members: the devices on which it gathers. owner, layer: every layer of every bucket, one bucket after the other, by
+    the place of the bucket. begin: where each bucket's begin. of_layer: the first and the last forward task, in the
+    first micro-batch, of each of these on each member, shape (2, layers, members).
     """
 
     def __init__(
-        self, builder: GraphBuilder, model: ShardedModel, passes: Passes, gathers: Mapping[int, CollectiveTask]
+        self, builder: GraphBuilder, model: ShardedModel, passes: Passes, gathers: Mapping[int, _Gather]
     ) -> None:
         self._builder, self._model, self._passes, self._gathers = builder, model, passes, gathers
-        self._members = np.array(next(iter(gathers.values())).needs)
-        layers = {number: self._layers(number) for number in gathers}
-        self._buckets = sorted(gathers, key=lambda number: layers[number][0])
-        lengths = [len(layers[number]) for number in self._buckets]
+        self._members = np.array(next(iter(gathers.values())).task.delivers)
+        self._buckets = sorted(gathers, key=lambda number: gathers[number].layers[0])
+        lengths = [len(gathers[number].layers) for number in self._buckets]
         self._owner = np.repeat(np.arange(len(lengths)), lengths)
-        self._layer = np.array([layer for number in self._buckets for layer in layers[number]])
+        self._begin = np.cumsum(lengths) - lengths
+        self._layer = np.array([layer for number in self._buckets for layer in gathers[number].layers])
         shards = np.diff(passes.first)[self._layer]
         tasks = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards - passes.first[self._layer], shards)
         entry = np.repeat(np.arange(len(shards)), shards)
@@ -66,17 +104,6 @@ class _ShardGroup:
         self._of_layer = np.full((2, len(self._layer), len(self._members)), -1)
         self._of_layer[0][at[0][::-1], at[1][::-1]] = self._tasks[::-1]  # what is written last stays
         self._of_layer[1][at] = self._tasks
-        if (self._of_layer < 0).any():
-            name = model.layer(int(self._layer[np.nonzero(self._of_layer < 0)[1][0]])).name
-            raise InputError(
-                f"states.stage is 3, but layer {name!r} shares its parameters with a layer on other devices; "
-                "use stage 2, or place both on the same devices"
-            )
-
-    def _layers(self, number: int) -> list[int]:
-        """The layers that use a bucket's parameters, of tied ones all, ascending."""
-        shards = {shard for piece in self._model.buckets[number].pieces for shard in piece.shards}
-        return sorted({*(np.searchsorted(self._passes.first, [*shards], side="right") - 1).tolist()})
 
     def add(self, starts: Ints) -> None:
         builder, states, total = self._builder, self._model.plan.states, self._passes.total
@@ -90,7 +117,7 @@ class _ShardGroup:
         gathering = np.flatnonzero(~backward) if states.keep_gathered else np.arange(len(places))
         dropping = np.flatnonzero(backward) if states.keep_gathered else gathering
         numbers = np.array(self._buckets)[places[gathering]].tolist()
-        gathers = [(number, self._gathers[number]) for number in numbers]
+        gathers = [(number, self._gathers[number].task) for number in numbers]
         tasks = add_gather_tasks(builder, self._model, gathers, microbatch=microbatch[gathering])
         builder.depend(tasks[1:], tasks[:-1])
         ended = np.stack([ends for _, ends in uses.values()])[way, places][gathering]  # (gathers, members)
@@ -99,9 +126,8 @@ class _ShardGroup:
         waiting, before = tasks[len(tasks) - len(before) :][before >= 0], before[before >= 0]
         builder.depend(waiting[:, None], ended[before] + start[gathering][before][:, None])
         self._wait(tasks, places[gathering], backward[gathering], start[gathering])
-        begin = np.flatnonzero(np.append(True, np.diff(self._owner)))
-        end = np.append(begin[1:], len(self._owner)) - 1
-        last = np.stack([self._of_layer[1][end], self._of_layer[0][begin] + total])[way, places] + start[:, None]
+        end = np.append(self._begin[1:], len(self._owner)) - 1
+        last = np.stack([self._of_layer[1][end], self._of_layer[0][self._begin] + total])[way, places] + start[:, None]
         held = self._gathered_bytes()[places]
         taken = np.broadcast_to(tasks[:, None], (len(tasks), len(self._members))), held[gathering]
         self._allocate([(gathering, *taken), (dropping, last[dropping], -held[dropping])])
@@ -168,9 +194,9 @@ class _ShardGroup:
         homes = list(dict.fromkeys(placements[layers[0]].device_set for layers in stages))
         own = [layers for layers in stages if device in placements[layers[0]].device_set]
         rank = homes.index(placements[own[0][0]].device_set)
-        last_layer = np.array([self._model.buckets[number].pieces[-1].layer for number in self._buckets])
+        first = self._layer[self._begin]
         inside = {
-            (k, i): places[np.isin(last_layer[places], own[i])] for k, places in orders.items() for i in range(len(own))
+            (k, i): places[np.isin(first[places], own[i])] for k, places in orders.items() for i in range(len(own))
         }
         for kind, microbatch, chunk in order(len(homes), rank, microbatches, len(own)):
             if kind in orders:
