@@ -109,15 +109,14 @@ def constant_of(stack: TrainingStack, name: str) -> float:
 
 def with_constants(stack: TrainingStack, values: Mapping[str, float]) -> TrainingStack:
     """`stack` with some of CONSTANTS changed; a backward pass launches twice what a forward pass does."""
-    device: dict[str, Any]
-    runtime: dict[str, Any]
-    device, runtime = (
-        {name.partition(".")[2]: value for name, value in values.items() if name.startswith(part)}
-        for part in ("device.", "runtime.")
-    )
-    if "forward_launch_s" in runtime:
-        runtime["backward_launch_s"] = 2 * runtime["forward_launch_s"]
-    return replace(stack, device=replace(stack.device, **device), runtime=replace(stack.runtime, **runtime))
+    parts: dict[str, dict[str, Any]] = {"device": {}, "runtime": {}}
+    for name, value in values.items():
+        part, _, field = name.partition(".")
+        parts[part][field] = value
+    if "forward_launch_s" in parts["runtime"]:
+        parts["runtime"]["backward_launch_s"] = 2 * parts["runtime"]["forward_launch_s"]
+    changed = {part: replace(getattr(stack, part), **fields) for part, fields in parts.items()}
+    return replace(stack, **changed)
 
 
 def predicted_steps_s(

@@ -47,8 +47,9 @@ class TrainingGrid:
 
     @property
     def strategy(self) -> str:
-        """The strategy that places it: data, fsdp, or megatron with any other degree."""
-        if self.tensor * self.pipeline * self.context * self.expert > 1:
+        """What places it: fsdp with shared gradients, megatron with other degrees or recomputation, else data."""
+        others = self.tensor * self.pipeline * self.context * self.expert > 1
+        if others or (self.zero_stage < 2 and self.recomputation != "none"):
             return "megatron"
         return "fsdp" if self.zero_stage >= 2 else "data"
 
