@@ -30,7 +30,6 @@ from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.run import step_report
 from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import modelled_profile
 from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
@@ -88,7 +87,7 @@ class GridBounds:
 
     def _state_bytes(self, grid: TrainingGrid) -> float:
         """Of a block's parameters with their gradients and optimizer state on a device that shares all that it can."""
-        settings = grid_settings(grid, self._stack)
+        settings = grid_settings(grid, self._profile, self._stack)
         states, owners = settings.states, grid.data * grid.context
         dense, routed = self._block_bytes
         part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
@@ -130,7 +129,7 @@ class GridBounds:
         cluster = take(self._cluster, alone.devices)
         steps_s, models = [], []
         for layers in (1, 2):
-            profile = _without_parameters(self._short_profile(layers, alone.microbatch))
+            profile = _of_blocks(self._profile, layers)
             stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
             plan = grid_plan(alone, profile, cluster, stack)
             steps_s.append(step_report(profile, cluster, plan, runtime=stack.runtime).step_s)
@@ -150,9 +149,6 @@ class GridBounds:
             saved_bytes=saved if alone.recomputation == "none" else 0.0,
         )  # fmt: skip
 
-    def _short_profile(self, layers: int, microbatch: int) -> Profile:
-        return modelled_profile(replace(self._card, layers=layers), self._stack, batch_size=self._profile.batch_size)
-
 
 _NO_LAUNCHES: dict[str, Any] = {
     "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0,
@@ -160,8 +156,24 @@ _NO_LAUNCHES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _without_parameters(profile: Profile) -> Profile:
+def _of_blocks(profile: Profile, count: int) -> Profile:
+    """The first `count` blocks of a card's profile, with what stands before and behind all of them; no parameters."""
+    kept = [layer for layer in profile.layers if block_number(layer.name) < count]
+    last = profile.layers[profile.index["norm"]].inputs[0].replace(f".{_blocks(profile) - 1}.", f".{count - 1}.")
     layers = tuple(
-        replace(layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=()) for layer in profile.layers
-    )
+        replace(
+            layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=(),
+            inputs=(last,) if layer.name == "norm" else layer.inputs,
+        )
+        for layer in kept
+    )  # fmt: skip
     return replace(profile, layers=layers)
+
+
+def _blocks(profile: Profile) -> int:
+    return 1 + max(block_number(layer.name) for layer in profile.layers)
+
+
+def block_number(name: str) -> int:
+    """Of a card's layer the number of its block, -1 outside of blocks."""
+    return int(name.split(".")[1]) if name.startswith("blocks.") else -1

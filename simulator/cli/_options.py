@@ -216,7 +216,9 @@ def step_settings(
     return split_settings(
         {
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
-            "synchronisation": synchronisation(args, Synchronisation()),
+            "synchronisation": synchronisation(
+                args, stack.synchronisation(args.zero or 0, profile) if stack else Synchronisation()
+            ),
             "runtime": read_runtime(args, profile),
             "states": _states(args, stack.states(args.zero or 0) if stack else REPLICATED),
             "work": _work(args, args.batch_size or profile.batch_for(cluster.workers), profile.work_deviation),

@@ -12,7 +12,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS
+from simulator.plan import OPTIMIZERS, Synchronisation
 from simulator.runtime import IDEAL, Runtime
 from simulator.transformers.accelerators import ACCELERATORS, accelerator
 from simulator.transformers.device_model import DeviceModel
@@ -46,6 +46,13 @@ class TrainingStack:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownNameError.of("optimizer", self.optimizer, OPTIMIZERS)
         self.states(0)
+
+    def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
+        """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
+        if zero_stage < 2:
+            return Synchronisation()
+        block = [layer.parameter_bytes for layer in profile.layers if layer.name.startswith("blocks.0.")]
+        return Synchronisation(bucket_bytes=sum(block))
 
     def states(self, zero_stage: int) -> ParameterStates:
         """What replicas share out; from stage 2 on gradients are scattered after every micro-batch."""

@@ -118,5 +118,7 @@ def _add_step_overhead(builder: GraphBuilder, seconds: float) -> None:
     own, crossing = (np.flatnonzero(~followed & side) for side in (route < 0, route >= 0))
     last = builder.add(Kind.UPDATE, len(devices), device=devices, launch_s=seconds, host_waits=True)
     builder.depend(last[np.searchsorted(devices, device[own])], own)
-    for transfer in crossing.tolist():
-        builder.depend(last[np.isin(devices, builder.routes[route[transfer]].devices)], transfer)
+    for number in np.unique(route[crossing]).tolist():
+        waiting = last[np.isin(devices, builder.routes[number].devices)]
+        transfers = crossing[route[crossing] == number]
+        builder.depend(np.tile(waiting, len(transfers)), np.repeat(transfers, len(waiting)))

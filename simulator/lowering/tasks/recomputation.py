@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.tasks.exchange_tasks import Ends, ExchangeTasks, add_in_a_row, hold
+from simulator.lowering.tasks.exchange_tasks import Ends, add_in_a_row, hold
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
 from simulator.taskgraph import Ints, Kind
@@ -29,10 +29,7 @@ def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Clu
     if model.segments:
         _wait_for_gradients(builder, model, passes)
     _exchange_again(builder, model, cluster, passes)
-    edges = builder.edges()
-    for position in range(len(model.profile.layers)):
-        if model.receiving_again(position):
-            _receive_again(builder, model, cluster, passes, position, edges)
+    _receive_again(builder, model, cluster, passes)
 
 
 def _wait_for_gradients(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
@@ -89,26 +86,34 @@ def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster
             hold(builder, held)
 
 
-def _receive_again(
-    builder: GraphBuilder,
-    model: ShardedModel,
-    cluster: Cluster,
-    passes: Passes,
-    position: int,
-    edges: tuple[Ints, Ints],
-) -> None:
-    """Repeat what moves of a layer's output, once the gradient for the last of its readers is there.
+def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+    """Repeat what moves of layers' outputs, once the gradient for the last of their readers is there.
 
     Only for the last: the gradients for others may have come through it.
     """
-    readers = model.receiving_again(position)
-    exchange, devices = model.exchanges(position, readers).forward, model.exchanges(position, readers).devices
-    reading = np.concatenate([passes.forward(reader) for reader in readers])
-    later, earlier = edges
-    tasks = ExchangeTasks(builder, cluster, devices, model.profile.element_bytes(position), exchange)
-    own, frees = passes.forward(position), passes.last[reading]
-    added = tasks.add(Kind.ACTIVATION, position, terms=own, targets=frees, frees=frees)
-    last = passes.forward(max(readers))
-    for task, transfer in zip(added, exchange.transfers, strict=True):
-        here = last[np.isin(passes.device[last], devices[list(transfer.devices)])]
-        builder.depend(task, earlier[np.isin(later, (here if len(here) else last) + passes.total)])
+
+    def ends(_at: Ints, _consumers: Ints, own: Ints, readers: Ints) -> list[Ends]:
+        return [Ends(terms=own, targets=passes.last[readers], frees=passes.last[readers])]
+
+    readers = {position: model.receiving_again(position) for position in range(len(model.profile.layers))}
+    readers = {position: reading for position, reading in readers.items() if reading}
+    if not readers:
+        return
+    later, earlier = builder.edges()
+    order, task = np.argsort(later, kind="stable"), len(builder)
+    later, earlier = later[order], earlier[order]
+    for held in add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION,), ends):
+        hold(builder, held)
+    transfers, tasks = [], []  # and the backward passes whose gradients they wait for
+    for position, reading in readers.items():
+        exchanges, last = model.exchanges(position, reading), passes.forward(max(reading))
+        for transfer in exchanges.forward.transfers:
+            here = last[np.isin(passes.device[last], exchanges.devices[list(transfer.devices)])]
+            tasks.append((here if len(here) else last) + passes.total)
+            transfers.append(np.full(len(tasks[-1]), task))
+            task += 1
+    waiting, backward = np.concatenate(transfers), np.concatenate(tasks)
+    begin, end = (np.searchsorted(later, backward, side=side) for side in ("left", "right"))
+    counts = end - begin
+    at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+    builder.depend(np.repeat(waiting, counts), earlier[at])
