@@ -37,6 +37,10 @@ class Runtime:
     step_overhead_s: float = 0.0
     """Host seconds once a step, on every device that computes, after all that it does: data loading, logging, the
     optimizer's synchronisation."""
+    launch_depth: int = 0
+    """How many tasks a host launches ahead of its device before it blocks. What a collective between passes fills is
+    taken as its reader is launched, and cannot be used again until the device is past it, as it is filled on another
+    stream; an allocator gets it back where memory runs short. 0: memory is taken as tasks start."""
     receive_synchronises: bool = False
     """Whether the host waits before the first task of a pipeline's pass that reads what another stage sent."""
     overlap_slowdown: float = 1.0
@@ -57,6 +61,9 @@ class Runtime:
     """Held on every device that it uses, such as a CUDA context and the buffers of communicators."""
     workspace_bytes: float = 0.0
     """Held on every device that it uses, for its operators to work in."""
+    bucket_copies: bool = False
+    """Whether gradients that replicas sum have a second buffer, in the parameters' precision, for the whole step: the
+    buckets of torch's DistributedDataParallel beside the sums that a runtime keeps in another precision."""
     full_schedules: tuple[str, ...] = ()
     """Schedules that it refuses with fewer micro-batches than stages."""
     stage_layout: str = "balanced"
@@ -67,6 +74,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         require(1 <= self.overlap_slowdown <= 1e6, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        require(self.launch_depth >= 0, "launch_depth", self.launch_depth, "it is at least 0")
         for name in ("context_bytes", "workspace_bytes"):
             require_bytes(name, getattr(self, name))
         for name in (

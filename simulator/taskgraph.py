@@ -98,7 +98,8 @@ class TaskGraph:
     launch_s, host_waits, empty where nothing is launched: beside each device its host launches compute tasks, in the
     order in which the device takes them, ahead of it. Of task k that takes launch_s[k] seconds and ends at
     L[k] = max(L[k-1], B[k]) + launch_s[k], where B[k] is the instant at which the device takes it if host_waits[k],
-    else 0. The task starts no earlier than L[k], and until then its device runs no other.
+    else 0. The task starts no earlier than L[k], and until then its device runs no other. launch_depth: as
+    `Runtime.launch_depth`, for memory.
     """
 
     kind: npt.NDArray[np.int8]
@@ -122,6 +123,7 @@ class TaskGraph:
     allocation_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     launch_s: Floats = field(default_factory=lambda: np.zeros(0))
     host_waits: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    launch_depth: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -85,8 +85,8 @@ def bytes_on_links_are_the_plans_volume(done: Run, profile: Profile, cluster: Cl
 @law
 def the_most_memory_of_all_devices_at_once_is_that_of_each_alone(done: Run, profile: Profile, cluster: Cluster) -> None:
     devices = len(cluster.devices)
-    alone = [usage(done.graph, done.timeline, device)[1].max() for device in range(devices)]
-    assert peak_bytes(done.graph, done.timeline, devices).tolist() == alone
+    alone = [usage(done.graph, done.timeline, cluster, device)[1].max() for device in range(devices)]
+    assert peak_bytes(done.graph, done.timeline, cluster).tolist() == alone
 
 
 @law

@@ -290,13 +290,13 @@ class ShardedModel:
         return self._kept(key, seconds, math.prod(sharding.shape))
 
     def pass_bytes(self, position: int) -> Floats:
-        """(saved, output) bytes of each shard of one micro-batch, shape (2, shards)."""
+        """(saved, output, working) bytes of each shard of one micro-batch, shape (3, shards)."""
         reduce = self.placements[position].reduce
         return pass_costs.pass_bytes(self.profile, position, self.shard_elements(position), reduce)
 
     def pass_columns(self) -> Floats:
         """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
-        (saved, output) bytes, shape (4, shards of all layers).
+        (saved, output, working) bytes, shape (5, shards of all layers).
 
         A run of layers that are cut alike shares the answer, in all plans of a profile.
         """

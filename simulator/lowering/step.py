@@ -77,13 +77,13 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     _add_overheads(builder, runtime, orders, pipelined=meets)
     add_launches(builder, model, cluster, runtime, passes, starts, orders)
     names = [layer.name for layer in profile.layers]
-    static = static_bytes(model, cluster)
+    static = static_bytes(model, cluster, runtime)
     static[list(plan.devices)] += runtime.context_bytes + runtime.workspace_bytes
     if meets:
         static += _buffer_bytes(builder, len(static))
     if schedule.stashes_weights:
         static += stashed_bytes(model, cluster)
-    return builder.build(static, names)
+    return builder.build(static, names, runtime.launch_depth)
 
 
 def lower_once(

@@ -9,23 +9,52 @@ from simulator.engine import engine_name
 from simulator.engine.compiled import compiled_peaks
 from simulator.memory_fit import BORDER, Fit
 from simulator.report.time_spans import in_rows, rows_of_equal_length
-from simulator.taskgraph import Floats, Ints, TaskGraph
+from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_bytes
 
 
-def usage(graph: TaskGraph, timeline: Timeline, device: int) -> tuple[Floats, Floats]:
+def usage(graph: TaskGraph, timeline: Timeline, cluster: Cluster, device: int) -> tuple[Floats, Floats]:
     """(times in s, bytes allocated from then on) of one device; what is freed at a moment can be taken again then."""
-    times, owner, change = _changes(graph, timeline)
+    times, level = _levels(graph, device, *_changes(graph, timeline))
+    if _takes_ahead(graph):
+        most = max(level.max(), _full_bytes(cluster)[device])
+        times, level = _levels(graph, device, *_changes(graph, timeline, ahead=True))
+        level = np.minimum(level, most)
+    return times, level
+
+
+def _levels(graph: TaskGraph, device: int, times: Floats, owner: Ints, change: Floats) -> tuple[Floats, Floats]:
     times, change = times[owner == device], change[owner == device]
     order = np.argsort(times, kind="stable")
     level = graph.static_bytes[device] + np.cumsum(change[order])
-    return np.concatenate([[0.0], times[order]]), np.concatenate([[graph.static_bytes[device]], level])
+    return np.append(0.0, times[order]), np.append(graph.static_bytes[device], level)
 
 
-def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
-    """The most memory that each of `devices` devices holds at a time."""
-    times, owner, change = _changes(graph, timeline)
+def peak_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> Floats:
+    """The most memory that each device holds at a time, shape (devices,).
+
+    What collectives fill is taken as its reader is launched, where memory allows: an allocator has back what is over
+    BORDER of it.
+    """
+    needed = _peaks(graph, *_changes(graph, timeline))
+    if not _takes_ahead(graph):
+        return needed
+    return np.maximum(needed, np.minimum(_peaks(graph, *_changes(graph, timeline, ahead=True)), _full_bytes(cluster)))
+
+
+def _takes_ahead(graph: TaskGraph) -> bool:
+    return graph.launch_depth > 0 and graph.is_launched
+
+
+def _full_bytes(cluster: Cluster) -> Floats:
+    """Of each device, what an allocator gives out before it asks for anything back, shape (devices,)."""
+    sizes = [np.inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices]
+    return BORDER * np.array(sizes)
+
+
+def _peaks(graph: TaskGraph, times: Floats, owner: Ints, change: Floats) -> Floats:
+    devices = len(graph.static_bytes)
     if engine_name() == "compiled":
         return compiled_peaks(times, change, owner, graph.static_bytes)
     change = change[in_rows(owner, times, devices)]
@@ -36,10 +65,32 @@ def peak_bytes(graph: TaskGraph, timeline: Timeline, devices: int) -> Floats:
     return peaks
 
 
-def _changes(graph: TaskGraph, timeline: Timeline) -> tuple[Floats, Ints, Floats]:
-    """(time in s, device, bytes taken or, below 0, given back), what is given back first."""
+def _changes(graph: TaskGraph, timeline: Timeline, ahead: bool = False) -> tuple[Floats, Ints, Floats]:
+    """(time in s, device, bytes taken or, below 0, given back), what is given back first.
+
+    ahead: what collectives fill is taken as soon as its reader is launched.
+    """
     ends, starts, owner, change = graph.kept(_changing, lambda: _changing(graph))
-    return np.concatenate([timeline.end_s[ends], timeline.start_s[starts]]), owner, change
+    taken_s = timeline.start_s[starts]
+    if ahead:
+        number, reader = graph.kept(_readers, lambda: _readers(graph))
+        behind = taken_s[len(starts) - len(number) :]  # allocations elsewhere stand last
+        behind[number >= 0] = np.minimum(behind, launched_s(graph, timeline)[reader])[number >= 0]
+    return np.concatenate([timeline.end_s[ends], taken_s]), owner, change
+
+
+def launched_s(graph: TaskGraph, timeline: Timeline) -> Floats:
+    """When the host of each compute task has launched it, see `TaskGraph`; the start of every other, shape (tasks,)."""
+    done_s, depth = timeline.start_s.copy(), graph.launch_depth
+    compute = np.flatnonzero(graph.route < 0)
+    order = compute[np.lexsort((compute, timeline.start_s[compute], graph.device[compute]))]
+    for tasks in np.split(order, np.flatnonzero(np.diff(graph.device[order])) + 1):
+        launch_s, start_s = graph.launch_s[tasks], timeline.start_s[tasks]
+        waits_s = np.where(graph.host_waits[tasks], start_s - launch_s, 0.0)
+        waits_s[depth:] = np.maximum(waits_s[depth:], start_s[:-depth])
+        total_s = np.cumsum(launch_s)
+        done_s[tasks] = np.minimum(total_s + np.maximum.accumulate(waits_s - (total_s - launch_s)), start_s)
+    return done_s
 
 
 def _changing(graph: TaskGraph) -> tuple[Ints, Ints, Ints, Floats]:
@@ -51,6 +102,22 @@ def _changing(graph: TaskGraph) -> tuple[Ints, Ints, Ints, Floats]:
     owner = [device[back], graph.device[own], graph.device[own], device[~back]]
     ends, starts = np.append(task[back], own), np.append(own, task[~back])
     return ends, starts, np.concatenate(owner), np.concatenate(change)
+
+
+def _readers(graph: TaskGraph) -> tuple[Ints, Ints]:
+    """Of what tasks take elsewhere, entry after entry: the device's first task that waits for that, if a collective
+    between passes fills it; -1 and 0 where none does. Shape (entries,) both."""
+    taken = graph.allocation_bytes >= 0
+    filling, devices = graph.allocation_task[taken], len(graph.static_bytes)
+    waits = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
+    own = graph.route[waits] < 0
+    fills = graph.dependencies[own] * devices + graph.device[waits[own]]
+    keys, first = np.unique(fills, return_index=True)  # tasks stand in order, so that the first is the earliest
+    wanted = filling * devices + graph.allocation_device[taken]
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    between = np.isin(graph.kind[filling], (Kind.ACTIVATION, Kind.GRADIENT))
+    reads = (keys[at] == wanted) & between
+    return np.where(reads, at, -1), np.where(reads, waits[own][first[at]], 0)
 
 
 def most_bytes(graph: TaskGraph, devices: int) -> Floats:

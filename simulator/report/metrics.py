@@ -112,7 +112,7 @@ def report_of(
     spent = spent_s(step_s, compute > 0, totals.busy_s, totals.launch_s, totals.exposed_s)
 
     def uses() -> tuple[DeviceUse, ...]:
-        static = {name: held[owner] for name, held in static_parts(model, cluster).items()}
+        static = {name: held[owner] for name, held in static_parts(model, cluster, runtime).items()}
         return device_rows(cluster, spent, peaks, totals.static_bytes, static, communication)
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()

@@ -76,7 +76,7 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
         busy_s=busy_s,
         launch_s=launch_s,
         exposed_s=exposed_s,
-        peak_bytes=memory.peak_bytes(graph, timeline, devices)[owner],
+        peak_bytes=memory.peak_bytes(graph, timeline, cluster)[owner],
         static_bytes=graph.static_bytes,
         communication=graph.kept((_communication, devices), lambda: _communication(graph, devices)),
         carried_bytes=carried,

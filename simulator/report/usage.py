@@ -43,14 +43,14 @@ def usage_of(graph: TaskGraph, cluster: Cluster, timeline: Timeline, intervals: 
     return Usage(
         edges_s=edges_s,
         compute=np.array(compute) / width_s,
-        memory_bytes=np.array([_held(graph, timeline, d, edges_s) for d in devices]),
+        memory_bytes=np.array([_held(graph, cluster, timeline, d, edges_s) for d in devices]),
         link_bytes_per_s=carried_bytes(graph, cluster, timeline, edges_s) / width_s,
     )
 
 
-def _held(graph: TaskGraph, timeline: Timeline, device: int, edges_s: Floats) -> Floats:
+def _held(graph: TaskGraph, cluster: Cluster, timeline: Timeline, device: int, edges_s: Floats) -> Floats:
     """The most memory in each interval."""
-    times, level = memory_usage(graph, timeline, device)
+    times, level = memory_usage(graph, timeline, cluster, device)
     inside = np.clip(np.searchsorted(edges_s, times, side="right") - 1, 0, len(edges_s) - 2)
     carried_over = level[np.searchsorted(times, edges_s[:-1], side="right") - 1]
     np.maximum.at(carried_over, inside, level)

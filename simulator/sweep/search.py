@@ -164,7 +164,7 @@ class PlanSearch:
             return None
         self.tally.simulated += 1
         timeline = simulate(graph, cluster, self._step.runtime)
-        peaks = peak_bytes(graph, timeline, len(cluster.devices))
+        peaks = peak_bytes(graph, timeline, cluster)
         if (peaks > capacities).any():
             self.tally.too_large += 1
             return None

@@ -40,6 +40,7 @@ class LayerShape:
     share: float = 1.0
     parameters: int = 0
     saved_bytes: float = 0.0
+    working_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
     routing: Routing | None = None
@@ -137,7 +138,7 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     )  # fmt: skip
     yield LayerShape(
         name="cross_entropy", kind="cross_entropy", inputs=("head",), channels=3, operator=loss, geometry=MIXING,
-        saved_bytes=4.0 * logits, element_bytes=4,
+        saved_bytes=4.0 * logits, working_bytes=(stack.logit_bytes - 4.0) * logits, element_bytes=4,
     )  # fmt: skip
     yield LayerShape(
         name="loss", kind="add", inputs=("cross_entropy",), channels=3, element_bytes=4,
@@ -174,7 +175,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
     for name, channels in (("q", q), ("k", k), ("v", k)):
         yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
-    saved = attention.saved_bytes - kept[q] - 2 * kept[k]
+    saved = attention.saved_bytes - kept[q] - 2 * kept[k] + stack.attention_copies * kept[q]
     yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved)
     yield shape(
         "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
@@ -193,7 +194,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     halves = ("gate", "up") if card.gated else ("up",)
     for name in halves:
         yield part(name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, **routed)
-    yield shape("activation", "activation", halves, f, activation, **routed)
+    gradients = ELEMENT_BYTES * len(halves) * tokens * (card.experts_per_token or 1) * f
+    yield shape("activation", "activation", halves, f, activation, working_bytes=gradients, **routed)
     parameters = down.parameters + biases * h * copies
     yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
     if routed:
@@ -226,7 +228,7 @@ def _layer(
         accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
-        saved_bytes=round(shape.saved_bytes), flops=shape.operator.flops * shape.share, scaling=tuple(points),
+        saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes), flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip
 
 

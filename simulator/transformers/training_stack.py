@@ -36,6 +36,11 @@ class TrainingStack:
     """In which gradients are added up and summed."""
     fused_activation: bool = True
     """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
+    attention_copies: float = 0.0
+    """How many times the attention's output is kept beside what the attention itself keeps: in other layouts."""
+    logit_bytes: float = 8.0
+    """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
+    gradient; where a training loop still refers to the last micro-batch's, those too."""
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from simulator.lowering.tasks.backward_tasks import BackwardTasks, TasksOnDevice
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
+from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, Kind
 
 
@@ -237,7 +238,7 @@ def addition_s(model: ShardedModel, piece: Replicas) -> float:
     return 3 / 8 * update_seconds(model.profile, piece)
 
 
-def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
+def static_bytes(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Floats:
     """Bytes of parameters, gradients and optimizer state, shape (devices,).
 
     Servers hold them in place of the workers' state. Of what devices share out each of them holds a part.
@@ -245,23 +246,25 @@ def static_bytes(model: ShardedModel, cluster: Cluster) -> Floats:
     """
     devices: list[int] = []
     size_bytes: list[float] = []
-    for holders, size, states in _holdings(model, cluster):
+    for holders, size, states in _holdings(model, cluster, runtime):
         devices += holders
         size_bytes += [size * ordered_sum(states)] * len(holders)
     on = np.array(devices, dtype=np.int64)
     return np.bincount(on, weights=size_bytes, minlength=len(cluster.devices)).astype(np.float64)
 
 
-def static_parts(model: ShardedModel, cluster: Cluster) -> dict[str, Floats]:
+def static_parts(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> dict[str, Floats]:
     """`static_bytes` by what is held: "parameters", "gradients" and "optimizer", each of shape (devices,)."""
     parts = {name: np.zeros(len(cluster.devices)) for name in ("parameters", "gradients", "optimizer")}
-    for devices, size, states in _holdings(model, cluster):
+    for devices, size, states in _holdings(model, cluster, runtime):
         for held, share in zip(parts.values(), states, strict=True):
             held[devices] += size * share
     return parts
 
 
-def _holdings(model: ShardedModel, cluster: Cluster) -> Iterator[tuple[list[int], float, tuple[float, float, float]]]:
+def _holdings(
+    model: ShardedModel, cluster: Cluster, runtime: Runtime
+) -> Iterator[tuple[list[int], float, tuple[float, float, float]]]:
     """(devices, bytes of a parameter piece, how many times of it they hold as parameters, gradients and optimizer)."""
     state, synchronisation, states = model.plan.optimizer_state, model.plan.synchronisation, model.plan.states
     collective, ratio = collectives.load(synchronisation.collective), states.gradient_ratio(model.profile.dtype)
@@ -269,6 +272,7 @@ def _holdings(model: ShardedModel, cluster: Cluster) -> Iterator[tuple[list[int]
         served = collective.updates_on_server and piece.is_shared
         part = 1 / model.shares(piece)
         parameters, gradients = part if states.stage == 3 else 1.0, ratio * (part if states.stage >= 2 else 1.0)
+        gradients += runtime.bucket_copies and piece.is_shared and states.stage < 2
         yield list(piece.devices), piece.parameter_bytes, (parameters, gradients, 0.0 if served else state * part)
         servers = collective.servers(cluster, piece.devices, synchronisation.serving_workers) if served else ()
         for server in servers:

@@ -168,7 +168,7 @@ class GraphBuilder:
         earlier = np.concatenate([none, *(edge[1] for edge in self._edges)])
         return later, earlier
 
-    def build(self, static_bytes: Floats, layer_names: Sequence[str]) -> TaskGraph:
+    def build(self, static_bytes: Floats, layer_names: Sequence[str], launch_depth: int = 0) -> TaskGraph:
         """The finished graph."""
         later, earlier = self.edges()
         edges = np.sort(later * self._count + earlier, kind="stable")  # quick where most stand in order
@@ -186,6 +186,7 @@ class GraphBuilder:
             routes=tuple(self._routes),
             static_bytes=static_bytes,
             layer_names=tuple(layer_names),
+            launch_depth=launch_depth,
         )
 
 

@@ -23,7 +23,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     first = np.concatenate([[0], np.cumsum(sizes)])  # (layers + 1,)
     layer = np.repeat(np.arange(len(sizes)), sizes)  # (shards of all layers,)
     shard = np.arange(len(layer)) - first[layer]  # (shards of all layers,)
-    forward_s, backward_s, saved, output = model.pass_columns()  # (shards of all layers,) each
+    forward_s, backward_s, saved, output, working = model.pass_columns()  # (shards of all layers,) each
     seconds = np.stack([forward_s, backward_s]) / np.array(cluster.speeds)[device]
     columns = {"device": device, "layer": layer, "shard": shard}
     forward = builder.add(
@@ -32,7 +32,12 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     weight_s = seconds[1] * _weight_fractions(model, runtime)[layer]
     turn = 2 * len(sizes) - 1 - layer
     backward = builder.add(
-        Kind.BACKWARD, len(device), seconds=seconds[1] - weight_s, priority=turn, allocated_bytes=output, **columns
+        Kind.BACKWARD,
+        len(device),
+        seconds=seconds[1] - weight_s,
+        priority=turn,
+        allocated_bytes=output + working,
+        **columns,
     )
     builder.depend(backward, forward)
     last = backward.copy()
@@ -40,7 +45,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
         columns = {"device": device[split], "layer": layer[split], "shard": shard[split], "priority": turn[split]}
         last[split] = builder.add(Kind.WEIGHT, len(split), seconds=weight_s[split], **columns)
         builder.depend(last[split], backward[split])
-    builder.column("freed_bytes")[last] += saved + output
+    builder.column("freed_bytes")[last] += saved + output + working
     again = _add_recomputations(builder, model, layer, forward)
     return Passes(
         first=first,
