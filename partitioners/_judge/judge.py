@@ -106,7 +106,7 @@ def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> flo
     capacities = _capacities(cluster)
     if _always_fits(graph, capacities):
         return 0.0
-    return float(np.maximum(peak_bytes(graph, timeline, len(capacities)) - capacities, 0.0).max())
+    return float(np.maximum(peak_bytes(graph, timeline, cluster) - capacities, 0.0).max())
 
 
 def _always_fits(graph: TaskGraph, capacities: Floats) -> bool:

@@ -228,7 +228,8 @@ def _layer(
         accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
-        saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes), flops=shape.operator.flops * shape.share, scaling=tuple(points),
+        saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes),
+        flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip
 
 
