@@ -12,6 +12,7 @@ from typing import Any
 import yaml  # noqa: TID253 (sound YAML is read with it)
 
 import partitioners
+from partitioners._grids.grid_plan import grid_plan
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curve_files import read_curves
@@ -22,12 +23,12 @@ from simulator.elastic.scenario import read_scenario
 from simulator.network.catalogue import ClusterFile, Preset, read_cluster, read_cluster_file, read_preset
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
-from simulator.run import run
+from simulator.run import run, step_report
 from simulator.sweep.points import expand
 from simulator.sweep.specification import read_specification
-from simulator.transformers.grid_search import ranked_grids
 from simulator.transformers.model_card import read_card
 from simulator.transformers.modelled_profile import modelled_profile
+from simulator.transformers.training_grid import TrainingGrid
 from simulator.transformers.training_stack import read_stack
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 from traces.calibrate.bandwidth_fit import fit_one, read_measured
@@ -263,8 +264,10 @@ def _use_card(path: Path) -> object:
 
 
 def _use_stack(path: Path) -> object:
-    ranked = ranked_grids(read_card("gpt2"), 2, 4, read_stack(path))
-    return [(float(each.step.step_s), each.interval_s[0]) for each in ranked]
+    stack = read_stack(path)
+    profile, cluster = modelled_profile(read_card("gpt2"), stack), _cluster()
+    grid = TrainingGrid(data=2, tensor=2, accumulation=4)
+    return step_report(profile, cluster, grid_plan(grid, profile, cluster, stack), runtime=stack.runtime).step_s
 
 
 def _use_recorded(path: Path) -> object:

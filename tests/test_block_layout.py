@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 from test_closed_forms import star
 from test_megatron import CARD, PROFILE, STACK, settings
@@ -11,10 +13,57 @@ from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.plan import Plan
 from simulator.run import run
-from simulator.transformers.model_card import read_card
+from simulator.transformers.model_card import ModelCard, read_card
 from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.stage_split import StageBlocks, equal_stages, stages_by_parameters
 from simulator.workload import Profile
+
+
+class StageBlocks(NamedTuple):
+    """How many blocks a stage holds, and whether the embedding or the head."""
+
+    blocks: int
+    embedding: bool
+    head: bool
+
+
+def counted(counts: list[int]) -> tuple[StageBlocks, ...]:
+    last = len(counts) - 1
+    return tuple(StageBlocks(count, stage == 0, stage == last) for stage, count in enumerate(counts))
+
+
+def equal_stages(card: ModelCard, stages: int) -> tuple[StageBlocks, ...]:
+    """Megatron-LM's: as many blocks on each, one more on the first."""
+    return counted([len(range(stage, card.layers, stages)) for stage in range(stages)])
+
+
+def stages_by_parameters(card: ModelCard, stages: int) -> tuple[StageBlocks, ...]:
+    """nanotron's: blocks go to a stage until all so far hold its share of the matrices of blocks and head."""
+    block = card.block_parameters
+    total, counts, held = card.layers * block + card.vocabulary * card.hidden, [0] * stages, 0
+    stage = 0
+    for _ in range(card.layers):
+        counts[stage] += 1
+        held += block
+        stage += stage < stages - 1 and held * stages >= total * (stage + 1)
+    return counted(counts)
+
+
+@pytest.mark.parametrize(
+    ("model", "stages", "blocks"),
+    [
+        ("llama-8b-ultrascale", 2, "18,14"), ("llama-8b-ultrascale", 4, "9,9,8,6"),
+        ("llama-8b-ultrascale", 8, "5,4,4,5,4,4,4,2"), ("llama-1b-ultrascale", 2, "10,6"),
+        ("llama-1b-ultrascale", 4, "5,5,5,1"),
+    ],
+)  # fmt: skip
+def test_stages_by_parameters(model: str, stages: int, blocks: str) -> None:
+    """Worked by hand: the head weighs 2.2 blocks of the 8B and 4 of the 1B."""
+    profile = modelled_profile(read_card(model), STACK)
+    by_parameters, by_hand = (
+        make_plan("megatron", profile, star(stages), settings(1), pipeline=stages, layout=layout)
+        for layout in ("parameters", blocks)
+    )
+    assert by_parameters.placements == by_hand.placements
 
 
 def of_stages(profile: Profile, plan: Plan) -> tuple[StageBlocks, ...]:

@@ -1,4 +1,4 @@
-"""The strategies megatron and fsdp: placements of a block, stages, recomputation; beside them the collapsed step."""
+"""The strategies megatron and fsdp: placements of a block, stages, recomputation."""
 
 from __future__ import annotations
 
@@ -23,21 +23,13 @@ from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
 from simulator.transformers.activations import swiglu_block_bytes
+from simulator.transformers.device_model import DeviceModel
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.step_time import step_seconds
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import StackConstants, TrainingStack
+from simulator.transformers.training_stack import TrainingStack
 
 CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
-STACK = TrainingStack(
-    name="plain", accelerator="h100", bounds={}, expected={}, splits="equal",
-    constants=StackConstants(
-        launch_floor_s=0.0, update_layer_s=0.0, step_overhead_s=0.0, tensor_bytes_per_s=1e30, tensor_hop_s=0.0,
-        tensor_across_bytes_per_s=1e30, tensor_across_hop_s=0.0, network_bytes_per_s=1e30, ring_hop_s=0.0,
-    ),
-)  # fmt: skip
-"""Communication takes no time."""
+STACK = TrainingStack(name="plain", accelerator="h100", device=DeviceModel(), runtime=Runtime())
 PROFILE = modelled_profile(CARD, STACK, batch_size=2)
 
 
@@ -94,28 +86,6 @@ def test_heads_of_a_layer_that_makes_queries_keys_and_values_are_whole_too() -> 
     with pytest.raises(InputError, match=r"tensor is 8: it divides the 20 heads of 'transformer\.h\.0\.attn\.matmul'"):
         make_plan("megatron", profile, star(8), settings(8), tensor=8)
     make_plan("megatron", profile, star(8), settings(8), tensor=4)
-
-
-@pytest.mark.parametrize(
-    ("data", "tensor", "pipeline"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 2), (2, 2, 2), (1, 4, 2)]
-)
-def test_the_whole_simulation_agrees_with_the_collapsed_step(data: int, tensor: int, pipeline: int) -> None:
-    """One replica and one tensor rank stand for all of them where communication takes no time.
-
-    The engine starts a gradient's sum with the first micro-batch, the collapsed step adds every one, and the stages of
-    the strategy may end inside a block: hence the tolerance.
-    """
-    microbatches = 6
-    plan = make_plan(
-        "megatron", PROFILE, star(max(2, data * tensor * pipeline), bandwidth=1e30, latency_s=0.0),
-        settings(2 * data * microbatches, microbatches), tensor=tensor, pipeline=pipeline,
-    ) if data * tensor * pipeline > 1 else make_plan(
-        "data", PROFILE, star(1, bandwidth=1e30, latency_s=0.0), settings(2 * microbatches, microbatches)
-    )  # fmt: skip
-    cluster = star(data * tensor * pipeline, bandwidth=1e30, latency_s=0.0)
-    simulated = run(PROFILE, cluster, plan).report.step_s
-    grid = TrainingGrid(data=data, tensor=tensor, pipeline=pipeline, microbatch=2, accumulation=microbatches)
-    assert simulated == pytest.approx(float(step_seconds(CARD, grid, STACK).step_s), rel=0.05)
 
 
 def test_stages_are_cut_where_one_tensor_crosses() -> None:

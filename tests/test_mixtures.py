@@ -21,9 +21,9 @@ from simulator.report.volume import communication_volume
 from simulator.run import run, step_seconds
 from simulator.transformers.accelerators import accelerator
 from simulator.transformers.block import block_operators, head_operator
+from simulator.transformers.device_model import operator_seconds
 from simulator.transformers.model_card import ModelCard, read_card
 from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.stage_time import operator_seconds
 
 MIXTURE = replace(CARD, experts=8, experts_per_token=2, layers=2)
 PROFILE = modelled_profile(MIXTURE, STACK, batch_size=2)
@@ -44,7 +44,7 @@ def test_a_profile_adds_up_to_its_card(card: ModelCard) -> None:
     block = [layer for layer in layers if layer.name.startswith("blocks.1.") and not layer.name.endswith("router")]
     assert sum(layer.saved_bytes for layer in block) == pytest.approx(sum(each.saved_bytes for each in operators))
     gpu = accelerator(STACK.accelerator)
-    plain = [operator_seconds(replace(each, parameters=0), gpu, STACK.constants) for each in operators]
+    plain = [operator_seconds(replace(each, parameters=0), gpu, STACK.device) for each in operators]
     for name, index in (("forward_s", 0), ("backward_s", 1)):
         assert sum(getattr(layer, name) for layer in block) == pytest.approx(sum(s[index] for s in plain), rel=1e-4)
     assert layers[-4].saved_bytes == pytest.approx(operators[0].saved_bytes + head_operator(card, tokens).saved_bytes)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partitioners._grids.measured_rows import card_of
 from simulator.errors import InputError, UnknownNameError
 from simulator.transformers import activations
 from simulator.transformers.accelerators import ACCELERATORS, accelerator
 from simulator.transformers.block import block_operators, head_operator
-from simulator.transformers.measured_rows import card_of
 from simulator.transformers.model_card import ModelCard, cards, read_card
 
 PUBLISHED = {

@@ -11,6 +11,7 @@ update or sends something after it, and is no compute of the device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -70,13 +71,14 @@ def _updated_layers(model: ShardedModel) -> Ints:
 def _crosses_hosts(builder: GraphBuilder, model: ShardedModel, cluster: Cluster) -> bool:
     """Whether a stage sends to another on another host."""
     stage = _stage_of_device(model)
-    pairs = (pair for route in builder.routes if len(route.pairs) == 1 for pair in route.pairs)
+    pairs = (pair for route in builder.routes if len(route.single) == 1 for pair in route.pairs)
     return any(stage.get(a) != stage.get(b) and cluster.devices[a].host != cluster.devices[b].host for a, b in pairs)
 
 
 def _add_collectives(builder: GraphBuilder, seconds: float) -> None:
     """Let the first task of a device that waits for a collective between passes take `seconds` a member longer."""
-    members = np.array([len(route.devices) // route.copies if len(route.pairs) > 1 else 0 for route in builder.routes])
+    sizes = (len({*chain.from_iterable(route.single)}) if len(route.single) > 1 else 0 for route in builder.routes)
+    members = np.array([*sizes])
     exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
     size = np.where(exchanged, members[builder.column("route")], 0)  # by task
     later, earlier = builder.edges()
