@@ -23,8 +23,9 @@ from simulator.workload import Profile
 Floats = npt.NDArray[np.float64]
 LOSS_SCALE = 0.05
 """Residuals (logarithms of predicted over measured) beyond which an outlier counts less and less (Cauchy's loss)."""
-WIDE = 0.25
-"""A standard error of more than this share of the bounds' distance says that a constant was not identified."""
+TOLD = 0.7
+"""A constant whose standard error the steps leave at more than this share of what was expected to begin with was hardly
+told by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +93,13 @@ def calibrated(
     found = least_squares(
         residuals, start, bounds=(0.0, 1.0), loss="cauchy", f_scale=LOSS_SCALE, diff_step=1e-2, xtol=1e-3, ftol=1e-3
     )
-    errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac / LOSS_SCALE**2 + 1e-9 * np.eye(len(names)))))
     values = dict(zip(names, (low + (high - low) * found.x).tolist(), strict=True))
-    remarks = [f"{name}: on a bound" for name, share in zip(names, found.x, strict=True) if not 1e-3 < share < 0.999]
+    expected_share, before = (expected - low) / (high - low), width / (high - low) / 2
+    after = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac / LOSS_SCALE**2)))
+    at_bound = (np.abs(found.x - 0.5) > 0.499) & (np.abs(found.x - expected_share) > before)
+    remarks = [f"{name}: on a bound" for name, held in zip(names, at_bound, strict=True) if held]
     remarks += [
-        f"{name}: hardly told by these steps" for name, error in zip(names, errors, strict=True) if error > WIDE
+        f"{name}: hardly told by these steps" for name, wide in zip(names, after > TOLD * before, strict=True) if wide
     ]
     return replace(with_constants(stack, values), remarks=tuple(remarks))
 
