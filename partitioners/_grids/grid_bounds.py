@@ -48,12 +48,14 @@ class Bound:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSeconds:
     """Of one micro-batch on one device, forward and backward: seconds that a block adds, of what stands before the
-    blocks and of what stands behind them, and bytes that a block keeps from one to the other."""
+    blocks and of what stands behind them; bytes that a block keeps from one to the other, and what stands behind the
+    blocks keeps and works in as the loss goes back."""
 
     block_s: float
     before_s: float
     behind_s: float
     saved_bytes: float
+    behind_bytes: float
 
 
 class GridBounds:
@@ -75,9 +77,11 @@ class GridBounds:
         before_s = accumulate([0.0, *stages_s[:-1]])
         passes_s = max(fill + grid.accumulation * stage_s for fill, stage_s in zip(before_s, stages_s, strict=True))
         launches_s = grid.accumulation * max(blocks) * self._block_launches_s
-        block_bytes = self._state_bytes(grid)
+        block_bytes, before_bytes, behind_bytes = self._state_bytes(grid)
         peaks = (
             count * (block_bytes + passes.saved_bytes * min(grid.accumulation, grid.pipeline - stage))
+            + before_bytes * (stage == 0)
+            + (behind_bytes + passes.behind_bytes) * (stage == last)
             for stage, count in enumerate(blocks)
         )
         return Bound(
@@ -85,21 +89,28 @@ class GridBounds:
             peak_bytes=max(peaks) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
-    def _state_bytes(self, grid: TrainingGrid) -> float:
-        """Of a block's parameters with their gradients and optimizer state on a device that shares all that it can."""
+    def _state_bytes(self, grid: TrainingGrid) -> tuple[float, float, float]:
+        """Of parameters with their gradients and optimizer state on a device that shares all that it can: of a block,
+        of what stands before the blocks and of what stands behind them."""
         settings = grid_settings(grid, self._profile, self._stack)
         states, owners = settings.states, grid.data * grid.context
-        dense, routed = self._block_bytes
         part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
         held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * settings.optimizer_state
-        return (dense + routed / grid.expert) / grid.tensor * held
+        copied = self._stack.runtime.bucket_copies and states.stage < 2
+        dense, routed, before, behind = (size / grid.tensor for size in self._parameter_bytes)
+        replicated = held + (copied and grid.replicas > 1)
+        routed *= held + (copied and grid.replicas > grid.expert)
+        return dense * replicated + routed / grid.expert, before * replicated, behind * replicated
 
     @cached_property
-    def _block_bytes(self) -> tuple[float, float]:
-        """Bytes of a block's parameters: of all but the experts, and of these."""
-        layers = [layer for layer in self._profile.layers if layer.name.startswith("blocks.0.")]
-        routed = sum(layer.parameter_bytes for layer in layers if layer.routing)
-        return sum(layer.parameter_bytes for layer in layers) - routed, routed
+    def _parameter_bytes(self) -> tuple[float, float, float, float]:
+        """Bytes of parameters: of a block all but the experts, and these, and what stands before and behind blocks."""
+        layers, ends = self._profile.layers, self._profile.index["norm"]
+        block = [layer for layer in layers if layer.name.startswith("blocks.0.")]
+        routed = sum(layer.parameter_bytes for layer in block if layer.routing)
+        around = [[layer for layer in part if block_number(layer.name) < 0] for part in (layers[:ends], layers[ends:])]
+        before, behind = (sum(layer.parameter_bytes for layer in part) for part in around)
+        return sum(layer.parameter_bytes for layer in block) - routed, routed, before, behind
 
     @cached_property
     def _block_launches_s(self) -> float:
@@ -141,12 +152,14 @@ class GridBounds:
                 ends_s[position >= ends] += float(model.pass_seconds(position)[:, 0].sum())
         columns = model.pass_columns()
         first = np.cumsum([0, *(len(devices) for devices in model.devices)])
-        saved = ordered_sum(
-            float(columns[2, first[i]]) for i, layer in enumerate(profile.layers) if layer.name.startswith("blocks.")
-        )
+        of_blocks = [layer.name.startswith("blocks.") for layer in profile.layers]
+        saved = ordered_sum(float(columns[2, first[i]]) for i, inside in enumerate(of_blocks) if inside)
+        behind = ordered_sum(float(columns[2, first[i]]) for i in range(ends, len(profile.layers)))
+        loss = first[profile.index["cross_entropy"]]
         return PassSeconds(
             block_s=steps_s[1] - steps_s[0], before_s=ends_s[0], behind_s=ends_s[1],
             saved_bytes=saved if alone.recomputation == "none" else 0.0,
+            behind_bytes=behind + float(columns[4, loss]) if alone.recomputation != "full" else 0.0,
         )  # fmt: skip
 
 
