@@ -48,11 +48,12 @@ class BackwardTasks:
     device: Ints
     starts: Ints
 
-    def of(self, piece: Replicas, microbatches: slice) -> TasksOnDevices:
-        """Every one of these micro-batches that adds to the gradient of a parameter piece."""
-        shards, begins = np.array(piece.shards), self.starts[microbatches]
+    def of(self, pieces: Iterable[Replicas], microbatches: slice) -> TasksOnDevices:
+        """Every one of these micro-batches that adds to the gradients of parameter pieces."""
+        shards = np.array([shard for piece in pieces for shard in piece.shards], dtype=np.int64)
+        begins = self.starts[microbatches]
         return TasksOnDevices.of(
-            np.add.outer(begins, self.last[shards]).ravel(), np.tile(self.device[shards], len(begins))
+            np.add.outer(self.last[shards], begins).ravel(), np.repeat(self.device[shards], len(begins))
         )
 
     @cached_property

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import partial
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ def add_synchronisation(
         summed = slice(number_of_sum * each, (number_of_sum + 1) * each)
         delivered.append([])
         for number, (bucket, steps) in enumerate(zip(model.buckets, steps_of, strict=True)):
-            ready = _add_ready(builder, cluster, plan, bucket, number, partial(_of, backwards, summed), backwards)
+            ready = _add_ready(builder, cluster, plan, bucket, number, summed, backwards)
             tasks = _add_steps(builder, bucket, number, steps, ready)
             delivered[-1] += [(task, step.delivers) for task, step in zip(tasks, steps, strict=True) if step.delivers]
             if bucket.members in previous:
@@ -63,10 +62,6 @@ def add_synchronisation(
         if plan.states.stage in (1, 2):
             _add_gathers_after(builder, model, cluster, updates)
     return delivered
-
-
-def _of(backwards: BackwardTasks, microbatches: slice, piece: Replicas) -> TasksOnDevices:
-    return backwards.of(piece, microbatches)
 
 
 def _is_one_task(bucket: Bucket, steps: Sequence[CollectiveTask]) -> bool:
@@ -172,14 +167,14 @@ def _add_ready(
     plan: Plan,
     bucket: Bucket,
     number: int,
-    ready_of: Callable[[Replicas], TasksOnDevices],
+    microbatches: slice,
     backwards: BackwardTasks,
 ) -> TasksOnDevices:
     """The tasks that make the gradient of a bucket's devices ready to leave; compression is appended here."""
     setting = plan.synchronisation
-    ready = ready_of(bucket.pieces[0]).joined(
-        [*map(ready_of, bucket.pieces[1:]), *([] if setting.overlap else [backwards.whole.on(bucket.group)])]
-    )
+    ready = backwards.of(bucket.pieces, microbatches)
+    if not setting.overlap:
+        ready = ready.joined([backwards.whole.on(bucket.group)])
     seconds_at_speed_1 = setting.compression_s_per_byte * bucket.size_bytes
     if not seconds_at_speed_1:
         return ready
