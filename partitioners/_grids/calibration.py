@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster
-from simulator.errors import require
+from simulator.errors import InputError, require
 from simulator.run import step_report
 from simulator.transformers.model_card import ModelCard
 from simulator.transformers.modelled_profile import modelled_profile
@@ -75,11 +75,13 @@ def calibrated(
     from scipy.optimize import least_squares  # type: ignore[import-untyped]  # takes a while to load
 
     require(len(plans) > 0, "plans", 0, "a calibration needs at least one measured step")
+    cluster_of = lru_cache(maxsize=64)(cluster_of)
+    plans, refusals = _placed(stack, plans, cluster_of)
+    require(len(plans) > 0, "plans", 0, f"no plan has a measured step: {refusals[-1] if refusals else ''}")
     names = list(CONSTANTS)
     low, high, expected, width = (
         np.array([getattr(CONSTANTS[name], field) for name in names]) for field in ("low", "high", "expected", "width")
     )
-    cluster_of = lru_cache(maxsize=64)(cluster_of)
     measured = np.array([plan.step_s for plan in plans])
 
     def residuals(shares: Floats) -> Floats:
@@ -90,18 +92,34 @@ def calibrated(
 
     current = np.array([constant_of(stack, name) for name in names])
     start = np.clip((current - low) / (high - low), 1e-3, 1 - 1e-3)
-    found = least_squares(
+    solution = least_squares(
         residuals, start, bounds=(0.0, 1.0), loss="cauchy", f_scale=LOSS_SCALE, diff_step=1e-2, xtol=1e-3, ftol=1e-3
     )
-    values = dict(zip(names, (low + (high - low) * found.x).tolist(), strict=True))
+    values = dict(zip(names, (low + (high - low) * solution.x).tolist(), strict=True))
     expected_share, before = (expected - low) / (high - low), width / (high - low) / 2
-    after = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac / LOSS_SCALE**2)))
-    at_bound = (np.abs(found.x - 0.5) > 0.499) & (np.abs(found.x - expected_share) > before)
+    after = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac / LOSS_SCALE**2)))
+    at_bound = (np.abs(solution.x - 0.5) > 0.499) & (np.abs(solution.x - expected_share) > before)
     remarks = [f"{name}: on a bound" for name, held in zip(names, at_bound, strict=True) if held]
     remarks += [
         f"{name}: hardly told by these steps" for name, wide in zip(names, after > TOLD * before, strict=True) if wide
     ]
     return replace(with_constants(stack, values), remarks=tuple(remarks))
+
+
+def _placed(
+    stack: TrainingStack, plans: Sequence[MeasuredPlan], cluster_of: Callable[[int], Cluster]
+) -> tuple[list[MeasuredPlan], list[str]]:
+    """The runs that are plans, and why each of the others is none."""
+    kept, refusals = [], []
+    for plan in plans:
+        profile = modelled_profile(plan.card, stack, batch_size=4)
+        try:
+            grid_plan(plan.grid, profile, cluster_of(plan.grid.devices), stack)
+        except InputError as error:
+            refusals.append(str(error))
+        else:
+            kept.append(plan)
+    return kept, refusals
 
 
 def constant_of(stack: TrainingStack, name: str) -> float:
