@@ -4,8 +4,8 @@
     shardscope compare llama3-8b --cluster dgx-h100 --devices 64
 
 Of a model card (`shardscope model` lists them) every grid of data, context, tensor, pipeline and expert parallelism is
-ranked, with ZeRO and recomputation, by mechanisms instead of a simulation of every task; the best one's launch command
-is printed. A strategy that cannot be built for this network and cluster is listed with the reason.
+ranked, with ZeRO and recomputation: bounded first, then simulated until the best are certain; the best one's launch
+command is printed. A strategy that cannot be built for this network and cluster is listed with the reason.
 """
 
 from __future__ import annotations
