@@ -172,4 +172,5 @@ def _completed(graph: TaskGraph, gather_s: Sequence[float]) -> TaskGraph:
         columns[name] = np.concatenate([column, extra])
     start = np.concatenate([[0], np.cumsum([len(each) for each in before])]).astype(np.int64)
     dependencies = np.array([task for each in before for task in each], dtype=np.int64)
-    return replace(graph, **columns, dependency_start=start, dependencies=dependencies)
+    unlaunched = replace(graph, launch_s=np.zeros(0), host_waits=np.zeros(0, dtype=np.bool_))
+    return replace(unlaunched, **columns, dependency_start=start, dependencies=dependencies)

@@ -23,6 +23,14 @@ def grid_options(grid: TrainingGrid) -> dict[str, Any]:
     return {**degrees, **again}
 
 
+def simulate_options(grid: TrainingGrid) -> str:
+    """What `shardscope simulate` is told to simulate the grid."""
+    own = (f"--set {name}={value}" for name, value in grid_options(grid).items())
+    words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
+    words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
+    return " ".join(filter(None, words))
+
+
 def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
     """The step of `grid` as the runtime of `stack` takes it."""
     return StepSettings(

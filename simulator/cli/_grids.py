@@ -209,6 +209,8 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
 
 def _row(each: SimulatedGrid) -> dict[str, object]:
     """A grid for programs; seconds are of a step, per device those of the one that computes most."""
+    from partitioners._grids.grid_plan import simulate_options
+
     grid, report, interval = each.grid, each.report, each.interval
     device = max(report.devices, key=lambda device: device.compute_s)
     return {
@@ -219,15 +221,5 @@ def _row(each: SimulatedGrid) -> dict[str, object]:
         "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,
         "reason": report.verdict, "dollars": report.dollars_per_step, "peak_bytes": report.peak_memory_bytes,
         "compute_s": device.compute_s, "exposed_communication_s": device.exposed_communication_s,
-        "launch_s": device.launch_s, "bottleneck": str(report.bottleneck), "simulate": _simulate_options(grid),
+        "launch_s": device.launch_s, "bottleneck": str(report.bottleneck), "simulate": simulate_options(grid),
     }  # fmt: skip
-
-
-def _simulate_options(grid: TrainingGrid) -> str:
-    """What `shardscope simulate` is told to simulate the grid."""
-    from partitioners._grids.grid_plan import grid_options
-
-    own = (f"--set {name}={value}" for name, value in grid_options(grid).items())
-    words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
-    words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
-    return " ".join(filter(None, words))
