@@ -28,8 +28,8 @@ def _figures(name: str, runs: Sequence[PredictedRun]) -> list[str]:
 
 def section() -> str:
     """The section of the page."""
-    chosen = published_runs(usable_rows()[::EVERY])
-    done, refused = some_predicted(chosen)
+    sample_runs = published_runs(usable_rows()[::EVERY])
+    done, refused = some_predicted(sample_runs)
     narrow = [each for each in done if each.run.grid.tensor <= 8]
     lines = [_figures("all", done)]
     lines += [_figures(model, [each for each in done if each.run.card.name == model]) for model in ("1B", "8B")]

@@ -53,13 +53,13 @@ class SimulatedGrid:
 class Ranking:
     """simulated: by step, those that run first. too_large: grids whose bound on memory exceeds every device.
 
-    bounded: how many were not simulated, none of which is faster than bound_s.
+    bounded: grids that were not simulated, none of which is faster than bound_s.
     """
 
     simulated: list[SimulatedGrid] = field(default_factory=list)
     too_large: list[tuple[TrainingGrid, Bound]] = field(default_factory=list)
     refused: list[tuple[TrainingGrid, str]] = field(default_factory=list)
-    bounded: int = 0
+    bounded: list[TrainingGrid] = field(default_factory=list)
     bound_s: float = 0.0
 
     @property
@@ -173,7 +173,7 @@ class _Search:
                 split = split_of(grid)
                 best[split] = min(best.get(split, done.report.step_s), done.report.step_s)
         self.ranking.simulated.sort(key=_rank)
-        self.ranking.bounded = len(self._queue)
+        self.ranking.bounded = [grid for _, _, grid in self._queue]
         self.ranking.bound_s = min((bound_s for bound_s, _, _ in self._queue), default=0.0)
 
     def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:

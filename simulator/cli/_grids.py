@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     command = _command(args.runtime, card, runs)
     if args.json:
         grids = [_row(each) for each in ranking.simulated]
-        bounded = {"grids": ranking.bounded, "no_step_below_s": ranking.bound_s}
+        bounded = {"grids": len(ranking.bounded), "no_step_below_s": ranking.bound_s}
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
         _print(card, ranking, stack, cluster, top, command)
@@ -134,8 +134,10 @@ def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Clu
     )
     _tables.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
     splits = list(best_of_splits(runs))
-    total = len(grids) + ranking.bounded
-    counted = f"; {ranking.bounded} were not: none is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
+    total = len(grids) + len(ranking.bounded)
+    counted = (
+        f"; {len(ranking.bounded)} were not: none is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
+    )
     _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{counted}. The best of each split:")
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(console, _table(named), MAY_GO)
@@ -177,7 +179,7 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str], again: bool) -> list[str
 
 def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
     """Splits of which no grid runs, with the reason of the one that needs least."""
-    running = {_split(each.grid) for each in ranking.runs}
+    running = {_split(grid) for grid in (*ranking.bounded, *(each.grid for each in ranking.runs))}
     reasons: dict[tuple[str, ...], tuple[float, str]] = {}
     unfit = [(each.grid, each.report.peak_memory_bytes, each.report.verdict) for each in ranking.simulated]
     unfit += [
