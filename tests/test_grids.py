@@ -84,6 +84,12 @@ def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
     assert some.bound_s <= min(each.report.step_s for each in every.runs[len(some.runs) :])
 
 
+def test_a_ranking_without_time_says_that_it_is_not_certain() -> None:
+    ranking = ranked_grids(SMALL, PROFILES[SMALL], nodes(8), NANOTRON, 32, top=1000, time_left_s=lambda: 0.0)
+    assert not ranking.certain and len(ranking.runs) == 1 and ranking.bounded
+    assert ranking.bound_s >= 0
+
+
 def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:
     cluster, profile = nodes(16, memory_bytes=300 * 2**20), PROFILES[SMALL]
     ranking = ranked_grids(SMALL, profile, cluster, NANOTRON, 64)

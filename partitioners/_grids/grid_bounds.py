@@ -152,14 +152,18 @@ class GridBounds:
                 ends_s[position >= ends] += float(model.pass_seconds(position)[:, 0].sum())
         columns = model.pass_columns()
         first = np.cumsum([0, *(len(devices) for devices in model.devices)])
-        of_blocks = [layer.name.startswith("blocks.") for layer in profile.layers]
-        saved = ordered_sum(float(columns[2, first[i]]) for i, inside in enumerate(of_blocks) if inside)
+        again = {name for segment in model.plan.recomputed for name in segment}
+        kept = [
+            i for i, layer in enumerate(profile.layers) if block_number(layer.name) == 0 and layer.name not in again
+        ]
+        saved = ordered_sum(float(columns[2, first[i]]) for i in kept)
+        if alone.recomputation == "full":  # a block's input stays, which is the output of the one before
+            saved = float(columns[3, first[profile.index["blocks.0.add_ffn"]]])
         behind = ordered_sum(float(columns[2, first[i]]) for i in range(ends, len(profile.layers)))
         loss = first[profile.index["cross_entropy"]]
         return PassSeconds(
             block_s=steps_s[1] - steps_s[0], before_s=ends_s[0], behind_s=ends_s[1],
-            saved_bytes=saved if alone.recomputation == "none" else 0.0,
-            behind_bytes=behind + float(columns[4, loss]) if alone.recomputation != "full" else 0.0,
+            saved_bytes=saved, behind_bytes=behind + float(columns[4, loss]),
         )  # fmt: skip
 
 

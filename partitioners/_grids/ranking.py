@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from partitioners._grids.grid_bounds import Bound, GridBounds
 from partitioners._grids.grid_plan import grid_plan
@@ -53,7 +54,8 @@ class SimulatedGrid:
 class Ranking:
     """simulated: by step, those that run first. too_large: grids whose bound on memory exceeds every device.
 
-    bounded: grids that were not simulated, none of which is faster than bound_s.
+    bounded: grids that were not simulated, none of which is faster than bound_s. certain: whether none of those can be
+    among the best; otherwise time ran out.
     """
 
     simulated: list[SimulatedGrid] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Ranking:
     refused: list[tuple[TrainingGrid, str]] = field(default_factory=list)
     bounded: list[TrainingGrid] = field(default_factory=list)
     bound_s: float = 0.0
+    certain: bool = True
 
     @property
     def runs(self) -> list[SimulatedGrid]:
@@ -82,12 +85,14 @@ def ranked_grids(
     stack: TrainingStack,
     batch: int,
     *,
-    top: int = 10,
+    top: int = 5,
     strategies: Collection[str] = STRATEGIES,
     zero_stage: int | None = None,
     progress: Callable[[str], None] | None = None,
+    time_left_s: Callable[[], float] = lambda: inf,
 ) -> Ranking:
-    """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain.
+    """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
+    unless `time_left_s` says 0 or less before.
 
     A grid that does not fit is tried again with recomputation of attention, then of whole blocks. Raises InputError
     where there is no candidate.
@@ -108,7 +113,7 @@ def ranked_grids(
         if progress and number % 50 == 0:
             progress(f"bounds, grid {number} of {len(candidates)}")
         search.add(grid)
-    search.run(top, progress)
+    search.run(top, progress, time_left_s)
     return search.ranking
 
 
@@ -150,13 +155,16 @@ class _Search:
         self.add(replace(grid, recomputation=RECOMPUTATION[kind]))
         return True
 
-    def run(self, top: int, progress: Callable[[str], None] | None) -> None:
+    def run(self, top: int, progress: Callable[[str], None] | None, time_left_s: Callable[[], float]) -> None:
         """Simulate until `top` splits are faster than every bound that is left."""
         best: dict[Split, float] = {}
         heapify(self._queue)
         while self._queue:
             bound_s, _, grid = self._queue[0]
             if sum(step_s <= bound_s for step_s in best.values()) >= top:
+                break
+            if time_left_s() <= 0 and self.ranking.runs:
+                self.ranking.certain = False
                 break
             heappop(self._queue)
             if progress:

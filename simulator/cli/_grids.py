@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _values
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from simulator.transformers.training_grid import TrainingGrid
     from simulator.transformers.training_stack import TrainingStack
 
-OWN = ("sequence", "stack", "runtime", "top")
+OWN = ("sequence", "stack", "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
     "speed",
 )  # fmt: skip
+BUDGET_S = 30.0
+"""Seconds of simulating, where nobody says."""
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
 MAY_GO = ("9 of 10 within", "bubble", "MFU", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
@@ -37,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
-    cards.add_argument("--top", metavar="K", type=_values.count, help="grids to print (default 10)")
+    cards.add_argument("--top", metavar="K", type=_values.count, help="splits to print (default 5)")
+    text = "time to simulate grids; the rest keeps its bound (default 30s)"
+    cards.add_argument("--budget", metavar="TIME", type=_values.time, help=text)
 
 
 def check_profile(args: argparse.Namespace) -> None:
@@ -69,17 +74,23 @@ def run(args: argparse.Namespace) -> int:
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 10
+    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 5
+    ends_s = perf_counter() + (args.budget or BUDGET_S)
     with _printing.progress() as progress:
         ranking = ranked_grids(
             card, profile, cluster, stack, batch,
             top=top, strategies=_strategies(args), zero_stage=args.zero, progress=progress,
+            time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
     command = _command(args.runtime, card, runs)
     if args.json:
         grids = [_row(each) for each in ranking.simulated]
-        bounded = {"grids": len(ranking.bounded), "no_step_below_s": ranking.bound_s}
+        bounded = {
+            "grids": len(ranking.bounded),
+            "no_step_below_s": ranking.bound_s,
+            "may_be_best": not ranking.certain,
+        }
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
         _print(card, ranking, stack, cluster, top, command)
@@ -139,6 +150,8 @@ def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Clu
         f"; {len(ranking.bounded)} were not: none is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
     )
     _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{counted}. The best of each split:")
+    if not ranking.certain:
+        _tables.say(console, "the time is spent: some that were not simulated may be faster; --budget takes more")
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(console, _table(named), MAY_GO)
     for line in _left_out(ranking, top):

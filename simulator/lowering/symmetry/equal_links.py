@@ -11,7 +11,7 @@ from simulator.lowering.symmetry.symmetry import Symmetry
 from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 
-_UNITS_BYTES = (1.0, 2.0**-10)
+_UNITS_BYTES = (1024.0, 1.0, 2.0**-10)
 """Sums of multiples of one of these are exact up to 2^52 times it."""
 
 
@@ -27,7 +27,8 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     if (copies == 1).all():
         return True
     sums, updates = graph.kind == Kind.SYNCHRONISATION, graph.kind == Kind.UPDATE
-    if (sums & (copies > 1)).any() and (graph.seconds[updates] == 0).any():
+    taken_s = graph.seconds + graph.launch_s if graph.is_launched else graph.seconds
+    if (sums & (copies > 1)).any() and (taken_s[updates] == 0).any():
         return False
     of_replicas = sums | (graph.kind == Kind.PARAMETERS)
     several = len(symmetry.ranks) > 1 or bool((of_replicas & (copies > 1)).any())
