@@ -29,6 +29,7 @@ from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_pl
 from simulator.errors import InputError
 from simulator.network.catalogue import read_preset
 from simulator.transformers.accelerators import GIB
+from simulator.transformers.model_card import ModelCard, cards, read_card
 from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
 
 PRESET = "dgx-h100"
@@ -49,12 +50,18 @@ def published_runs(rows: Iterable[Row], stack: str | None = None) -> list[Publis
     """Rows as runs of the preset; stack: a name or file, None for the nearest."""
     return [
         PublishedRun(
-            name=row.get("id", ""), card=card_of(row), grid=grid_of(row), preset=PRESET, stack=stack,
+            name=row.get("id", ""), card=_named(card_of(row)), grid=grid_of(row), preset=PRESET, stack=stack,
             measured_s=float(row.get("step_s") or "nan"),
             peak_bytes=float(row["mem_gb"]) * GIB if row.get("mem_gb") else None,
         )
         for row in rows
     ]  # fmt: skip
+
+
+def _named(card: ModelCard) -> ModelCard:
+    """The card that ships with these sizes, the same where none does."""
+    shipped = f"llama-{card.name.lower()}-ultrascale"
+    return read_card(shipped) if shipped in cards() else card
 
 
 def some_predicted(runs: Iterable[PublishedRun]) -> tuple[list[PredictedRun], list[PublishedRun]]:

@@ -21,8 +21,9 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "accuracy.md"
 INTRODUCTION = """# Accuracy on real GPUs
 
 Steps that others measured and published, beside what the simulator says of them; from `python -m benchmarks.accuracy`,
-which needs the published measurements (`SHARDSCOPE_DATA`). No number is fitted to what is predicted: layer times,
-network and software come from other measurements, which each section names; where the form of a model was chosen with
+which needs the published measurements (`SHARDSCOPE_DATA`). But for the Ultra-Scale Playbook's, on which the stack
+`nanotron-h100` was calibrated, no number is fitted to what is predicted: layer times, network and software come from
+other measurements, which each section names; where the form of a model was chosen with
 the measured steps in view, it says so. An error is predicted over measured, less 1; a
 noise floor is how far the measurements differ among themselves."""
 LEFT_OUT = """## Left out

@@ -32,15 +32,18 @@ def section() -> str:
     done, refused = some_predicted(sample_runs)
     narrow = [each for each in done if each.run.grid.tensor <= 8]
     lines = [_figures("all", done)]
-    lines += [_figures(model, [each for each in done if each.run.card.name == model]) for model in ("1B", "8B")]
+    lines += [
+        _figures(model, [each for each in done if each.run.card.name == model])
+        for model in ("llama-1b-ultrascale", "llama-8b-ultrascale")
+    ]
     lines.append(_figures("tensor groups inside a node", narrow))
     headings = ["runs", "steps", "median", "mean", "bias", "rank", "regret", "in interval", "memory"]
     return f"""## Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)
 
-Every {EVERY}th of the clean runs, by the stack `nanotron-h100` and the network of the preset `dgx-h100`. What a stack
-is worth on sizes and numbers of nodes that its calibration has not seen: [language_models.md](language_models.md).
-Regret is how much longer the plan takes that was predicted best than the best measured one, mean and worst; memory is
-the median error of the first device's peak. One of them, of a card with these sizes:
+Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this benchmark, and the network
+of the preset `dgx-h100`: what the mechanisms leave over. Tensor groups across nodes come out much too short, as the
+preset's curves between nodes have no latency. Regret is how much longer the plan takes that was predicted best than the
+best measured one of the sample, mean and worst; memory is the median error of the first device's peak. One of them:
 
     {narrow[0].run.command}
 
