@@ -113,7 +113,10 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]) -> str:
-    """How to launch the best grid that `runtime` (None: the one for its strategy) can run. Raises InputError."""
+    """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
+
+    Raises InputError where the runtime asked for can run none.
+    """
     from simulator.transformers.launch_commands import launch_command
 
     refusal: InputError | None = None
@@ -127,9 +130,9 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]
         return (
             command if each is runs[0] else f"# {', '.join(_split(each.grid))}, the best that {named} runs\n{command}"
         )
-    if refusal:
+    if refusal and runtime:
         raise refusal
-    return ""
+    return f"# no command: {refusal}" if refusal else ""
 
 
 def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Cluster, top: int, command: str) -> None:
