@@ -20,16 +20,16 @@ from simulator.convergence.curves import Regime
 from simulator.elastic.job import simulate_job
 from simulator.elastic.reconfiguration import read_overheads
 from simulator.elastic.scenario import read_scenario
+from simulator.language_models.model_card import read_card
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack
 from simulator.network.catalogue import ClusterFile, Preset, read_cluster, read_cluster_file, read_preset
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.run import run, step_report
 from simulator.sweep.points import expand
 from simulator.sweep.specification import read_specification
-from simulator.transformers.model_card import read_card
-from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import read_stack
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 from traces.calibrate.bandwidth_fit import fit_one, read_measured
 from traces.imports._imported import ImportOptions
@@ -161,13 +161,13 @@ def formats() -> tuple[FuzzedFormat, ...]:
         FuzzedFormat(
             name="model card",
             suffix=".yaml",
-            sound=yaml.safe_load((ROOT / "simulator/transformers/cards/gpt2.yaml").read_text()),
+            sound=yaml.safe_load((ROOT / "simulator/language_models/cards/gpt2.yaml").read_text()),
             use=_use_card,
         ),
         FuzzedFormat(
             name="training stack",
             suffix=".json",
-            sound=json.loads((ROOT / "simulator/transformers/stacks/nanotron-h100.json").read_text()),
+            sound=json.loads((ROOT / "simulator/language_models/stacks/nanotron-h100.json").read_text()),
             use=_use_stack,
         ),
         FuzzedFormat(name="trace", suffix=".json", sound={"traceEvents": list(_events())}, use=_use_recorded),

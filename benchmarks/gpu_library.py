@@ -26,7 +26,7 @@ from traces.imports._registry import import_files
 LIBRARY = Path(__file__).parent.parent / "traces" / "library"
 NOTICES = Path(__file__).parent.parent / "THIRD_PARTY.md"
 PRESETS = Path(__file__).parent.parent / "simulator" / "network" / "presets"
-STACKS = Path(__file__).parent.parent / "simulator" / "transformers" / "stacks"
+STACKS = Path(__file__).parent.parent / "simulator" / "language_models" / "stacks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,10 @@ from benchmarks.published import shared_data, table
 from partitioners._grids.calibration import CONSTANTS, MeasuredPlan, calibrated, constant_of
 from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
 from simulator.errors import InputError
+from simulator.language_models.accelerators import GIB
+from simulator.language_models.model_card import ModelCard, cards, read_card
+from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
-from simulator.transformers.accelerators import GIB
-from simulator.transformers.model_card import ModelCard, cards, read_card
-from simulator.transformers.training_stack import TrainingStack, read_stack, write_stack
 
 PRESET = "dgx-h100"
 CALIBRATED_ON = 48

@@ -29,6 +29,9 @@ from simulator.cluster import Cluster
 from simulator.collectives.ring import ring_ends
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
+from simulator.language_models.model_card import read_card
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import LoweredModel, lower, lower_once
 from simulator.network.catalogue import read_cluster
@@ -41,9 +44,6 @@ from simulator.sweep.points import expand
 from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of, lots
 from simulator.taskgraph import TaskGraph
-from simulator.transformers.model_card import read_card
-from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.training_stack import read_stack
 from simulator.units import format_time
 from simulator.workload import Layer, Profile
 

@@ -30,7 +30,7 @@
     lowering/     from a plan to tasks                 elastic/      devices that come and go
     engine/       when every task runs                 convergence/  samples to an accuracy
     sweep/        many points, one table               exports/      a plan for runtimes of others
-                                                       cli/          the command line
+    language_models/  profiles out of model cards      cli/          the command line
 
 Rooms import only those that stand above them in `tests/test_architecture.py`. Names below load on first use, so that
 a command's help, and a capture on a machine with torch alone, load nothing else.

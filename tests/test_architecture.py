@@ -20,7 +20,7 @@ FLOORS = """
     simulator.lowering.symmetry
     simulator.lowering.sharded_model
     simulator.lowering.tasks
-    simulator.lowering simulator.engine simulator.transformers
+    simulator.lowering simulator.engine simulator.language_models
     simulator.report
     simulator.run
     simulator.elastic simulator.convergence simulator.sweep simulator.exports

@@ -13,15 +13,15 @@ from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
+from simulator.language_models.accelerators import accelerator
+from simulator.language_models.grids import candidate_grids
+from simulator.language_models.launch_commands import RUNTIMES, launch_command
+from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_stack import read_stack, stack_for
 from simulator.network.catalogue import read_cluster
 from simulator.run import step_report
-from simulator.transformers.accelerators import accelerator
-from simulator.transformers.grids import candidate_grids
-from simulator.transformers.launch_commands import RUNTIMES, launch_command
-from simulator.transformers.model_card import ModelCard, read_card
-from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.training_grid import RECOMPUTATION, TrainingGrid
-from simulator.transformers.training_stack import read_stack, stack_for
 
 NANOTRON = read_stack("nanotron-h100")
 SMALL = ModelCard(name="small", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=512)

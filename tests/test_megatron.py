@@ -15,6 +15,11 @@ from partitioners import make_plan
 from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
+from simulator.language_models.activations import swiglu_block_bytes
+from simulator.language_models.device_model import DeviceModel
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
@@ -22,11 +27,6 @@ from simulator.plan import StepSettings
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
-from simulator.transformers.activations import swiglu_block_bytes
-from simulator.transformers.device_model import DeviceModel
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.training_stack import TrainingStack
 
 CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
 STACK = TrainingStack(name="plain", accelerator="h100", device=DeviceModel(), runtime=Runtime())

@@ -13,17 +13,17 @@ from partitioners import make_plan
 from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.expert_routing import Routing
+from simulator.language_models.accelerators import accelerator
+from simulator.language_models.block import block_operators, head_operator
+from simulator.language_models.device_model import operator_seconds
+from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.modelled_profile import modelled_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, StepSettings
 from simulator.report.volume import communication_volume
 from simulator.run import run, step_seconds
-from simulator.transformers.accelerators import accelerator
-from simulator.transformers.block import block_operators, head_operator
-from simulator.transformers.device_model import operator_seconds
-from simulator.transformers.model_card import ModelCard, read_card
-from simulator.transformers.modelled_profile import modelled_profile
 
 MIXTURE = replace(CARD, experts=8, experts_per_token=2, layers=2)
 PROFILE = modelled_profile(MIXTURE, STACK, batch_size=2)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from partitioners._grids.measured_rows import card_of
 from simulator.errors import InputError, UnknownNameError
-from simulator.transformers import activations
-from simulator.transformers.accelerators import ACCELERATORS, accelerator
-from simulator.transformers.block import block_operators, head_operator
-from simulator.transformers.model_card import ModelCard, cards, read_card
+from simulator.language_models import activations
+from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.block import block_operators, head_operator
+from simulator.language_models.model_card import ModelCard, cards, read_card
 
 PUBLISHED = {
     "llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "llama2-7b": 6_738_415_616, "gpt2": 124_439_808,

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cli import main
 from simulator.files import read_profile
-from simulator.transformers.training_stack import nearest_stack, read_stack
+from simulator.language_models.training_stack import nearest_stack, read_stack
 
 ROW = "8B,32,4096,32,14336,131072,4096,0"
 HEADER = "model,layers,hidden,heads,ffn,vocab,seq,tied_embeddings,dp,tp,pp,zero,mbs,grad_acc,step_s,mem_gb"

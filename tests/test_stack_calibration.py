@@ -18,10 +18,10 @@ from partitioners._grids.calibration import (
 )
 from partitioners._grids.measured_rows import measured_plan, read_rows, usable
 from simulator.errors import InputError
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack, write_stack
 from simulator.network.catalogue import read_preset
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import read_stack, write_stack
 
 NANOTRON = read_stack("nanotron-h100")
 CARD = ModelCard(name="small", layers=4, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)

@@ -10,15 +10,15 @@ from statistics import median
 from benchmarks.accuracy._steps import PredictedStep
 from partitioners._grids.grid_plan import grid_plan, simulate_options
 from simulator.cluster import Cluster
+from simulator.language_models.accelerators import accelerator
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import STEP_SEQUENCES, modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
 from simulator.network.catalogue import read_preset
 from simulator.report.interval import step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
-from simulator.transformers.accelerators import accelerator
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import STEP_SEQUENCES, modelled_profile
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import TrainingStack, read_stack, stack_for
 from simulator.workload import Profile
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from benchmarks.accuracy._grids import PredictedRun, PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import mean_error, summary, worst_error
 from benchmarks.published import shared_data, table
-from simulator.transformers.model_card import read_card
-from simulator.transformers.training_grid import TrainingGrid
+from simulator.language_models.model_card import read_card
+from simulator.language_models.training_grid import TrainingGrid
 
 
 def runs() -> list[PublishedRun]:

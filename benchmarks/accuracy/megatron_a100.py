@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import steps_table, summary
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.training_grid import TrainingGrid
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import steps_table, summary
-from simulator.transformers.model_card import read_card
-from simulator.transformers.training_grid import Recomputation, TrainingGrid
+from simulator.language_models.model_card import read_card
+from simulator.language_models.training_grid import Recomputation, TrainingGrid
 
 
 def _run(

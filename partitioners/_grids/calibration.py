@@ -13,11 +13,11 @@ import numpy.typing as npt
 from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import TrainingStack
 from simulator.run import step_report
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import modelled_profile
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
 
 Floats = npt.NDArray[np.float64]

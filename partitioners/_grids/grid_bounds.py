@@ -25,13 +25,13 @@ from partitioners._grids.grid_plan import grid_plan, grid_settings
 from partitioners._stages.block_layout import is_attention, laid_out_stages
 from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.run import step_report
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
 
 ROUNDING = 1e-9

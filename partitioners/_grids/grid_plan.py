@@ -7,9 +7,9 @@ from typing import Any
 
 import partitioners
 from simulator.cluster import Cluster
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import OPTIMIZERS, Plan, StepSettings
-from simulator.transformers.training_grid import TrainingGrid
-from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
 
 

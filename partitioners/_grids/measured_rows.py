@@ -12,9 +12,9 @@ from pathlib import Path
 from partitioners._grids.calibration import MeasuredPlan
 from simulator import file_gate
 from simulator.errors import InputError
-from simulator.transformers.accelerators import GIB
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.training_grid import TrainingGrid
+from simulator.language_models.accelerators import GIB
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
 
 Row = Mapping[str, str]
 COLUMNS = (

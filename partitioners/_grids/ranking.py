@@ -11,17 +11,17 @@ from partitioners._grids.grid_bounds import Bound, GridBounds
 from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.language_models.accelerators import accelerator
+from simulator.language_models.grids import STRATEGIES, candidate_grids
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import MOST_MICROBATCH
+from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import Plan
 from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
-from simulator.transformers.accelerators import accelerator
-from simulator.transformers.grids import STRATEGIES, candidate_grids
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import MOST_MICROBATCH
-from simulator.transformers.training_grid import RECOMPUTATION, TrainingGrid
-from simulator.transformers.training_stack import TrainingStack
 from simulator.workload import Profile
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from partitioners._grids.ranking import Ranking, SimulatedGrid
     from simulator.cluster import Cluster
-    from simulator.transformers.model_card import ModelCard
-    from simulator.transformers.training_grid import TrainingGrid
-    from simulator.transformers.training_stack import TrainingStack
+    from simulator.language_models.model_card import ModelCard
+    from simulator.language_models.training_grid import TrainingGrid
+    from simulator.language_models.training_stack import TrainingStack
 
 OWN = ("sequence", "stack", "runtime", "top", "budget")
 """Options that count for cards alone."""
@@ -57,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
+    from simulator.language_models.launch_commands import RUNTIMES
+    from simulator.language_models.model_card import read_card
+    from simulator.language_models.modelled_profile import STEP_SEQUENCES
+    from simulator.language_models.training_stack import read_stack, runtime_of, stack_for
     from simulator.network import catalogue
-    from simulator.transformers.launch_commands import RUNTIMES
-    from simulator.transformers.model_card import read_card
-    from simulator.transformers.modelled_profile import STEP_SEQUENCES
-    from simulator.transformers.training_stack import read_stack, runtime_of, stack_for
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _strategies(args: argparse.Namespace) -> Sequence[str]:
     """Those asked for. Raises InputError for others than place grids."""
-    from simulator.transformers.grids import STRATEGIES
+    from simulator.language_models.grids import STRATEGIES
 
     if args.strategies == "all":
         return STRATEGIES
@@ -117,7 +117,7 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]
 
     Raises InputError where the runtime asked for can run none.
     """
-    from simulator.transformers.launch_commands import launch_command
+    from simulator.language_models.launch_commands import launch_command
 
     refusal: InputError | None = None
     for each in runs:

@@ -139,12 +139,12 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     stack, sequence: of a card, other than the nearest and its own.
     """
     from simulator import files
+    from simulator.language_models.model_card import is_card
     from simulator.network import catalogue
-    from simulator.transformers.model_card import is_card
 
     if not is_card(source):
         return files.read_profile(source)
-    from simulator.transformers.modelled_profile import read_profile_or_card  # takes a while to load
+    from simulator.language_models.modelled_profile import read_profile_or_card  # takes a while to load
 
     machine = catalogue.read_cluster(cluster) if cluster else None
     return read_profile_or_card(source, machine, stack=stack, sequence=sequence)
@@ -189,8 +189,8 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
 def read_runtime(args: argparse.Namespace, profile: Profile) -> Runtime:
     """The runtime that the cluster's file was measured with; for a preset that of a modelled profile's stack, else the
     ideal one."""
+    from simulator.language_models.training_stack import runtime_of
     from simulator.network import catalogue
-    from simulator.transformers.training_stack import runtime_of
 
     return runtime_of(profile, catalogue.read_runtime(args.cluster))
 
@@ -207,9 +207,9 @@ def step_settings(
     profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any
 ) -> tuple[StepSettings, dict[str, Any]]:
     """What the command line asks of a step, and those of `settings` that are options of a strategy."""
+    from simulator.language_models.training_stack import stack_of
     from simulator.parameter_states import REPLICATED
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
-    from simulator.transformers.training_stack import stack_of
 
     stack = stack_of(profile)
     optimizer = args.optimizer or (stack.optimizer if stack else None)

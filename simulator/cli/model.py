@@ -24,8 +24,8 @@ from simulator.errors import InputError
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
-    from simulator.transformers.model_card import ModelCard
-    from simulator.transformers.training_stack import TrainingStack
+    from simulator.language_models.model_card import ModelCard
+    from simulator.language_models.training_stack import TrainingStack
 
 
 ELSEWHERE = dict.fromkeys(
@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.transformers.model_card import cards, read_card
-    from simulator.transformers.training_stack import nearest_stack, read_stack, write_stack
+    from simulator.language_models.model_card import cards, read_card
+    from simulator.language_models.training_stack import nearest_stack, read_stack, write_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
@@ -93,7 +93,7 @@ def _calibrated(stack: TrainingStack, args: argparse.Namespace) -> TrainingStack
 
 def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespace) -> None:
     from simulator import files
-    from simulator.transformers.modelled_profile import modelled_profile
+    from simulator.language_models.modelled_profile import modelled_profile
 
     command = f"shardscope model {args.card} --stack {args.stack or stack.name} --output {args.output}"
     profile = modelled_profile(

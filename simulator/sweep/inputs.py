@@ -11,13 +11,13 @@ from functools import cache, cached_property
 
 from simulator import collectives
 from simulator.cluster import Cluster
+from simulator.language_models.model_card import is_card
+from simulator.language_models.modelled_profile import read_profile_or_card
+from simulator.language_models.training_stack import runtime_of
 from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Value
-from simulator.transformers.model_card import is_card
-from simulator.transformers.modelled_profile import read_profile_or_card
-from simulator.transformers.training_stack import runtime_of
 from simulator.workload import Profile
 
 ProfileOn = tuple[str, str]

@@ -11,11 +11,11 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.expert_routing import Routing
 from simulator.files import read_profile
-from simulator.transformers.accelerators import Accelerator, accelerator
-from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
-from simulator.transformers.device_model import DeviceModel, operator_seconds
-from simulator.transformers.model_card import ModelCard, is_card, read_card
-from simulator.transformers.training_stack import TrainingStack, read_stack, stack_for
+from simulator.language_models.accelerators import Accelerator, accelerator
+from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
+from simulator.language_models.device_model import DeviceModel, operator_seconds
+from simulator.language_models.model_card import ModelCard, is_card, read_card
+from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)

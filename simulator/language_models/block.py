@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.transformers.model_card import ModelCard
+from simulator.language_models.model_card import ModelCard
 
 ELEMENT_BYTES = 2
 NORM_TRAFFIC = 22

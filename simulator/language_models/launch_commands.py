@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.training_grid import TrainingGrid
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
 
 
 def launch_command(runtime: str, card: ModelCard, grid: TrainingGrid) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from simulator.errors import require
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import MOST_MICROBATCH
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan_rules import MOST_MICROBATCHES
-from simulator.transformers.model_card import ModelCard
-from simulator.transformers.modelled_profile import MOST_MICROBATCH
-from simulator.transformers.training_grid import TrainingGrid
 
 MOST_TENSOR = 8
 """Across nodes a tensor group is slower than any other split in every measured group of runs."""

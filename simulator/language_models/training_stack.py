@@ -11,11 +11,11 @@ from pathlib import Path
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
+from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.device_model import DeviceModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, Synchronisation
 from simulator.runtime import IDEAL, Runtime
-from simulator.transformers.accelerators import ACCELERATORS, accelerator
-from simulator.transformers.device_model import DeviceModel
 from simulator.workload import Profile
 
 
@@ -140,4 +140,4 @@ def write_stack(stack: TrainingStack, path: str | Path) -> None:
 
 
 def _folder() -> resources.abc.Traversable:
-    return resources.files("simulator.transformers") / "stacks"
+    return resources.files("simulator.language_models") / "stacks"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from simulator.errors import require, require_from_0
-from simulator.transformers.accelerators import Accelerator
-from simulator.transformers.block import ACCUMULATION_TRAFFIC, BlockOperator
+from simulator.language_models.accelerators import Accelerator
+from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator
 
 BACKWARD_TRAFFIC = 2 / 3
 """Of an operator's memory traffic, the part of its backward pass."""

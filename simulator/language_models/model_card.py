@@ -162,4 +162,4 @@ def is_card(source: str | Path) -> bool:
 
 
 def _folder() -> resources.abc.Traversable:
-    return resources.files("simulator.transformers") / "cards"
+    return resources.files("simulator.language_models") / "cards"
