@@ -11,6 +11,7 @@ Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one lin
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ShardscopeError, OSError) as error:
         if _interrupts:
             return 130
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            error.filename = "standard output or a temporary file"  # all others are written under their names
         print(folded(f"shardscope: {one_line(error)}", sys.stderr), file=sys.stderr)
         return 2
     except Exception:
