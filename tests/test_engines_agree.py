@@ -269,7 +269,6 @@ def test_the_chain_that_binds_a_step_is_the_same(data: st.DataObject, cluster: C
     assert chains[0] == chains[1]
 
 
-@pytest.mark.alone
 @both_engines
 def test_an_interrupt_is_noticed_within_a_fifth_of_a_second() -> None:
     """64 x 63 messages at a time share a switch: one change touches thousands of classes."""
@@ -281,13 +280,13 @@ def test_an_interrupt_is_noticed_within_a_fifth_of_a_second() -> None:
     builder.add(Kind.ACTIVATION, len(grid), device=grid[:, 1], route=routes, bytes=rng.uniform(1e5, 1e6, len(grid)))
     graph, after_s = builder.build(np.zeros(64), ()), 1.0
     simulate(computing(), switch(2), IDEAL, "compiled")
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    start = time.perf_counter()
+    previous = signal.signal(signal.SIGPROF, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_PROF, after_s)  # of this process: others may keep the machine busy
+    start = time.process_time()
     try:
         with pytest.raises(KeyboardInterrupt):
             simulate(graph, cluster, IDEAL, "compiled")
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    assert time.perf_counter() - start < after_s + 0.2
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+    assert time.process_time() - start < after_s + 0.2

@@ -81,7 +81,7 @@ def test_a_script_trains_with_one_devices_gradients(
         [*launch, "--steps", "2", "--gradients", str(gradients)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         env=environment,
         cwd=tmp_path,
     )

@@ -230,13 +230,13 @@ def test_two_sweeps_in_one_folder_are_refused(profile: Path, tmp_path: Path) -> 
 
     def hold(results: list[PointResult], pace: Pace) -> None:
         started.set()
-        assert release.wait(30)
+        assert release.wait(600)
 
     first = threading.Thread(
         target=run_sweep, args=(points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1), hold)
     )
     first.start()
-    assert started.wait(30)
+    assert started.wait(600)
     try:
         for resume in (False, True):
             with pytest.raises(InputError, match="another sweep is running in it"):
