@@ -1,20 +1,23 @@
-"""NVIDIA's Llama 3.1 steps on 8 to 128 H100, by the stack of the same runtime."""
+"""NVIDIA's own steps of Llama 3.1 8B and 70B on H100 (DGX cloud benchmarks)."""
 
 from __future__ import annotations
 
 import csv
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
 from benchmarks.published import shared_data
 from simulator.language_models.model_card import read_card
 from simulator.language_models.training_grid import TrainingGrid
 
 
+def _rows() -> list[dict[str, str]]:
+    with (shared_data() / "dgxc" / "steps.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def runs() -> list[PublishedRun]:
     """Every run whose stages are not interleaved."""
-    with (shared_data() / "dgxc" / "steps.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["vp"] == "NA"]
     return [
         PublishedRun(
             name=f"{row['model'].split()[2]} on {row['gpus']} GPUs",
@@ -25,23 +28,18 @@ def runs() -> list[PublishedRun]:
             ),
             preset="dgx-h100", stack="megatron-a100", measured_s=float(row["step_s"]),
         )
-        for row in rows
+        for row in _rows()
+        if row["vp"] == "NA"
     ]  # fmt: skip
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    return f"""## Llama 3.1 8B on 8 to 128 H100 (NVIDIA's DGX cloud benchmarks)
-
-Layers from a model card by `megatron-a100`, whose runtime is that of NeMo and whose shares of the peak are of another
-GPU; nothing was fitted to these runs. The first of them:
-
-    {done[0].run.command}
-
-{steps_table([each.step for each in done])}
-
-{summary([each.step for each in done], "runs of the same network on more GPUs differ by 0.5 % at most")}
-{verdicts(done)}
-
-Left out: six runs of the 70B, whose stages are interleaved five times, which no grid of a card can say yet."""
+def source() -> Source:
+    published, interleaved = runs(), sum(row["vp"] != "NA" for row in _rows())
+    return Source(
+        title="Llama 3.1 8B on 8 to 128 H100 (NVIDIA's DGX cloud benchmarks)",
+        method="By `megatron-a100`, whose runtime is that of NeMo and whose shares of the peak are of another GPU.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={"runs of the 70B, whose stages are interleaved five times": interleaved},
+        noise_floor="runs of the same network on more GPUs differ by 0.5 % at most",
+    )

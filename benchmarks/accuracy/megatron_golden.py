@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.published import shared_data, table
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
+from benchmarks.published import shared_data
 from simulator.language_models.activations import gelu_block_bytes
 
 VOCABULARY, PADDED_TO = 50257, 128
@@ -131,36 +132,20 @@ def _kept_bytes(row: Row, layers: int, scores: bool) -> float:
     return block * chunk * ((chunks - 1) * pipeline + 1 if chunks > 1 else 1)
 
 
-def _figures(errors: Sequence[float]) -> list[str]:
-    within = sum(abs(error) <= 0.05 for error in errors) / len(errors)
-    mean, median = statistics.fmean(map(abs, errors)), statistics.median(map(abs, errors))
-    worst = max(errors, key=abs)
-    return [str(len(errors)), f"{mean:.1%}", f"{median:.1%}", f"{statistics.fmean(errors):+.1%}", f"{worst:+.1%}",
-            f"{within:.0%}"]  # fmt: skip
-
-
-def section() -> str:
-    """The section of the page."""
+def source() -> Source:
     peaks = predicted_peaks()
-    silent = [peak for peak in peaks if not peak.stated]
-    plain = [peak.without_bytes / peak.measured_bytes - 1 for peak in silent]
-    rows = [
-        ["stated", *_figures([peak.error for peak in peaks if peak.stated])],
-        ["not stated, as the software chooses", *_figures([peak.error for peak in silent])],
-        ["not stated, no scores assumed", *_figures(plain)],
-        ["not stated, the nearer of both", *_figures([peak.nearer_error for peak in silent])],
-    ]
-    return f"""## Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)
-
-Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200): states by the recipe of Megatron-LM's optimizer, activations
-by the closed form of Korthikanti et al. (arXiv 2205.05198, table 2) as many times as 1F1B or its interleaved form has
-them in flight there, {LOGIT_BYTES} bytes per logit, and {WORKSPACE_BYTES / 1e6:.0f} MB of libraries' workspaces, which
-the memory between steps says. Dense networks of equal stages that train on 1,024 positions with stated sizes; whether
-their attention keeps its scores is stated, or their blocks are Megatron-LM's own, which keep them. Others leave that to
-Transformer Engine, which keeps scores where a deterministic step meets software of before 2024; which recordings are so
-old is seen in their peaks, one fact taken from what is compared. Tests that defer the head's weight gradients keep its
-inputs and gradients of all micro-batches.
-
-{table(["attention", "tests", "mean error", "median", "bias", "worst", "within 5 %"], rows)}
-
-Noise floor: repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %."""
+    return Source(
+        title="Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)",
+        method="Bytes of the last rank of 8 GPUs.",
+        steps=[
+            PredictedStep(
+                name=p.name,
+                peak_bytes=p.with_bytes if p.keeps_scores else p.without_bytes,
+                measured_peak_bytes=p.measured_bytes,
+                family="stated" if p.stated else "not stated",
+            )
+            for p in peaks
+        ],
+        not_expressed={},
+        noise_floor="repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %",
+    )

@@ -1,0 +1,19 @@
+"""The step of a plan of a profile, beside a published one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.cluster import Cluster
+from simulator.plan import Plan
+from simulator.report.interval import step_interval
+from simulator.run import step_report
+from simulator.runtime import IDEAL, Runtime
+from simulator.workload import Profile
+
+
+def prediction(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> dict[str, Any]:
+    """What the product says of a plan, as fields of a PredictedStep."""
+    report = step_report(profile, cluster, plan, runtime=runtime)
+    interval = step_interval(report, profile, cluster)
+    return {"predicted_s": report.step_s, "low_s": interval.low_s, "high_s": interval.high_s, "fits": report.fits}
