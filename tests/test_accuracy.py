@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
+from math import exp, sqrt
 from pathlib import Path
 
 import pytest
@@ -20,8 +23,9 @@ from benchmarks.accuracy import (
     sailor,
     torchtitan,
 )
-from benchmarks.accuracy.__main__ import PACKED, PAGE, SLOW, SOURCES, grown, source
-from benchmarks.accuracy._source import Source
+from benchmarks.accuracy.__main__ import EVIDENCE_FILE, PACKED, PAGE, SLOW, SOURCES, grown, source
+from benchmarks.accuracy._bands import band, evidence
+from benchmarks.accuracy._source import Source, unpacked
 from benchmarks.accuracy._steps import Figures, PredictedStep, mean_error, plain_error, rank_correlation, worst_error
 from simulator.cli import main
 from simulator.language_models.model_card import read_card
@@ -40,6 +44,43 @@ def test_page_and_data_file_are_what_the_product_says_today(name: str) -> None:
     assert made.section() in PAGE.read_text(encoding="utf-8"), "run: python -m benchmarks.accuracy --write"
     kept = next(each for each in json.loads(PACKED.read_text(encoding="utf-8")) if each["name"] == name)
     assert kept == {"name": name, **json.loads(json.dumps(made.packed()))}
+
+
+def test_the_evidence_that_the_product_prints_is_that_of_the_data_file() -> None:
+    every = {each["name"]: unpacked(each) for each in json.loads(PACKED.read_text(encoding="utf-8"))}
+    assert [asdict(each) for each in evidence(every)] == json.loads(EVIDENCE_FILE.read_text(encoding="utf-8"))
+    held = [each.inside for steps in every.values() for each in steps if each.counted and each.high_s > 0]
+    assert sum(held) / len(held) >= 0.85, "intervals of other sources hold too few steps"
+
+
+def test_bands_of_sources() -> None:
+    """Of three sources without scatter: the prediction interval of a further one, in closed form."""
+    biases = (-0.1, 0.0, 0.1)
+    alike = {str(bias): [bias] * 5 for bias in biases}
+    spread = 0.1  # standard deviation of the biases, of the kind and of all
+    reach = 2.015 * spread * sqrt(1 + 1 / 3)  # Student's 95 % quantile of 2 + 3 degrees of freedom
+    assert band(alike, alike) == pytest.approx((exp(-reach), exp(reach)), rel=1e-3)
+    single = {"0.1": alike["0.1"]}
+    reach = 2.353 * spread * sqrt(2)  # nothing known of the kind's own spread: that of all
+    assert band(single, alike) == pytest.approx((exp(0.1 - reach), exp(0.1 + reach)), rel=1e-3)
+    assert band({}, alike) == band(alike, alike)
+
+
+def test_bands_widen_with_the_scatter_within_sources() -> None:
+    narrow, wide = ({"a": [-x, 0.0, x], "b": [-x, 0.0, x]} for x in (0.01, 0.2))
+    assert band(wide, wide)[0] < band(narrow, narrow)[0] < 1 < band(narrow, narrow)[1] < band(wide, wide)[1]
+
+
+def test_bands_hold_nine_in_ten_runs_of_a_further_source() -> None:
+    """Sources and their runs drawn from normal distributions."""
+    draw, held = random.Random(1), 0
+    for _ in range(200):
+        biases = [draw.gauss(0, 0.1) for _ in range(9)]
+        sources = {str(i): [draw.gauss(bias, 0.05) for _ in range(20)] for i, bias in enumerate(biases)}
+        further = sources.pop("0")
+        low, high = band(sources, sources)
+        held += sum(low <= exp(value) <= high for value in further)
+    assert 0.86 <= held / (200 * 20) <= 0.95
 
 
 def test_a_median_that_has_grown_by_a_fifth_is_named() -> None:
@@ -94,7 +135,7 @@ def test_a_published_number_is_what_its_command_says(
         capsys.readouterr()
         assert main([*words, *(["--json"] if words[0] == "simulate" else [])]) == 0
     printed = json.loads(capsys.readouterr().out)
-    report, _ = _grids.simulated(run)
+    report, *_ = _grids.simulated(run)
     assert (printed["step_s"], printed["peak_memory_bytes"]) == (report.step_s, report.peak_memory_bytes)
 
 
@@ -103,6 +144,7 @@ FORMULAS = {
     ("_steps", "plain_error"),
     ("_grids", "plain_seconds"),
     ("_steps", "of"),
+    ("_bands", "residuals"),
     ("_source", "_ms"),
     ("neusight", "source"),
 }

@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._bands import evidence, with_intervals
+from benchmarks.accuracy._source import Source, unpacked
+from benchmarks.accuracy._steps import Figures
+from benchmarks.published import table
 from simulator.files import write_text_atomic
+from simulator.report.evidence import WORDS
 
 SOURCES = (
     *("neusight", "sailor", "ddp_buckets", "bytedance"),
@@ -26,6 +31,7 @@ SLOW = ("megatron_a100",)
 """Sources that take minutes."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, PACKED = ROOT / "docs" / "accuracy.md", ROOT / "dashboard" / "published.json"
+EVIDENCE_FILE = ROOT / "simulator" / "report" / "evidence.json"
 GROWTH, LEAST = 1.2, 0.002
 """By how much a median error may grow unnoticed: as a ratio, and at least as a difference."""
 INTRODUCTION = """# Accuracy on real GPUs
@@ -38,28 +44,62 @@ plans of one network on one machine, *regret* how much longer the plan takes tha
 (mean and worst). *In interval* is the share of steps inside the printed interval of 9 in 10, and its high over low.
 *Wrongly too large* are runs that ran and are said not to fit. *Plainest* is the median error of arithmetic over the
 GPUs' peak, with one factor fitted to the very runs."""
+EVIDENCE = """## What a prediction stands on
+
+Every command prints the kind of its prediction and an interval for it. *Held* is the share of steps inside the
+intervals that all *other* sources give them, and the median of their high over low."""
 MARK = "<!-- slow: it needs the published measurements -->\n<!-- output: python -m benchmarks.accuracy -->"
 """How the page says what makes it (`benchmarks.pasted`)."""
 
 
 def source(name: str) -> Source:
-    """A source, predicted."""
+    """A source, predicted; its intervals are those that all others give it, as the data file has them."""
     made: Source = import_module(f"benchmarks.accuracy.{name}").source()
-    return made
+    every = {**{other: unpacked(each) for other, each in _kept().items()}, name: made.steps}
+    return replace(made, steps=with_intervals(name, every))
+
+
+def all_sources() -> dict[str, Source]:
+    """Every source, predicted, with the intervals that all others give it."""
+    made: dict[str, Source] = {name: import_module(f"benchmarks.accuracy.{name}").source() for name in SOURCES}
+    every = {name: each.steps for name, each in made.items()}
+    return {name: replace(each, steps=with_intervals(name, every)) for name, each in made.items()}
+
+
+def _kept() -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(PACKED.read_text(encoding="utf-8"))}
 
 
 def page(sources: dict[str, Source]) -> str:
     """The whole page in Markdown."""
-    return f"{INTRODUCTION}\n\n{MARK}\n{sections(sources)}\n<!-- end -->\n"
+    return f"{INTRODUCTION}\n\n{MARK}\n{evidence_section(sources)}\n\n{sections(sources)}\n<!-- end -->\n"
 
 
 def sections(sources: dict[str, Source]) -> str:
     return "\n\n".join(each.section() for each in sources.values())
 
 
+def evidence_section(sources: dict[str, Source]) -> str:
+    """How far predictions of each kind are off, and what intervals made of other sources hold."""
+    rows = []
+    for each in evidence({name: made.steps for name, made in sources.items()}):
+        figures = Figures.of(step for made in sources.values() for step in made.steps if step.kind == each.kind)
+        low, high = f"{each.low - 1:+.0%}", f"{each.high - 1:+.0%}"
+        held = f"{figures.inside:.0%} of {figures.width:.2f}"
+        rows.append([WORDS[each.kind], each.sources, each.steps, f"{each.median:.1%}", f"{low} to {high}", held])
+    heads = ["a prediction stands on", "sources", "steps", "median error", "9 in 10 of a further source", "held"]
+    return f"{EVIDENCE}\n\n{table(heads, rows)}"
+
+
 def packed(sources: dict[str, Source]) -> str:
     """The data file."""
     return json.dumps([{"name": name, **each.packed()} for name, each in sources.items()], indent=1) + "\n"
+
+
+def packed_evidence(sources: dict[str, Source]) -> str:
+    """What the product says of its predictions."""
+    counted = evidence({name: made.steps for name, made in sources.items()})
+    return json.dumps([asdict(each) for each in counted], indent=1) + "\n"
 
 
 def grown(before: list[dict[str, Any]], sources: dict[str, Source]) -> list[str]:
@@ -79,16 +119,17 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--accept", action="append", default=[], choices=SOURCES)
     args = parser.parse_args()
-    sources = {name: source(name) for name in args.names or SOURCES}
     if not args.write:
-        print(sections(sources))
+        print(sections({name: source(name) for name in args.names or SOURCES}))
         return
+    sources = all_sources()
     before = json.loads(PACKED.read_text(encoding="utf-8"))
     worse = [line for line in grown(before, sources) if line.partition(":")[0] not in args.accept]
     if worse:
         raise SystemExit("median errors have grown (--accept NAME): " + "; ".join(worse))
     write_text_atomic(PAGE, page(sources))
     write_text_atomic(PACKED, packed(sources))
+    write_text_atomic(EVIDENCE_FILE, packed_evidence(sources))
 
 
 if __name__ == "__main__":

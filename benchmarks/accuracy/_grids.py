@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from benchmarks.accuracy._plans import prediction_of
 from benchmarks.accuracy._steps import PredictedStep
 from partitioners._grids.grid_plan import grid_plan, simulate_options
 from simulator.cluster import Cluster
@@ -17,7 +18,6 @@ from simulator.language_models.modelled_profile import STEP_SEQUENCES, modelled_
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
 from simulator.network.catalogue import read_preset
-from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
 from simulator.workload import Profile
@@ -70,12 +70,12 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 
 
 @cache
-def simulated(run: PublishedRun) -> tuple[Report, StepInterval]:
-    """The run's report, and the interval of its step. Raises InputError where the product refuses it."""
+def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
+    """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
     profile = _profile(run.card, stack)
     report = step_report(profile, cluster, grid_plan(run.grid, profile, cluster, stack), runtime=stack.runtime)
-    return report, step_interval(report, profile, cluster)
+    return report, profile, cluster
 
 
 def predicted(run: PublishedRun) -> PredictedStep:
@@ -90,17 +90,12 @@ def predicted(run: PublishedRun) -> PredictedStep:
         "note": run.note,
     }
     try:
-        report, interval = simulated(run)
+        report, profile, cluster = simulated(run)
     except InputError as error:
         return PredictedStep(**{**known, "note": f"refused: {error}"})
-    return PredictedStep(
-        **known,
-        predicted_s=report.step_s,
-        low_s=interval.low_s,
-        high_s=interval.high_s,
-        peak_bytes=report.devices[run.peak_device].peak_memory_bytes,
-        fits=report.fits if run.tight else None,
-    )
+    said = prediction_of(report, profile, cluster)
+    peak_bytes = report.devices[run.peak_device].peak_memory_bytes
+    return PredictedStep(**known, **{**said, "fits": report.fits if run.tight else None}, peak_bytes=peak_bytes)
 
 
 def all_predicted(runs: Iterable[PublishedRun]) -> list[PredictedStep]:

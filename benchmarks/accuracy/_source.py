@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from textwrap import fill
 from typing import Any
@@ -120,10 +120,17 @@ def _number(value: float) -> float | None:
     return (round(value, 6) if isfinite(value) else None) if isinstance(value, float) else value
 
 
+PACKED_FIELDS = tuple(each.name for each in fields(PredictedStep) if each.name not in ("interval", "plain_s"))
+
+
 def _packed(step: PredictedStep) -> dict[str, Any]:
-    kept = {name: value for name, value in asdict(step).items() if value not in (None, "") and name != "plain_s"}
-    return {
-        name: float(f"{value:.6g}") if isinstance(value, float) else value
-        for name, value in kept.items()
-        if value == value
-    }
+    """What differs from a step that says nothing."""
+    pairs = ((name, getattr(step, name)) for name in PACKED_FIELDS)
+    rounded = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in pairs}
+    plain = PredictedStep(name="")
+    return {name: value for name, value in rounded.items() if value == value and value != getattr(plain, name)}
+
+
+def unpacked(source: Mapping[str, Any]) -> list[PredictedStep]:
+    """The steps of an entry of the data file."""
+    return [PredictedStep(**{"name": "", **row}) for row in source["rows"]]

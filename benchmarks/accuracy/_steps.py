@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
+
+from simulator.report.evidence import PredictionEvidence
+from simulator.report.interval import StepInterval
 
 FEWEST_OF_A_GROUP = 5
 """Plans of a network on as many devices, for a rank correlation and a regret of them."""
+
+MakeInterval = Callable[[PredictionEvidence | None], StepInterval]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +25,13 @@ class PredictedStep:
     """Seconds of the step, as the product says; None where it refuses the plan, which counts as an error of 100 %."""
     measured_s: float | None = None
     """Seconds of the step, as published."""
+    kind: str = ""
+    """What the prediction stands on, a name of `simulator.report.evidence`."""
+    interval: MakeInterval | None = field(default=None, repr=False, compare=False)
+    """The interval of 9 in 10 steps by what is known of predictions of its kind."""
     low_s: float = nan
     high_s: float = nan
-    """The printed interval of 9 in 10 steps."""
+    """Its ends by what other sources say of that."""
     peak_bytes: float | None = None
     """Predicted peak of the device whose peak was published."""
     measured_peak_bytes: float | None = None

@@ -94,8 +94,8 @@ def source() -> Source:
         method=f"""{job().replicas} replicas x {job().stages} stages, {job().microbatches} micro-batches, {len(steps)}
 recorded steps. `traces/imports/bytedance.py` makes profile, plan and the recorded Timeline of it; the replay takes
 every operation's duration as recorded, an unusual all-reduce too, and lets our 1F1B decide when each begins. Host time
-between two operations is in the recording but no operation, so it is missing here, as in the authors' own simulation, which is
-{mean_error(authors):.2%} off on average and {worst_error(authors):+.2%} at worst.""",
+between two operations is in the recording but no operation, so it is missing here, as in the authors' own
+simulation, which is {mean_error(authors):.2%} off on average and {worst_error(authors):+.2%} at worst.""",
         steps=steps,
         calibrated="durations of operations are those of the step itself",
         not_expressed={},

@@ -71,8 +71,8 @@ def source() -> Source:
         method=f"""One recorded step. torch's first bucket holds {FIRST_BUCKET_BYTES // 2**20} MiB where the size is
 left at its default (`--first-bucket 1MiB`). Elements of buckets are equal or wrong; there is no error in between. Times
 of an all-reduce are those of the preset `{CLUSTER}`; the recorded ones hold waiting for the other GPU, whose host
-launches later. The step says nothing about a simulator of GPUs, and is not counted: its GPU waited for launches most of the
-time, and layers and step are of the same recording.""",
+launches later. The step says nothing about a simulator of GPUs, and is not counted: its GPU waited for launches
+most of the time, and layers and step are of the same recording.""",
         steps=predicted_steps(),
         commands=f"shardscope simulate {PROFILE} --cluster {CLUSTER} --devices {GPUS} --strategy data "
         "--first-bucket 1MiB",

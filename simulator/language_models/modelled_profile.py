@@ -15,7 +15,7 @@ from simulator.language_models.accelerators import Accelerator, accelerator
 from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
 from simulator.language_models.device_model import DeviceModel, operator_seconds
 from simulator.language_models.model_card import ModelCard, is_card, read_card
-from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
+from simulator.language_models.training_stack import NEAREST, TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
@@ -104,7 +104,8 @@ def modelled_profile(
         layers.append(own)
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
-        layers=tuple(layers), software={"stack": stack_source or stack.name},
+        layers=tuple(layers), software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if
+stack.by_default else {}),
         notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
 
