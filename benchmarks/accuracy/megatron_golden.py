@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.accuracy._activations import gelu_block_bytes
 from benchmarks.published import shared_data, table
-from simulator.language_models.activations import gelu_block_bytes
 
 VOCABULARY, PADDED_TO = 50257, 128
 """GPT-2's, padded to a multiple for every tensor rank, as Megatron-LM does."""
