@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
 
+from benchmarks.accuracy._activations import swiglu_block_bytes
 from partitioners import make_plan
 from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.language_models.activations import swiglu_block_bytes
 from simulator.language_models.device_model import DeviceModel
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile

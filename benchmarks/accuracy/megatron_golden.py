@@ -6,10 +6,10 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.accuracy._activations import gelu_block_bytes
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep
 from benchmarks.published import shared_data
-from simulator.language_models.activations import gelu_block_bytes
 
 VOCABULARY, PADDED_TO = 50257, 128
 """GPT-2's, padded to a multiple for every tensor rank, as Megatron-LM does."""
