@@ -43,7 +43,7 @@ bench: $(VENV)/installed
 bench-screens: $(VENV)/installed-for-test
 	$(BIN)/python -m benchmarks.screens
 
-# 20,000 damaged files; a tenth of an hour.
+# 20,000 damaged files of a seed drawn anew, which is printed; a tenth of an hour.
 fuzz: $(VENV)/installed-for-test
 	$(BIN)/python -m benchmarks.fuzz 20000
 

@@ -13,6 +13,7 @@ from simulator import cli
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Plan
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.studies.accumulation import best, choices
 from simulator.workload import Profile
 
@@ -69,6 +70,11 @@ def test_logical_workers_decide_the_shares() -> None:
 def test_what_does_not_divide_is_refused(limits: dict[str, int], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         choices_on(2, 32, **limits)
+
+
+def test_no_step_has_more_micro_batches_than_one_may_have() -> None:
+    counts = [count for count, *_ in choices_on(1, 10**9)]
+    assert counts == [count for count in range(1, MOST_MICROBATCHES + 1) if 10**9 % count == 0]
 
 
 def test_where_nothing_fits_the_complaint_says_what_is_needed() -> None:

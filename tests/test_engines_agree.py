@@ -10,7 +10,6 @@ import random
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from small_networks import chain
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
-from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -226,22 +224,12 @@ def test_an_unknown_engine_is_named() -> None:
         engine_name("compile")
 
 
-def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.engine.is_available", lambda: False)
     monkeypatch.delenv("SHARDSCOPE_ENGINE", raising=False)
     assert engine_name() == "reference"
     with pytest.raises(InputError, match="install a C compiler"):
         engine_name("compiled")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert compile_library(tmp_path / "library.so") is None
-    assert not list(tmp_path.iterdir())
-
-
-@both_engines
-def test_a_library_is_compiled_once_and_whole(tmp_path: Path) -> None:
-    path = tmp_path / "library.so"
-    assert compile_library(path) == path
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @both_engines

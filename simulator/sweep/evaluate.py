@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -10,7 +11,7 @@ from typing import Any
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import ShardscopeError
+from simulator.errors import InputError, ShardscopeError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
 from simulator.plan import Plan, Synchronisation, split_settings
@@ -24,7 +25,7 @@ from simulator.sweep.specification import REQUIRED
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
+STATUSES = DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
 STAGES = ("partition", "lower", "simulate", "measure")
 WORTH_KEEPING_S = 0.05
 """A plan that took less than this to make is made again rather than read from disk."""
@@ -60,6 +61,8 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 
 COLUMNS = (*METRICS, "step_low_s", "step_high_s")
 """All of them: the last two are the ends of the step's interval."""
+TEXTS = ("plan_schedule", "verdict", "bottleneck")
+"""Those that hold words; the others are numbers of at least 0."""
 
 
 MakePlan = Callable[..., Plan]
@@ -121,7 +124,8 @@ def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
     path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
-        return files.read_plan(path)
+        with suppress(InputError):  # a damaged one is made again
+            return files.read_plan(path)
     began = perf_counter()
     step, own = split_settings({**_arguments(values), "runtime": context.inputs.runtime(values)})
     plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
