@@ -25,7 +25,7 @@ from benchmarks.accuracy import (
 from benchmarks.accuracy.__main__ import PAGE, SECTIONS, SLOW
 from benchmarks.accuracy._steps import PredictedStep, mean_error, rank_correlation, summary, worst_error
 from simulator.cli import main
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 
 FOLDER = Path(_grids.__file__).parent
 

@@ -7,7 +7,7 @@ import csv
 from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import steps_table, summary
 from benchmarks.published import shared_data
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 
 

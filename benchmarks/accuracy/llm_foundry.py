@@ -9,7 +9,7 @@ from dataclasses import replace
 from benchmarks.accuracy._grids import PredictedRun, PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import mean_error, summary, worst_error
 from benchmarks.published import shared_data, table
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 
 

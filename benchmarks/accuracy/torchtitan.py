@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
 from benchmarks.accuracy._steps import steps_table, summary
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import Recomputation, TrainingGrid
 
 
