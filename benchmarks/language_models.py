@@ -26,7 +26,8 @@ from benchmarks.published import shared_data, table
 from partitioners._grids.calibration import CONSTANTS, MeasuredPlan, calibrated, constant_of
 from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
 from simulator.language_models.accelerators import GIB
-from simulator.language_models.model_card import ModelCard, cards, read_card
+from simulator.language_models.card_files import cards, read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
 

@@ -28,7 +28,7 @@ from benchmarks.accuracy._bands import band, evidence
 from benchmarks.accuracy._source import Source, unpacked
 from benchmarks.accuracy._steps import Figures, PredictedStep, mean_error, plain_error, rank_correlation, worst_error
 from simulator.cli import main
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 
 FOLDER = Path(_grids.__file__).parent
 

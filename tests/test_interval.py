@@ -12,7 +12,7 @@ from plans import planned
 
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack, stack_for
 from simulator.network.catalogue import read_cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import Recomputation, TrainingGrid
 
 

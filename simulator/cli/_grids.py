@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
+    from simulator.language_models.card_files import read_card
+    from simulator.language_models.grids import default_batch
     from simulator.language_models.launch_commands import RUNTIMES
-    from simulator.language_models.model_card import read_card
-    from simulator.language_models.modelled_profile import STEP_SEQUENCES
     from simulator.language_models.training_stack import read_stack, runtime_of, stack_for
     from simulator.network import catalogue
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 5
+    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     with _printing.progress() as progress:
         ranking = ranked_grids(
@@ -146,6 +146,8 @@ def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Clu
         f"{card.described()} on {cluster.name}, {cluster.workers} devices, batch {grids[0].batch} of "
         f"{card.sequence} tokens",
     )
+    if card.not_counted:
+        _tables.say(console, f"not counted of its configuration: {', '.join(card.not_counted)}")
     _tables.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
     splits = list(best_of_splits(runs))
     total = len(grids) + len(ranking.bounded)

@@ -139,7 +139,7 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     stack, sequence: of a card, other than the nearest and its own.
     """
     from simulator import files
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
     from simulator.network import catalogue
 
     if not is_card(source):

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _printing
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
 
     if is_card(args.profile):
         return _grids.run(args)

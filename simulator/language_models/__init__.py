@@ -1,6 +1,8 @@
 """Language models from their cards: a profile without a capture, and the grids that they are trained on.
 
 model_card        a decoder in numbers; cards/ holds the common ones
+card_files        cards by name or from a file
+huggingface_config  a card from the config.json of a checkpoint
 accelerators      peak arithmetic and memory of GPUs, from their data sheets
 block             the operators of a block, of the embedding, the head and the loss, on one device
 device_model      seconds of an operator on a GPU

@@ -12,9 +12,16 @@ from simulator.errors import InputError, require
 from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
-from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
+from simulator.language_models.block import (
+    ACCUMULATION_TRAFFIC,
+    BlockOperator,
+    block_operators,
+    head_operator,
+    norm_operator,
+)
+from simulator.language_models.card_files import is_card, read_card
 from simulator.language_models.device_model import DeviceModel, operator_seconds
-from simulator.language_models.model_card import ModelCard, is_card, read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import NEAREST, TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
@@ -120,16 +127,17 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     )  # fmt: skip
     stream = "embedding"
     for number in range(card.layers):
-        yield from _block(card, f"blocks.{number}.", stream, tokens, stack)
+        of = card.dense_block if number < card.dense_layers else card
+        yield from _block(of, f"blocks.{number}.", stream, tokens, stack)
         stream = f"blocks.{number}.add_ffn"
-    norm, head = next(block_operators(card, tokens)), head_operator(card, tokens)
+    norm, head = norm_operator(card, tokens), head_operator(card, tokens)
     yield LayerShape(
         name="norm", kind="norm", inputs=(stream,), channels=h, operator=norm, geometry=MIXING,
         parameters=norm.parameters, saved_bytes=norm.saved_bytes + head.saved_bytes,
     )  # fmt: skip
     yield LayerShape(
         name="head", kind="linear", inputs=("norm",), channels=card.vocabulary, operator=head, geometry=MIXING,
-        parameters=0 if card.tied_embeddings else card.head_parameters,
+        parameters=(0 if card.tied_embeddings else card.head_parameters) + card.vocabulary * card.head_bias,
         tied_to=("embedding",) if card.tied_embeddings else (),
     )  # fmt: skip
     logits = tokens * card.vocabulary
@@ -151,14 +159,13 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart.
 
     What a layer saves stands where its cut is that of the bytes: what q, k and v read with the norm that makes it, what
-    the attention reads with q, k and v, of which a device has whole heads.
+    the attention reads with q, k and v, of which a device has whole heads. Latents are part of what is made of them.
     """
-    norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
+    norm, qkv, attention, output, add, _, wide, activation, down, _, *shared = block_operators(
         card, tokens, fused_activation=stack.fused_activation
     )
-    h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
+    h, f = card.hidden, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
-    kept = {channels: float(ELEMENT_BYTES * tokens * channels) for channels in (q, k)}
     biases, copies = (1 if card.biases else 0), card.experts or 1
 
     def shape(
@@ -168,40 +175,58 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         fields = {"parameters": of.parameters, "saved_bytes": of.saved_bytes, **rest}
         return LayerShape(name=prefix + name, kind=kind, inputs=named, channels=channels, operator=of, **fields)  # type: ignore[arg-type]
 
-    def part(name: str, reads: str, channels: int, of: BlockOperator, parts: int, **rest: object) -> LayerShape:
-        fields = {"saved_bytes": 0.0, "parameters": (h + biases) * channels, **rest}
-        return shape(name, "linear", (reads,), channels, of, geometry=MIXING, share=channels / parts, **fields)
+    def feed_forward(
+        before: str, reads: str, of: tuple[BlockOperator, ...], channels: int, **routed: object
+    ) -> Iterator[LayerShape]:
+        wide, activation, down = of
+        halves, columns = (("gate", "up") if card.gated else ("up",)), copies if routed else 1
+        for name in halves:
+            yield shape(
+                before + name, "linear", (reads,), channels, wide, geometry=MIXING, share=1 / len(halves),
+                saved_bytes=0.0, parameters=(h + biases) * channels * columns, **routed,
+            )  # fmt: skip
+        gradients = ELEMENT_BYTES * len(halves) * tokens * ((card.experts_per_token or 1) if routed else 1) * channels
+        made = tuple(before + name for name in halves)
+        yield shape(before + "activation", "activation", made, channels, activation, working_bytes=gradients, **routed)
+        parameters = down.parameters + biases * h * columns
+        read = (before + "activation",)
+        yield shape(before + "down", "linear", read, h, down, geometry=MIXING, parameters=parameters, **routed)
 
     saved = norm.saved_bytes + qkv.saved_bytes
     yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
-    for name, channels in (("q", q), ("k", k), ("v", k)):
-        yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
-    saved = attention.saved_bytes - kept[q] - 2 * kept[k] + stack.attention_copies * kept[q]
-    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved)
+    kept = 0.0
+    for name, channels, matrices, vectors in card.projections:
+        own = float(ELEMENT_BYTES * tokens * channels)
+        kept += own
+        yield shape(
+            name, "linear", ("norm_attention",), channels, qkv, geometry=MIXING, share=matrices / card.qkv_matrices,
+            saved_bytes=own, parameters=matrices + vectors,
+        )  # fmt: skip
+    made = card.attention_channels
+    saved = attention.saved_bytes - kept + stack.attention_copies * ELEMENT_BYTES * tokens * made
+    yield shape("attention", "attention", ("q", "k", "v"), made, attention, geometry=heads, saved_bytes=saved)
     yield shape(
         "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
     )
     yield shape("add_attention", "add", ("output", ""), h, add)
     saved = norm.saved_bytes + wide.saved_bytes
     yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
-    reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
-    if routed:
-        router = BlockOperator(
-            name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1, parameters=h * card.experts
-        )
-        yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
-        yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
-        reads = "dispatch"
-    halves = ("gate", "up") if card.gated else ("up",)
-    for name in halves:
-        yield part(name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, **routed)
-    gradients = ELEMENT_BYTES * len(halves) * tokens * (card.experts_per_token or 1) * f
-    yield shape("activation", "activation", halves, f, activation, working_bytes=gradients, **routed)
-    parameters = down.parameters + biases * h * copies
-    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
-    if routed:
-        yield shape("combine", "combine", ("down",), h, _MOVES, **routed)
-    yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add)
+    if not card.routing:
+        yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
+        yield shape("add_ffn", "add", ("down", "add_attention"), h, add)
+        return
+    router = BlockOperator(
+        name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1,
+        parameters=card.router_parameters,
+    )  # fmt: skip
+    yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
+    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)
+    yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=card.routing)
+    yield shape("combine", "combine", ("down",), h, _MOVES, routing=card.routing)
+    if shared:
+        yield from feed_forward("shared_", "norm_ffn", tuple(shared), card.shared_ffn)
+    added = ("combine", *(("shared_down",) if shared else ()), "add_attention")
+    yield shape("add_ffn", "add", added, h, add)
 
 
 def _layer(
