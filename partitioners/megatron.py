@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from partitioners._stages.block_layout import block_starts, is_attention, laid_out_stages
+from partitioners._stages.block_layout import LAYOUTS, block_starts, is_attention, laid_out_stages, named_blocks
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
@@ -44,15 +44,18 @@ def partition(
     scattered: bool = False,
     gather_again: bool | None = None,
     recomputation: str = "none",
+    chunks: int = 0,
     layout: str = "",
     seed: int = 0,
 ) -> Partition:
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
 
     What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
-    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. layout: "balanced", so
-    that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
-    first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
+    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. chunks: virtual stages of
+    a device, which go round the devices, interleaved (0: as many as a layout by stage names, else one). layout:
+    "balanced", so that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on
+    each, the first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7"
+    or in Megatron-LM's notation "Et*2|(tt|)*3,L", all first chunks before the second ones.
     recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
     part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
     device keeps its own part of what column-parallel layers read, and of keys and values, and gathers the others' again
@@ -78,16 +81,14 @@ def partition(
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
-    if layout == "balanced":
-        stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
-    else:
-        stages = laid_out_stages(profile, units, pipeline, layout)
+    chunks = chunks or _named_chunks(layout, pipeline)
+    stages = pipeline_stages(profile, units, pipeline * chunks, layout)
     segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
-        size = replicas * context * tensor
-        devices = np.arange(index * size, (index + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
+        size, place = replicas * context * tensor, index % pipeline
+        devices = np.arange(place * size, (place + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
             grid = _Grid(devices, expert if layer.routing else 1)
@@ -95,7 +96,7 @@ def partition(
     return Partition(
         placements=placements,
         microbatches=microbatches,
-        schedule="1f1b" if pipeline > 1 else "sequential",
+        schedule="sequential" if pipeline == 1 else "interleaved" if chunks > 1 else "1f1b",
         recomputed=segments,
         exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
         received_again=_gathered(profile, placements, cut) if gathers_again else (),
@@ -141,6 +142,21 @@ def separable_units(profile: Profile) -> list[range]:
             first = position + 1
         furthest = max(furthest, *readers, 0)
     return [*units, range(first, len(profile.layers))]
+
+
+def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
+    """Runs of units, as many as `stages`, by the layouts of `partition`. Raises InputError."""
+    if layout == "balanced":
+        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
+    return laid_out_stages(profile, units, stages, layout)
+
+
+def _named_chunks(layout: str, pipeline: int) -> int:
+    """How many stages a layout gives each device of a pipeline. Raises InputError where they are not equally many."""
+    if layout in LAYOUTS:
+        return 1
+    stages = len(named_blocks(layout))
+    return stages // pipeline if stages % pipeline == 0 else 1
 
 
 def unit_seconds(profile: Profile, unit: range) -> float:

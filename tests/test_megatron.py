@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from activation_bytes import gelu_block_bytes, swiglu_block_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
@@ -15,7 +16,6 @@ from partitioners import make_plan
 from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.language_models.activations import swiglu_block_bytes
 from simulator.language_models.device_model import DeviceModel
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
@@ -23,10 +23,12 @@ from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
-from simulator.plan import StepSettings
+from simulator.plan import Plan, StepSettings
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
+from simulator.taskgraph import Floats
+from simulator.workload import Profile
 
 CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
 STACK = TrainingStack(name="plain", accelerator="h100", device=DeviceModel(), runtime=Runtime())
@@ -129,15 +131,40 @@ def test_a_device_saves_what_the_closed_form_says(
     plan = make_plan(
         "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
     )
-    model, saved = ShardedModel(profile, plan), np.zeros(2 * tensor)
-    for position in range(len(profile.layers)):
-        if profile.layers[position].name.startswith("blocks.1."):
-            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
     closed = swiglu_block_bytes(
         card.sequence, 2, card.hidden, card.heads, card.key_heads, card.ffn,
         tensor=tensor, sequence_parallel=sequence_parallel, fused=fused,
     )  # fmt: skip
-    assert saved == pytest.approx(closed, rel=1e-6)
+    assert saved_by_a_block(profile, plan) == pytest.approx(np.full(2 * tensor, closed), rel=1e-6)
+
+
+def saved_by_a_block(profile: Profile, plan: Plan) -> Floats:
+    """Bytes by device."""
+    model, saved = ShardedModel(profile, plan), np.zeros(len(plan.devices))
+    for position in range(len(profile.layers)):
+        if profile.layers[position].name.startswith("blocks.1."):
+            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
+    return saved
+
+
+GELU = replace(CARD, kv_heads=None, ffn=4 * CARD.hidden, gated=False, norm_vectors=2, biases=True, dropout=True)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_a_block_with_stored_scores_and_dropout_saves_what_korthikantis_table_says(
+    tensor: int, sequence_parallel: bool
+) -> None:
+    """And statistics of its two norms, 4 bytes a token each, which the table leaves out."""
+    profile = modelled_profile(GELU, replace(STACK, keeps_scores=True), batch_size=2)
+    plan = make_plan(
+        "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    closed = gelu_block_bytes(
+        GELU.sequence, 2, GELU.hidden, GELU.heads, tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    statistics = 2 * 4 * 2 * GELU.sequence / (tensor if sequence_parallel else 1)
+    assert saved_by_a_block(profile, plan) == pytest.approx(np.full(2 * tensor, closed + statistics), rel=1e-6)
 
 
 @pytest.mark.parametrize("sequence_parallel", [True, False])

@@ -22,7 +22,9 @@ class ModelCard:
     ffn: channels between the matrices of a feed-forward layer, of each expert where there are some. gated: three
     matrices instead of two (SwiGLU). experts: feed-forward layers among which each token takes experts_per_token.
     tied_embeddings: the head uses the embedding's table. norm_vectors: parameters of a norm per channel (1 RMSNorm, 2
-    LayerNorm). biases: linear layers of a block add one. positions: learned position vectors (0: rotary).
+    LayerNorm). biases: linear layers of a block add one. positions: learned position vectors (0: rotary). dropout:
+    whether some of the embedding's outputs, the attention's scores and the outputs of both halves of a block are set to
+    0, whose masks are kept, a byte an element.
     Raises InputError on a count below 1 or heads that do not divide.
     """
 
@@ -44,6 +46,7 @@ class ModelCard:
     norm_vectors: int = 1
     biases: bool = False
     positions: int = 0
+    dropout: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:

@@ -52,6 +52,8 @@ STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 MOST_MICROBATCH = 16
 """Sequences for which a profile has points of its own."""
+SCORE_GRADIENTS = 2
+"""Tensors as large as the scores in which their backward pass works: gradients of the softmax and of its input."""
 EMBEDDING_TRAFFIC = 20
 """Bytes per token and hidden channel: rows read and written forward, gradients read, sorted and added backward."""
 ADAM_TRAFFIC = 30
@@ -115,7 +117,7 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     table = BlockOperator(name="embedding", kind="embedding", traffic_bytes=float(EMBEDDING_TRAFFIC * tokens * h))
     yield LayerShape(
         name="embedding", kind="embedding", inputs=(), channels=h, operator=table, geometry=MIXING,
-        parameters=card.embedding_parameters,
+        parameters=card.embedding_parameters, saved_bytes=float(card.dropout * tokens * h),
     )  # fmt: skip
     stream = "embedding"
     for number in range(card.layers):
@@ -175,12 +177,18 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
     for name, channels in (("q", q), ("k", k), ("v", k)):
         yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
-    saved = attention.saved_bytes - kept[q] - 2 * kept[k] + stack.attention_copies * kept[q]
-    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved)
+    queries, scores = tokens * card.heads, float(stack.keeps_scores * tokens * card.sequence * card.heads)
+    saved = scores * (ELEMENT_BYTES + card.dropout * (1 + ELEMENT_BYTES)) if scores else 4 * queries  # log-sum-exp
+    saved += stack.attention_copies * kept[q]
+    yield shape(
+        "attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved,
+        working_bytes=SCORE_GRADIENTS * ELEMENT_BYTES * scores,
+    )  # fmt: skip
     yield shape(
         "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
     )
-    yield shape("add_attention", "add", ("output", ""), h, add)
+    masks = float(card.dropout * tokens * h)
+    yield shape("add_attention", "add", ("output", ""), h, add, saved_bytes=masks)
     saved = norm.saved_bytes + wide.saved_bytes
     yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
     reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
@@ -200,7 +208,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
     if routed:
         yield shape("combine", "combine", ("down",), h, _MOVES, **routed)
-    yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add)
+    yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add, saved_bytes=masks)
 
 
 def _layer(
