@@ -16,7 +16,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from partitioners._stages.block_layout import LAYOUTS, block_starts, is_attention, laid_out_stages, named_blocks
+from partitioners._stages.block_layout import LAYOUTS, is_attention, laid_out_stages, named_blocks
+from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.ordered_sum import ordered_sum
@@ -27,7 +28,6 @@ from simulator.workload import Layer, Profile
 STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
 """Left open, a pipeline of sequences has micro-batches of one for each replica, any other network one micro-batch.
 Without stages micro-batches are sequential."""
-RECOMPUTATION = ("none", "selective", "full")
 Devices = npt.NDArray[np.int64]
 
 
@@ -56,7 +56,7 @@ def partition(
     "balanced", so that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on
     each, the first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7"
     or in Megatron-LM's notation "Et*2|(tt|)*3,L", all first chunks before the second ones.
-    recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
+    recomputation: see `_stages.recomputed_layers`. scattered: copies of what a stage hands on send a
     part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
     device keeps its own part of what column-parallel layers read, and of keys and values, and gathers the others' again
     for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight
@@ -283,21 +283,3 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
-
-
-def recomputed_segments(
-    profile: Profile, units: Sequence[range], stages: Sequence[range], recomputation: str
-) -> tuple[tuple[str, ...], ...]:
-    """What is computed again: nothing, the attention core ("selective") or every block ("full"), as far as it stands on
-    one of the stages. Raises InputError."""
-    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
-    names = [layer.name for layer in profile.layers]
-    if recomputation == "selective":
-        return tuple((layer.name,) for layer in profile.layers if is_attention(layer))
-    if recomputation == "none":
-        return ()
-    starts = block_starts(profile, units)
-    around = (*range(starts[0]), *range(starts[-1], len(units)))
-    edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
-    segments = (tuple(names[i] for unit in units[a:b] for i in unit) for a, b in pairwise(edges))
-    return tuple(segment for segment in segments if len(segment) > 1)

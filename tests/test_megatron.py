@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from test_closed_forms import star
 
 from partitioners import make_plan
-from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
+from partitioners._stages.recomputed_layers import KINDS
+from partitioners.megatron import balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.language_models.device_model import DeviceModel
@@ -283,8 +284,8 @@ def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     ("strategy", "options"),
     [
         ("data", {}), ("pipeline", {"judged": False}),
-        *(("fsdp", {"recomputation": kind}) for kind in RECOMPUTATION),
-        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in RECOMPUTATION),
+        *(("fsdp", {"recomputation": kind}) for kind in KINDS),
+        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in KINDS),
         ("megatron", {"pipeline": 2, "tensor": 2}), ("megatron", {"pipeline": 2, "tensor": 2, "context": 2}),
         ("megatron", {"pipeline": 2, "tensor": 2, "sequence_parallel": False}),
     ],
@@ -302,7 +303,7 @@ def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, optio
 def test_fsdp_recomputes_the_attention_core() -> None:
     plan = make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
     assert plan.recomputed == tuple((f"blocks.{number}.attention",) for number in range(CARD.layers))
-    with pytest.raises(InputError, match="recomputation is some: it is none, selective, full"):
+    with pytest.raises(InputError, match="recomputation is 'some': it is none, selective, op, full"):
         make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
 
 
@@ -318,7 +319,7 @@ def test_wrong_degrees_are_named() -> None:
         make_plan("megatron", PROFILE, star(8), settings(8), tensor=3)
     with pytest.raises(InputError, match="8 replicas"):
         make_plan("megatron", PROFILE, star(8), settings(4))
-    with pytest.raises(InputError, match="recomputation is some"):
+    with pytest.raises(InputError, match="recomputation is 'some'"):
         make_plan("megatron", PROFILE, star(8), settings(8), recomputation="some")
     with pytest.raises(InputError, match="at most"):
         make_plan("megatron", PROFILE, star(32), settings(32), pipeline=32)

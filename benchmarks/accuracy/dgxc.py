@@ -12,9 +12,9 @@ from simulator.language_models.training_grid import TrainingGrid
 
 
 def runs() -> list[PublishedRun]:
-    """Every run whose stages are not interleaved."""
+    """Every run; vp: virtual stages of a GPU."""
     with (shared_data() / "dgxc" / "steps.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["vp"] == "NA"]
+        rows = list(csv.DictReader(file))
     return [
         PublishedRun(
             name=f"{row['model'].split()[2]} on {row['gpus']} GPUs",
@@ -22,6 +22,7 @@ def runs() -> list[PublishedRun]:
             grid=TrainingGrid(
                 data=int(row["dp"]), tensor=int(row["tp"]), pipeline=int(row["pp"]), context=int(row["cp"]),
                 microbatch=int(row["mbs"]), accumulation=int(row["ga"]), zero_stage=1,
+                chunks=1 if row["vp"] == "NA" else int(row["vp"]),
             ),
             preset="dgx-h100", stack="megatron-a100", measured_s=float(row["step_s"]),
         )

@@ -23,8 +23,8 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
 
     equal: as equally many blocks on every stage as integers allow, the first having more, as Megatron-LM has it.
     parameters: blocks go to a stage until it and those before hold their share of the parameters of blocks and head, as
-    nanotron does. Otherwise how many blocks each stage has, see `named_blocks`. A run is empty where the last two leave
-    a stage without layers: its devices idle.
+    nanotron does; both refuse stages without layers. Otherwise how many blocks each stage has, see `named_blocks`: the
+    devices of an empty one idle.
     """
     starts = block_starts(profile, units)
     blocks = len(starts) - 1
@@ -40,7 +40,7 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
         require(fits, "layout", layout, rule)
     ends = [starts[count] for count in accumulate(counts)]
     runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
-    if layout == "equal" and not all(runs):
+    if layout in LAYOUTS and not all(runs):
         raise InputError(f"pipeline is {stages}: layout {layout!r} leaves a stage without layers; use fewer stages")
     return runs
 

@@ -29,6 +29,7 @@ class LayerShape:
     """One layer of the profile: what it is, and which part of which operator of `block`.
 
     share: of the operator's flops and traffic, where it is cut into several layers (q, k and v; gate and up).
+    saves_output: whether the output is among saved_bytes.
     """
 
     name: str
@@ -40,6 +41,7 @@ class LayerShape:
     share: float = 1.0
     parameters: int = 0
     saved_bytes: float = 0.0
+    saves_output: bool = False
     working_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
@@ -151,12 +153,9 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
 def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: TrainingStack) -> Iterator[LayerShape]:
     """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart.
 
-    What a layer saves stands where its cut is that of the bytes: what q, k and v read with the norm that makes it, what
-    the attention reads with q, k and v, of which a device has whole heads.
+    What is saved stands with the layer that makes it, and what a norm reads, or the output matrix, with these.
     """
-    norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
-        card, tokens, fused_activation=stack.fused_activation
-    )
+    norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(card, tokens)
     h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
     kept = {channels: float(ELEMENT_BYTES * tokens * channels) for channels in (q, k)}
@@ -174,9 +173,9 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         return shape(name, "linear", (reads,), channels, of, geometry=MIXING, share=channels / parts, **fields)
 
     saved = norm.saved_bytes + qkv.saved_bytes
-    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
     for name, channels in (("q", q), ("k", k), ("v", k)):
-        yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
+        yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels], saves_output=True)
     queries, scores = tokens * card.heads, float(stack.keeps_scores * tokens * card.sequence * card.heads)
     saved = scores * (ELEMENT_BYTES + card.dropout * (1 + ELEMENT_BYTES)) if scores else 4 * queries  # log-sum-exp
     saved += stack.attention_copies * kept[q]
@@ -190,7 +189,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     masks = float(card.dropout * tokens * h)
     yield shape("add_attention", "add", ("output", ""), h, add, saved_bytes=masks)
     saved = norm.saved_bytes + wide.saved_bytes
-    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
     reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
     if routed:
         router = BlockOperator(
@@ -199,13 +198,21 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
         yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
         reads = "dispatch"
-    halves = ("gate", "up") if card.gated else ("up",)
+    halves, visits = ("gate", "up") if card.gated else ("up",), tokens * (card.experts_per_token or 1)
+    wide_bytes = float(ELEMENT_BYTES * visits * f)
     for name in halves:
-        yield part(name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, **routed)
-    gradients = ELEMENT_BYTES * len(halves) * tokens * (card.experts_per_token or 1) * f
-    yield shape("activation", "activation", halves, f, activation, working_bytes=gradients, **routed)
+        yield part(
+            name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, saved_bytes=wide_bytes,
+            saves_output=True, **routed,
+        )  # fmt: skip
+    yield shape(
+        "activation", "activation", halves, f, activation, saved_bytes=(1 if stack.fused_activation else 2) * wide_bytes,
+        saves_output=True, working_bytes=len(halves) * wide_bytes, **routed,
+    )  # fmt: skip
     parameters = down.parameters + biases * h * copies
-    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
+    yield shape(
+        "down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, saved_bytes=0.0, **routed
+    )
     if routed:
         yield shape("combine", "combine", ("down",), h, _MOVES, **routed)
     yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add, saved_bytes=masks)
@@ -222,6 +229,7 @@ def _layer(
     """The layer of `shape`, with points at other batches and at parts of its channels; others: of these batches."""
     rate = device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
+    output_bytes = batch_size * card.sequence * shape.channels * shape.element_bytes * visits
     forward_s, backward_s = _seconds(shape, gpu, device, shape.share)
     points = [_point(samples, _seconds(other, gpu, device, other.share)) for samples, other in others.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
@@ -235,8 +243,9 @@ def _layer(
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
         accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
-        output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
-        saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes),
+        output_bytes=output_bytes, routing=shape.routing,
+        saved_bytes=round(shape.saved_bytes), saved_output_bytes=output_bytes if shape.saves_output else 0,
+        working_bytes=round(shape.working_bytes),
         flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from simulator.errors import require
 
-Recomputation = Literal["none", "selective", "full"]
-RECOMPUTATION: tuple[Recomputation, ...] = ("none", "selective", "full")
-"""From the least recomputation to the most."""
+RECOMPUTATION = ("none", "selective", "full")
+"""What a search tries, from the least recomputation to the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +30,8 @@ class TrainingGrid:
     """So many neighbouring replicas share these, groups are copies of each other (0: all share)."""
     sequence_parallel: bool = True
     """Whether a tensor group shares the tokens of what lies between its matrices; otherwise each has all of it."""
-    recomputation: Recomputation = "none"
-    """What is computed again before its backward pass, see RECOMPUTATION."""
+    recomputation: str = "none"
+    """What is computed again before its backward pass, as the strategies megatron and fsdp name it."""
     microbatch: int = 1
     """Sequences of a micro-batch of one replica."""
     accumulation: int = 1
@@ -51,8 +49,6 @@ class TrainingGrid:
         for name in counts:
             require(getattr(self, name) >= 1, name, getattr(self, name), "it is at least 1")
         require(self.zero_stage in (0, 1, 2, 3), "zero_stage", self.zero_stage, "it is 0, 1, 2 or 3")
-        rule = f"it is {', '.join(RECOMPUTATION)}"
-        require(self.recomputation in RECOMPUTATION, "recomputation", self.recomputation, rule)
         rule = f"it divides data x context, {self.replicas}, and is 0 where all share"
         shared = self.shard_group == 0 or (self.shard_group > 0 and self.replicas % self.shard_group == 0)
         require(shared, "shard_group", self.shard_group, rule)
