@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import activation_bytes as activations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy import _activations as activations
 from partitioners._grids.measured_rows import card_of
 from simulator.errors import InputError, UnknownNameError
 from simulator.language_models.accelerators import ACCELERATORS, accelerator

@@ -39,6 +39,9 @@ class TrainingStack:
     """In which gradients are added up and summed."""
     fused_activation: bool = True
     """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
+    keeps_scores: bool = False
+    """Whether attention writes its scores to memory: 2 bytes a query, key and head after the softmax and, with dropout,
+    a mask of 1 and 2 more of what it leaves (Korthikanti et al., arXiv 2205.05198, section 4.1)."""
     attention_copies: float = 0.0
     """How many times the attention's output is kept beside what the attention itself keeps: in other layouts."""
     logit_bytes: float = 8.0
