@@ -142,9 +142,10 @@ def test_the_report_names_what_a_person_looks_for(
     tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.json"
-    assert shardscope("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--trace-out", trace) == 0
+    command = ("simulate", tiny, "--cluster", "cpu-1g", "--strategy", "data", "--verbose", "--trace-out", trace)
+    assert shardscope(*command) == 0
     text = capsys.readouterr().out
-    for word in ("step", "samples/s", "bubble", "load balance ratio", "synchronisation", "peak memory", "bottleneck"):
+    for word in ("step", "samples/s", "bubble", "load balance ratio", "synchronisation", "peak memory", "limited by"):
         assert word in text
     assert "0 host0" in text and "host0->switch" in text
     assert f"trace: {trace}" in text

@@ -126,7 +126,7 @@ def test_a_narrow_table_of_rows_keeps_what_is_sought(
     print_rows("of 1", [row], list(row), ("samples_per_s",))
     head, *_, last = capsys.readouterr().out.splitlines()
     assert head.split() == ["of", "1", "strategy", "samples/s", "step"]
-    assert last == "too narrow for bottleneck; --json has them"
+    assert last == "left out to fit 40 columns: bottleneck; --json has them"
 
 
 def test_a_chart_drawn_in_characters() -> None:

@@ -12,9 +12,8 @@ from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from partitioners._grids.ranking import Ranking, SimulatedGrid
+    from simulator.cli._tables import TextTable
     from simulator.cluster import Cluster
     from simulator.language_models.model_card import ModelCard
     from simulator.language_models.training_grid import TrainingGrid
@@ -160,10 +159,10 @@ def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Clu
     for line in _left_out(ranking, top):
         _tables.say(console, line)
     if command:
-        console.print(f"\n{command}", soft_wrap=True)
+        console.print(f"\n{command}")
 
 
-def _table(named: Sequence[SimulatedGrid]) -> Table:
+def _table(named: Sequence[SimulatedGrid]) -> TextTable:
     """A row per grid."""
     from simulator.cli import _tables
 
