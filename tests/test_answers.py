@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
-from command_line import shardscope
+from command_line import report, shardscope
 
 import partitioners
 from simulator.cli import _tables
@@ -19,6 +20,7 @@ COMMANDS = {
     "data parallelism between nodes": ("simulate", "vgg16_v100", *V100),
     "a pipeline": ("simulate", "vgg16_v100", *V100[:5], "pipeline", "--microbatches", "8"),
     "a language model": ("simulate", "llama3-8b", "--cluster", "dgx-h100", "--devices", "16", "--strategy", "fsdp"),
+    "grids of a card": ("compare", "gpt2", "--cluster", "dgx-h100", "--devices", "4"),
     "a comparison": ("compare", "resnet50_v100", *V100[:4], "--strategies", "data,pipeline"),
 }
 
@@ -110,6 +112,19 @@ def test_what_fits_is_listed_before_what_is_faster(capsys: pytest.CaptureFixture
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(("data ", "fsdp "))]
     fits = ["yes" in row for row in rows]
     assert fits == sorted(fits, reverse=True)
+
+
+def test_grids_are_judged_by_the_memory_of_the_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """V100 are sold with 16 GiB, as this preset has them, and with 32, as the data sheet has them, too."""
+    grids = ("--strategies", "data", "--zero", "0", "--batch-size", "8")
+    assert shardscope("compare", "llama3-1b", "--cluster", "p3-16xlarge", *grids) == 2
+    assert "devices is 8: no grid of them fits" in capsys.readouterr().err
+    larger = tmp_path / "v100-32.yaml"
+    assert shardscope("clusters", "p3-16xlarge", "--output", larger) == 0
+    larger.write_text(larger.read_text().replace("memory_bytes: 17179869184", "memory_bytes: 34359738368"))
+    capsys.readouterr()
+    (grid, *_) = report(capsys, "compare", "llama3-1b", "--cluster", larger, *grids)["grids"]
+    assert 16 * 2**30 < grid["peak_bytes"] <= 32 * 2**30 and grid["fit"] == "fits"
 
 
 def test_what_would_make_it_fit_does(capsys: pytest.CaptureFixture[str]) -> None:

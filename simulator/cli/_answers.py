@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from simulator.runtime import Runtime
     from simulator.workload import Profile
 
+MANY = 1000
+"""A rate from which on it is whole."""
 LEAST_GAIN = 1.005
 """A change below it is none."""
-LAUNCHED = "larger micro-batches or CUDA graphs: the host launches kernels slower than they run"
-SMALLER = "take more devices, a smaller --batch-size, or a strategy that cuts layers"
+LAUNCHED = "larger micro-batches or CUDA graphs, as the host is slow to launch"
+SMALLER = "more devices, a smaller --batch-size, or a strategy that cuts layers"
 MOST_TASKS = 2_000_000
 """Of a step that is simulated again and again until it fits."""
 
@@ -49,7 +51,7 @@ def priced(profile: Profile) -> Priced:
 def answer(report: Report, cluster: Cluster, interval: StepInterval, change: str, of: Priced) -> Iterator[str]:
     """The lines that a reader came for; change: the best one, see `best_change`; of: what prices are per million of."""
     rate = report.samples_per_s * of.per_sample
-    yield f"step {format_time(report.step_s)}, {sure_of(interval)}; {rate:,.1f} {of.name}/s"
+    yield f"step {format_time(report.step_s)}, {sure_of(interval)}; {rate:,.{1 if rate < MANY else 0}f} {of.name}/s"
     yield fit_words(report, cluster)
     yield f"limited by {report.bottleneck}"
     yield f"best change: {change}"
@@ -108,7 +110,7 @@ def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime
 
     gain = max(gains_of(step_s, cluster, {limit, "compute"}), key=lambda gain: gain.speedup)
     if gain.speedup < LEAST_GAIN:
-        return "none found: neither twice the compute speed nor better links make it faster"
+        return "none found: neither faster devices nor better links shorten it"
     return f"{gain.change} would make it {gain.speedup:.2f}x faster"
 
 

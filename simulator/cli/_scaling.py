@@ -43,6 +43,8 @@ def print_points(
 
 
 def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
+    from simulator.report.metrics import Bottleneck
+
     fitting = [point for point in points if not point.verdict.startswith("does not fit")]
     if not fitting:
         yield "nothing fits: make it smaller, or shard its states (simulate --zero)"
@@ -52,7 +54,7 @@ def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
     yield f"fastest: {_name(best)}, step {format_time(best.step_s)}, {speed}; {best.verdict or 'fits'}"
     if best.bottleneck is not None:
         limit = best.bottleneck
-        yield f"limited by {limit.resource} ({limit.kind_share:.0%} of the step, mostly {limit.name})"
+        yield f"limited by {Bottleneck(resource=limit.resource, worst=limit.name, share=limit.kind_share)}"
         if best.bottleneck.gains:
             gain = max(best.bottleneck.gains, key=lambda gain: gain.speedup)
             yield f"best change: {gain.change} would make it {gain.speedup:.2f}x faster"
