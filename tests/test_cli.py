@@ -213,7 +213,9 @@ def test_capture_without_torch_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert shardscope("capture", "vgg16", "--batch-size", 1, "--device", "cpu", "--output", "x.json") == 2
-    assert "pip install 'shardscope[capture]'" in capsys.readouterr().err
+    assert (
+        f"needs torch, which is not installed: {sys.executable} -m pip install 'torch>=2.6'" in capsys.readouterr().err
+    )
 
 
 # Wrong input.

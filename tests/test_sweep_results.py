@@ -218,7 +218,7 @@ def test_a_files_suffix_says_what_is_written(swept: Path, tmp_path: Path, capsys
 
 
 def test_a_chart_is_written_as_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs the extra `png`: pip install 'shardscope[png]'")
+    pytest.importorskip("matplotlib", reason="needs the extra `png`: make test installs it")
     write_png(chart("t", {"a": [{"x": 1, "y": 2.0}, {"x": 2, "y": 30.0}]}, "x", "y"), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 

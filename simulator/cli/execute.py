@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("execute", "torch") from None
     from simulator import files
     from simulator.run import expected_step_s
     from simulator.run import run as simulate
