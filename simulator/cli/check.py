@@ -4,9 +4,9 @@
     shardscope check train.log plan.json
 
 A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
-hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM) are compared as a whole, and for each cause it
-says how many times longer it alone would have to be. Profile and cluster are those of the command that made the plan,
-as the plan file records it; with --cluster, what this command line says counts instead.
+hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM or of an exported script) are compared as a whole,
+and for each cause it says how many times longer it alone would have to be. Profile and cluster are those of the command
+that made the plan, as the plan file records it; with --cluster, what this command line says counts instead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _print(
     _tables.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
     inside = interval.low_s <= step_s <= interval.high_s
     expected = _range(interval.low_s, interval.high_s)
-    _tables.say(console, f"{'within' if inside else 'outside'} what 9 of 10 steps are expected to take, {expected}")
+    _tables.say(console, f"{'inside' if inside else 'outside'} the 90% range of the prediction, {expected}")
     name = f"device {device} {done.report.devices[device].name}"
     console.print("", _by_cause(name, recorded, predicted, step_s - plan_s))
     if recorded.causes_s:
