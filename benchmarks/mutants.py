@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = Path(__file__).with_name("faults.txt")
-COPIED = ("simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
+COPIED = ("shardscope", "simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
 LONGEST_S = 150
 
 
