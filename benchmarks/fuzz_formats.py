@@ -23,7 +23,7 @@ from simulator.convergence.curves import Regime
 from simulator.elastic.job import simulate_job
 from simulator.elastic.reconfiguration import read_overheads
 from simulator.elastic.scenario import read_scenario
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack

@@ -28,7 +28,7 @@ from benchmarks import drawn_faults as drawn
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = Path(__file__).with_name("faults.txt")
-COPIED = ("simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
+COPIED = ("shardscope", "simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
 LONGEST_S = 150
 
 

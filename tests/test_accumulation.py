@@ -97,7 +97,7 @@ def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("devices, workers", [(1, 4), (2, 4)])
 def test_gradients_equal_those_of_as_many_devices(devices: int, workers: int) -> None:
     """Executed: `workers` devices at once, and micro-batches on fewer devices, end with the same parameters."""
-    torch = pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    torch = pytest.importorskip("torch", reason="torch is not installed; make test installs it")
     from tiny_networks import MIXED, profile_of
     from training import script_of, sharded
 

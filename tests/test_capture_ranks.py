@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from simulator.files import read_profile
 from traces.capture.ranks import Ranks

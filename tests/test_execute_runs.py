@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 
 import torch

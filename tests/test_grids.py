@@ -14,9 +14,10 @@ from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.language_models.accelerators import accelerator
-from simulator.language_models.grids import candidate_grids
+from simulator.language_models.card_files import read_card
+from simulator.language_models.grids import candidate_grids, default_batch
 from simulator.language_models.launch_commands import RUNTIMES, launch_command
-from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import read_stack, stack_for
@@ -39,6 +40,12 @@ def test_candidates_reach_every_kind_of_parallelism() -> None:
     assert {("data", 0), ("data", 1), ("fsdp", 2), ("fsdp", 3), ("megatron", 0), ("megatron", 3)} <= kinds
     assert {grid.expert for grid in candidate_grids(read_card("mixtral-8x7b"), 16, 64)} == {1, 2, 4, 8}
     assert all(grid.strategy == "data" for grid in candidate_grids(SMALL, 16, 64, strategies=("data",)))
+
+
+def test_a_step_has_no_more_tokens_than_anybody_trains_with() -> None:
+    assert default_batch(read_card("llama3-8b"), 64) == 256
+    assert default_batch(read_card("llama3-405b"), 1024) * 8192 == 2**24
+    assert default_batch(read_card("llama3-405b"), 13) == 52
 
 
 def test_candidates_split_heads_and_batches() -> None:

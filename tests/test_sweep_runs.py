@@ -327,7 +327,7 @@ def pending(folder: Path) -> int:
 
 
 def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: make test installs it")
     points = sweep_strategies.points(profile, strategy=["turns", "raises"], microbatches=[1, 2, 4])
     start = partial(Dask, address=None, jobs=2)
     run_sweep(points, sweep_strategies.make_plan, tmp_path / "dask", start, ignore)
@@ -335,7 +335,7 @@ def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None
 
 
 def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: make test installs it")
     monkeypatch.setattr("simulator.sweep.engines.CONNECT_S", 0.2)
     with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:9 does not answer"):
         Dask(context(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)

@@ -17,7 +17,7 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 COMMANDS = re.findall(r"^    ((?:shardscope|torchrun) .+)$", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE)
 PROGRAM = "import sys; from simulator.cli import main; sys.argv[0] = 'shardscope'; sys.exit(main())"
 PREFIXES = {"shardscope": [sys.executable, "-c", PROGRAM], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
-from simulator.language_models.model_card import read_card
-from simulator.language_models.training_grid import Recomputation, TrainingGrid
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
+from simulator.language_models.card_files import read_card
+from simulator.language_models.training_grid import TrainingGrid
 
 
 def _run(
     model: str, data: int, microbatch: int, tokens_per_s: float, compiled: bool, tensor: int = 1,
-    recomputation: Recomputation = "selective",
+    recomputation: str = "op",
 ) -> PublishedRun:  # fmt: skip
     """tokens_per_s: of one GPU."""
     card = read_card(model)
@@ -20,7 +20,7 @@ def _run(
     kind = "compiled" if compiled else "eager"
     return PublishedRun(
         name=f"{model}, FSDP {data} x tensor {tensor}, {microbatch} sequences, {kind}, {recomputation} recomputation",
-        card=card, grid=grid, preset="dgx-h100",
+        card=card, grid=grid, preset="dgx-h100", tight=False,
         measured_s=grid.batch * card.sequence / tokens_per_s / grid.devices,
     )  # fmt: skip
 
@@ -37,19 +37,13 @@ def runs() -> list[PublishedRun]:
     ]
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    return f"""## Llama 3.1 8B and 70B under torchtitan on 8 to 256 H100 (PyTorch)
-
-Layers from model cards by `nanotron-h100`, which was calibrated on other software. Its H100s are limited to 500 W with
-slower memory, torch.compile fuses kernels, and "selective" there computes every other matrix product again, here the
-attention: nothing stands for any of the three. Rows in float8 are left out, and tables whose batch is not said. The
-first of them:
-
-    {done[0].run.command}
-
-{steps_table([each.step for each in done])}
-
-{summary([each.step for each in done], "no repeats in the source")}
-{verdicts(done)}"""
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="Llama 3.1 8B and 70B under torchtitan on 8 to 256 H100 (PyTorch)",
+        method="By `nanotron-h100`, which was calibrated on other software. Its H100s are limited to 500 W with slower "
+        "memory of 96 GB, and torch.compile fuses kernels: nothing stands for either.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={"rows in float8": 15, "tables whose batch is not said": 2},
+    )

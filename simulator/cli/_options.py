@@ -49,6 +49,13 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def add_output(parser: argparse._ActionsContainer, what: str) -> None:
+    """How much is printed, and for whom."""
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--verbose", action="store_true", help="print everything that is known, not the answer alone")
+    shown.add_argument("--json", action="store_true", help=f"print {what} as JSON instead")
+
+
 def add_overrides(machine: argparse._ActionsContainer) -> None:
     """The options that change a cluster that was read."""
     machine.add_argument(
@@ -139,7 +146,7 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     stack, sequence: of a card, other than the nearest and its own.
     """
     from simulator import files
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
     from simulator.network import catalogue
 
     if not is_card(source):

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.language_models.model_card import cards, read_card
+    from simulator.language_models.card_files import cards, read_card
     from simulator.language_models.training_stack import nearest_stack, read_stack, write_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         _write_profile(card, stack, args)
     else:
         print(folded(f"{card.described()}\n{card.source}"))
+        if card.not_counted:
+            print(folded(f"not counted of its configuration: {', '.join(card.not_counted)}"))
     return 0
 
 

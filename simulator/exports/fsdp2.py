@@ -31,16 +31,20 @@ def train(options, rank, device):
     trained = sharded(built().to(device), init_device_mesh(device.type, (RANKS,)))
     optimizer = optimizer_of(trained.parameters())
     for step in range(options.steps):
-        optimizer.zero_grad()
         data, numbers = batch(step)
+        start, total = now(device), 0.0
+        optimizer.zero_grad()
         for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
             trained.set_requires_gradient_sync(part + 1 == MICROBATCHES)
             own, targets = samples.chunk(RANKS)[rank].to(device), targets.chunk(RANKS)[rank]
-            (loss_of(trained(own), targets) / MICROBATCHES).backward()
+            loss = loss_of(trained(own), targets) / MICROBATCHES
+            loss.backward()
+            total += loss.detach() / RANKS
         if options.gradients and step == 0:
             gradients = {name: parameter.grad.full_tensor() for name, parameter in trained.named_parameters()}
             torch.save(gradients, f"{options.gradients}.{rank}.pt")
         optimizer.step()
+        say(step, total, start, device)
 '''
 
 

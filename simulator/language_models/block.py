@@ -22,6 +22,8 @@ ADD_TRAFFIC = 12
 ATTENTION_TRAFFIC = 102
 """Per query channel: rotary positions of q and k both ways, the split of q, k, v and its concatenation backward, four
 changes of layout between (sequence, batch) and (batch, sequence) both ways."""
+NORMED_TRAFFIC = 10
+"""Per channel of queries and keys that are normed: forward reads and writes, backward reads two and writes one."""
 ACTIVATION_TRAFFIC = 36
 """Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8."""
 ACCUMULATION_TRAFFIC = 12
@@ -51,46 +53,81 @@ class BlockOperator:
 def block_operators(
     card: ModelCard, tokens: float, tensor: int = 1, *, expert: int = 1, fused_activation: bool = True
 ) -> Iterator[BlockOperator]:
-    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order.
+    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order; of a mixture, of a
+    block with experts, and behind them those of the feed-forward layer that every token takes.
 
     `expert` devices share the experts, every one with as many tokens. Without fused_activation the activation's output
     is kept as well as its product with the other half.
     """
-    h, q, k = card.hidden, card.query_channels, card.key_channels
-    active, wide = card.experts_per_token or 1, (2 if card.gated else 1) * card.ffn
-    copies = card.experts // expert or 1
-    keys = max(k / tensor, card.width)
-    norm = BlockOperator(
-        name="norm", kind="norm", parameters=card.norm_vectors * h, output_channels=h,
-        traffic_bytes=NORM_TRAFFIC * tokens * h / tensor, saved_bytes=(2 * tokens * h + 4 * tokens) / tensor,
-    )  # fmt: skip
+    h, q, k, v = card.hidden, card.query_channels, card.key_channels, card.value_channels
+    made, latents = card.attention_channels, card.latent.channels if card.latent else 0
+    keys, values = max(k / tensor, k / card.key_heads), max(v / tensor, v / card.key_heads)
+    norm, normed = norm_operator(card, tokens, tensor, card.norms / 2), bool(card.query_key_norm)
     add = BlockOperator(
         name="add", kind="add", output_channels=h, traffic_bytes=ADD_TRAFFIC * tokens * h / tensor
     )  # fmt: skip
     yield norm
-    yield _linear("qkv", tokens, h, (q + 2 * k) / tensor, output_channels=q + 2 * k, saved=2 * tokens * h / tensor)
-    yield BlockOperator(
-        name="attention", kind="attention", output_channels=q, backward=2.5,
-        flops=2.0 * tokens * card.sequence * q / tensor, traffic_bytes=ATTENTION_TRAFFIC * tokens * q / tensor,
-        saved_bytes=tokens * (2 * q / tensor + 4 * keys + 4 * card.heads / tensor),
+    yield _linear(
+        "qkv", tokens, h, card.qkv_matrices / h / tensor, output_channels=q + k + v,
+        saved=2 * tokens * h / tensor + 4 * tokens * latents,
     )  # fmt: skip
-    yield _linear("output", tokens, q / tensor, h, output_channels=h, saved=2 * tokens * q / tensor)
+    yield BlockOperator(
+        name="attention", kind="attention", output_channels=made, backward=2.5,
+        flops=tokens * card.sequence * card.attention_share * (q + made) / tensor,
+        traffic_bytes=(ATTENTION_TRAFFIC * q + NORMED_TRAFFIC * normed * (q + k)) * tokens / tensor,
+        saved_bytes=tokens * (2 * q / tensor + 2 * (keys + values) + 4 * card.heads / tensor),
+    )  # fmt: skip
+    yield _linear("output", tokens, made / tensor, h, output_channels=h, saved=2 * tokens * made / tensor)
     yield add
     yield norm
+    yield from feed_forward_operators(
+        card, tokens, card.ffn, tensor, active=card.experts_per_token or 1, copies=card.experts // expert or 1,
+        fused_activation=fused_activation,
+    )  # fmt: skip
+    yield add
+    if card.shared_ffn:
+        yield from feed_forward_operators(
+            card, tokens, card.shared_ffn, tensor, fused_activation=fused_activation, reads=False
+        )
+
+
+def norm_operator(card: ModelCard, tokens: float, tensor: int = 1, norms: float = 1.0) -> BlockOperator:
+    """One norm, or so many of them."""
+    h = card.hidden
+    return BlockOperator(
+        name="norm", kind="norm", parameters=round(norms * card.norm_vectors * h), output_channels=h,
+        traffic_bytes=norms * NORM_TRAFFIC * tokens * h / tensor,
+        saved_bytes=norms * (2 * tokens * h + 4 * tokens) / tensor,
+    )  # fmt: skip
+
+
+def feed_forward_operators(
+    card: ModelCard,
+    tokens: float,
+    channels: int,
+    tensor: int = 1,
+    *,
+    active: int = 1,
+    copies: int = 1,
+    fused_activation: bool = True,
+    reads: bool = True,
+) -> Iterator[BlockOperator]:
+    """The matrices of a feed-forward layer of so many channels and what stands between them; of `copies` experts of
+    which a token takes `active`. reads: it keeps what it reads, which nobody else does."""
+    h, wide = card.hidden, (2 if card.gated else 1) * channels
     yield _linear(
-        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor,
+        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor * reads,
         copies=copies,
     )  # fmt: skip
     yield BlockOperator(
-        name="activation", kind="activation", output_channels=card.ffn * active,
-        traffic_bytes=ACTIVATION_TRAFFIC * tokens * active * card.ffn / tensor,
-        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else card.ffn)) / tensor,
+        name="activation", kind="activation", output_channels=channels * active,
+        traffic_bytes=ACTIVATION_TRAFFIC * tokens * active * channels / tensor,
+        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else channels)) / tensor,
     )  # fmt: skip
     yield _linear(
-        "down", tokens * active, card.ffn / tensor, h, output_channels=h, saved=2 * tokens * active * card.ffn / tensor,
+        "down", tokens * active, channels / tensor, h, output_channels=h, saved=2 * tokens * active * channels / tensor,
         copies=copies,
     )  # fmt: skip
-    yield add
 
 
 def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOperator:

@@ -18,6 +18,9 @@ from simulator.plan import OPTIMIZERS, Synchronisation
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
+NEAREST = "nearest GPU"
+"""How a profile says that its stack was taken by default."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStack:
@@ -36,11 +39,18 @@ class TrainingStack:
     """In which gradients are added up and summed."""
     fused_activation: bool = True
     """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
+    keeps_scores: bool = False
+    """Whether attention writes its scores to memory: 2 bytes a query, key and head after the softmax and, with dropout,
+    a mask of 1 and 2 more of what it leaves (Korthikanti et al., arXiv 2205.05198, section 4.1)."""
     attention_copies: float = 0.0
     """How many times the attention's output is kept beside what the attention itself keeps: in other layouts."""
     logit_bytes: float = 8.0
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
+    calibrated_on: str = ""
+    """The GPU of the measured runs that its constants were calibrated on, such as "h100"; "" where they are stated."""
+    by_default: bool = False
+    """Whether it was taken for its GPU alone, as nobody named one."""
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()
@@ -98,7 +108,7 @@ def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> Tr
     On an H100 where there is no cluster. Raises InputError where its devices are no known accelerator, or not alike.
     """
     name = accelerator_of(cluster) if cluster else stack.accelerator if stack else "h100"
-    return replace(stack or nearest_stack(name), accelerator=name)
+    return replace(stack or replace(nearest_stack(name), by_default=True), accelerator=name)
 
 
 def accelerator_of(cluster: Cluster) -> str:
