@@ -135,6 +135,8 @@ def _check_grid(launch: Launch) -> None:
         raise InputError(f"accelerator is {launch.accelerator}: torchtitan trains in bf16; take megatron")
     if grid.zero_stage == 1 and grid.replicas > 1:
         raise InputError("zero_stage is 1: torchtitan shards all states or none; take zero_stage 2 or megatron")
+    if grid.zero_stage == 0 and grid.context > 1:
+        raise InputError(f"context is {grid.context}: torchtitan shards all states over its devices; take zero_stage 3")
     if grid.recomputation == "selective":
         raise InputError("recomputation is selective: torchtitan's keeps other layers; take full or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
