@@ -64,12 +64,12 @@ class Source:
     @property
     def world(self) -> int:
         """Devices in all. Raises InputError where nobody says."""
-        told = self.nodes * self.processes if self.nodes and self.processes else None
-        if self.devices and told and self.devices != told:
+        started = self.nodes * self.processes if self.nodes and self.processes else None
+        if self.devices and started and self.devices != started:
             raise InputError(f"devices is {self.devices}: {self.name} starts {self.nodes} x {self.processes} processes")
-        if not (self.devices or told):
+        if not (self.devices or started):
             raise InputError(f"{self.name}: it does not say on how many devices; add --devices N")
-        return self.devices or told or 1
+        return self.devices or started or 1
 
     @property
     def node_devices(self) -> int:
